@@ -24,7 +24,8 @@ from timing import interleaved, median_ms
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from lazyrag.data.filters import Condition, Filter
 from lazyrag.stores.protocol import VectorRow, VectorSchema
-from lazyrag.stores.sqlite import MapFileVectorStore, StoreFile
+from lazyrag.stores.sqlite import StoreFile
+from lazyrag.stores.sqlite_vectors import MapFileVectorStore
 from tests.clustered import clustered
 
 COLLECTION = "vectors"

@@ -24,7 +24,9 @@ from timing import interleaved, ratios
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from lazyrag.models.onnx import OnnxEmbedder
-from lazyrag.models.onnx.session import PADDED_TOKENS, TextModel, batches, find_model, normalised
+from lazyrag.models.onnx.hub import find_model
+from lazyrag.models.onnx.pooling import normalised
+from lazyrag.models.onnx.session import PADDED_TOKENS, TextModel, batches
 from tests.shared import SHARED, read_squad
 
 import onnxruntime  # isort: skip  after ours, which keeps it from reporting to its maker

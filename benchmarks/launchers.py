@@ -79,7 +79,7 @@ def measure(launcher: Any, texts: int) -> float:
                     for number in range(8)
                 }
             )
-            docs.activate_group("line", embed_keys=docs.embed_keys)
+            docs.activate_group("line", embed_keys=docs.reader.embed_keys)
             took = []
             for turn in range(2):
                 lines = [
@@ -106,7 +106,7 @@ with Document(sys.argv[1], scale_work.embed, **options) as docs:
     docs.create_node_group("line", transform=scale_work.lines)
     print(flush=True)
     input()
-    docs.activate_group("line", embed_keys=docs.embed_keys)
+    docs.activate_group("line", embed_keys=docs.reader.embed_keys)
     print(len(docs.get_nodes("line")))
 """
 

@@ -1,4 +1,4 @@
-"""Compare the text under the boxes of `Document.marks` with the words of the marked spans.
+"""Compare the text under the boxes of `lazyrag.read.marks` with the words of the marked spans.
 
     python benchmarks/marks.py [--check] [--spans 2000] [--files made_zh.pdf]
 
@@ -38,6 +38,8 @@ import pdfplumber
 import pypdf
 import pypdfium2
 from pypdf.generic import RectangleObject
+
+from lazyrag.read import marks as find_marks
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from lazyrag import Document
@@ -211,7 +213,7 @@ def main() -> int:
             spans = random_spans(text, -(-options.spans // len(roots)), chance)
             for span in spans:
                 begin = time.perf_counter()
-                marks = docs.marks(name, span)
+                marks = find_marks(docs, name, span)
                 own_times.append(1000 * (time.perf_counter() - begin))
                 wanted, got = Counter(folded(marks.text)), text_under(marks.boxes, pages)
                 own_equal += wanted == got

@@ -1,4 +1,4 @@
-"""Near-duplicates that `Document.near_duplicates` finds among real texts, of copies with seeded
+"""Near-duplicates that `lazyrag.read.near_duplicates` finds among real texts, of copies with seeded
 edits; and its time.
 
     python benchmarks/near_duplicates.py [--passages 100000]
@@ -20,6 +20,8 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+
+from lazyrag.read import near_duplicates
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import results
@@ -98,7 +100,7 @@ def measured(language: str) -> list[Row]:
             for threshold in THRESHOLDS:
                 found = [
                     {str(node.path) for node in own}
-                    for own in docs.near_duplicates(threshold=threshold)
+                    for own in near_duplicates(docs, threshold=threshold)
                 ]
                 paired = {
                     key
@@ -125,7 +127,7 @@ def timed(passages: int) -> Row:
     with Document() as docs:
         docs.add_texts(texts)
         begun, cpu = time.perf_counter(), time.process_time()
-        found = docs.near_duplicates()
+        found = near_duplicates(docs)
         row: Row = {"passages": passages, "characters": sum(map(len, texts.values())) // passages}
         row |= {
             "clusters": len(found),

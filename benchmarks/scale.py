@@ -151,7 +151,7 @@ def opened(folder: Path, *, dense: bool, read_only: bool = False) -> Document:
     )
     docs.create_node_group("line", transform=lines)
     if not read_only:
-        docs.activate_group("line", analysers=["en"], embed_keys=docs.embed_keys)
+        docs.activate_group("line", analysers=["en"], embed_keys=docs.reader.embed_keys)
     return docs
 
 

@@ -277,7 +277,7 @@ def space(root: Path, files: int = 2_400) -> None:
     def compact(docs: Document) -> str:
         time.sleep(10.5)  # longer than the grace period
         began = time.perf_counter()
-        docs.compact()
+        docs.maintenance.compact()
         return f"compact() ({time.perf_counter() - began:.1f} s)"
 
     def build(folder: Path, model: str, size: int, suffix: str) -> Document:

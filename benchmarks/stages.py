@@ -156,7 +156,7 @@ def stages(docs: Document, questions: Sequence[str]) -> dict[str, Answer]:
             lambda snapshot: snapshot.nodes("line", found[question][1][:TOPK])
         ),
         f"{MANY:,} nodes by uid": lambda _: docs.get_nodes("line", uids=uids),
-        f"{MANY:,} nodes by uid, with parents": lambda _: docs.find_parent("part")(
+        f"{MANY:,} nodes by uid, with parents": lambda _: docs.find("part")(
             docs.get_nodes("line", uids=uids)
         ),
         "vector Retriever": vector,

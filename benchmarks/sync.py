@@ -34,7 +34,7 @@ from results import Row
 from timing import spread
 
 from lazyrag import Document, Retriever
-from lazyrag.ingest.sync import compare_files
+from lazyrag.ingest.changes import compare_files
 from lazyrag.loaders.directory import find_files
 
 WORDS = [
@@ -131,7 +131,7 @@ def ingest(clock: Clock, dataset: Path, store: Path, files: int) -> Document:
     clock.time("list the folder", lambda: find_files(dataset), 3)
     clock.time(
         "... and read every file",
-        lambda: [one.path.read_bytes() for one in find_files(dataset).found],
+        lambda: [one.path.read_bytes() for one in find_files(dataset).files],
         3,
     )
     docs = open_document(os.fspath(dataset), os.fspath(store))

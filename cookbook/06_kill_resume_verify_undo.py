@@ -62,7 +62,7 @@ with tempfile.TemporaryDirectory() as temporary:
     )
     shutil.copytree(CORPUS, dataset)
     with opened(dataset, undisturbed) as docs:
-        answers, dump, texts = ask(docs), list(docs.dump()), len(embedded)
+        answers, dump, texts = ask(docs), list(docs.maintenance.dump()), len(embedded)
 
     command = [sys.executable, __file__, str(dataset), str(store)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
@@ -72,7 +72,7 @@ with tempfile.TemporaryDirectory() as temporary:
 
     embedded.clear()
     with opened(dataset, store) as docs:
-        assert (ask(docs), list(docs.dump())) == (answers, dump)
+        assert (ask(docs), list(docs.maintenance.dump())) == (answers, dump)
     print(
         f"resumed: the dumps are equal, all {len(dump):,} lines; {len(embedded)} texts were embedded"
     )
@@ -89,13 +89,19 @@ with tempfile.TemporaryDirectory() as temporary:
     content[-1] ^= 1  # and flip a bit of a vector
     arrays.write_bytes(content)
     with opened(dataset, store) as docs:
-        broken = docs.verify()
+        broken = docs.maintenance.verify()
         print("damaged:", *broken, sep="\n  ")
         assert {problem.kind for problem in broken} == {"missing", "damaged"}
-        assert (docs.repair(), docs.verify(), list(docs.dump())) == ((), (), dump)
+        assert (
+            docs.maintenance.repair(),
+            docs.maintenance.verify(),
+            list(docs.maintenance.dump()),
+        ) == ((), (), dump)
         print("repaired: the dumps are equal")
         (dataset / TOOLS).write_text("Ask Wei.", encoding="utf-8")
-        print(f"edited: {docs.sync()}; rolled back: version {docs.rollback(TOOLS).number} is live")
+        print(
+            f"edited: {docs.sync()}; rolled back: version {docs.versions.rollback(TOOLS).number} is live"
+        )
         kept, undone = docs.sync(), ask(docs)
 
 assert kept.updated == ()  # the file still contains "Ask Wei."; it has to change again

@@ -44,9 +44,9 @@ with tempfile.TemporaryDirectory() as folder:
         assert hit.path == "gardens.html"
 
         # 2. The tables, with the names that SQL uses: two header rows make one name of a column.
-        for table in docs.tables():
+        for table in docs.tables.list():
             print(f"{table.name}({', '.join(table.columns)}): {table.caption}, {table.location}")
-        assert docs.tables()[1].columns == (
+        assert docs.tables.list()[1].columns == (
             "garden",
             "_2023_kg",
             "_2023_eur",
@@ -59,7 +59,7 @@ with tempfile.TemporaryDirectory() as folder:
             SELECT town, sum(_2024_eur) AS eur, round(sum(_2024_eur) / sum(_2024_kg), 2) AS eur_per_kg
             FROM harvest JOIN gardens USING (garden) GROUP BY town ORDER BY eur DESC
         """
-        rows = docs.sql(query)
+        rows = docs.tables.sql(query)
         for row in rows:
             cells = [place.cells for place in row.locations if place.cells]
             print(f"\n{row}\n  from {', '.join(cells)} of {row.locations[-1].path}", end="")
@@ -72,7 +72,7 @@ with tempfile.TemporaryDirectory() as folder:
         # 4. A statement reaches these tables only.
         refused = ""
         try:
-            docs.sql("SELECT * FROM read_csv('/etc/passwd')")
+            docs.tables.sql("SELECT * FROM read_csv('/etc/passwd')")
         except ValueError as error:
             refused = str(error)
             print(f"\n\nRefused: {refused.splitlines()[0][:90]}")

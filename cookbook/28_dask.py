@@ -35,7 +35,7 @@ def ingest(folder, launcher):
     ) as docs:
         hits = HybridRetriever.over(docs, "MediumChunk", topk=3)(QUESTION)
         print(f"{docs.last_report}: {hits[0].path}, {hits[0].location}")
-        return list(docs.dump()), [(hit.uid, hit.score) for hit in hits]
+        return list(docs.maintenance.dump()), [(hit.uid, hit.score) for hit in hits]
 
 
 def main():

@@ -28,7 +28,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "lazyrag.data.node": "DocNode",
         "lazyrag.data.result": "Answer Citation GenerationResult Hit RAGContext RetrievalResult",
         "lazyrag.data.segment": "LAZY_ROOT_NAME",
-        "lazyrag.document": "Document IngestReport Watcher migrate",
+        "lazyrag.document": "Document FileSelection IngestReport Watcher migrate",
         "lazyrag.errors": "IngestionWarning LazyRAGError",
         "lazyrag.evaluation.interface": "RAGInterface",
         "lazyrag.generation": "CitationManager ContextBuilder Generator",
@@ -48,6 +48,6 @@ __getattr__, __dir__, __all__ = lazy_names(
     },
     packages=(
         "data document errors evaluation generation interop loaders models operators pipeline"
-        " ranking retrieval server sources stores text transforms"
+        " ranking read retrieval server sources stores text transforms"
     ),
 )

@@ -17,6 +17,7 @@ from lazyrag.data.result import RAGContext as RAGContext
 from lazyrag.data.result import RetrievalResult as RetrievalResult
 from lazyrag.data.segment import LAZY_ROOT_NAME as LAZY_ROOT_NAME
 from lazyrag.document import Document as Document
+from lazyrag.document import FileSelection as FileSelection
 from lazyrag.document import IngestReport as IngestReport
 from lazyrag.document import Watcher as Watcher
 from lazyrag.document import migrate as migrate

@@ -39,6 +39,9 @@ R = TypeVar("R")
 Files: TypeAlias = Iterable[str | Path] | Mapping[str, str | Path | bytes]
 """Paths, or names with paths or bytes."""
 
+Filters: TypeAlias = Mapping[str, Any]
+"""A filter as JSON, such as ``{"file_type": [".pdf"]}``."""
+
 TIMEOUT_S = 60.0
 PAGE = 1_000  # documents in a request
 
@@ -123,7 +126,7 @@ def _grep(text: str, options: Mapping[str, Any]) -> Call[list[Record]]:
     return Call("POST", "grep", body={"text": text, **options})
 
 
-def _documents(after: str | None, filters: Mapping[str, Any] | None) -> Call[Record]:
+def _documents(after: str | None, filters: Filters | None) -> Call[Record]:
     where = None if filters is None else json.dumps(filters)
     return Call("GET", "documents", params={"after": after, "limit": PAGE, "where": where})
 
@@ -265,7 +268,7 @@ class Client:
         self._http: httpx2.Client = self._service.open("Client")
 
     def search(
-        self, query: str, *, topk: int = 6, filters: Mapping[str, Any] | None = None, **options: Any
+        self, query: str, *, topk: int = 6, filters: Filters | None = None, **options: Any
     ) -> list[Record]:
         """Search a node group.
 
@@ -282,7 +285,7 @@ class Client:
         question: str,
         *,
         topk: int = 6,
-        filters: Mapping[str, Any] | None = None,
+        filters: Filters | None = None,
         **options: Any,
     ) -> Record:
         """Answer a question: ``text`` with ``citations``, and the ``hits`` that it was made from.
@@ -295,13 +298,11 @@ class Client:
         """
         return self._send(_answer(question, {"topk": topk, "filters": filters, **options}))
 
-    def grep(
-        self, text: str, *, filters: Mapping[str, Any] | None = None, limit: int = 100
-    ) -> list[Record]:
+    def grep(self, text: str, *, filters: Filters | None = None, limit: int = 100) -> list[Record]:
         """Find a literal text: ``path``, ``span``, ``line`` and ``location`` of each match."""
         return self._send(_grep(text, {"filters": filters, "limit": limit}))
 
-    def documents(self, filters: Mapping[str, Any] | None = None) -> Iterator[Record]:
+    def documents(self, filters: Filters | None = None) -> Iterator[Record]:
         """List the documents in order of their ids, page by page."""
         after: str | None = None
         while True:
@@ -389,7 +390,7 @@ class AsyncClient:
         self._http: httpx2.AsyncClient = self._service.open("AsyncClient")
 
     async def search(
-        self, query: str, *, topk: int = 6, filters: Mapping[str, Any] | None = None, **options: Any
+        self, query: str, *, topk: int = 6, filters: Filters | None = None, **options: Any
     ) -> list[Record]:
         """See `Client.search`."""
         return await self._send(_search(query, {"topk": topk, "filters": filters, **options}))
@@ -399,19 +400,19 @@ class AsyncClient:
         question: str,
         *,
         topk: int = 6,
-        filters: Mapping[str, Any] | None = None,
+        filters: Filters | None = None,
         **options: Any,
     ) -> Record:
         """See `Client.answer`."""
         return await self._send(_answer(question, {"topk": topk, "filters": filters, **options}))
 
     async def grep(
-        self, text: str, *, filters: Mapping[str, Any] | None = None, limit: int = 100
+        self, text: str, *, filters: Filters | None = None, limit: int = 100
     ) -> list[Record]:
         """See `Client.grep`."""
         return await self._send(_grep(text, {"filters": filters, "limit": limit}))
 
-    async def documents(self, filters: Mapping[str, Any] | None = None) -> AsyncIterator[Record]:
+    async def documents(self, filters: Filters | None = None) -> AsyncIterator[Record]:
         """See `Client.documents`."""
         after: str | None = None
         while True:

@@ -222,17 +222,20 @@ class AnswerWarning(UserWarning):
     """
 
 
-def missing_package(what: str, missing: ModuleNotFoundError, extra: str) -> MissingDependencyError:
+def missing_package(
+    feature: str, missing: ModuleNotFoundError, extra: str
+) -> MissingDependencyError:
     r"""The error for an optional package that is not installed, with the command that installs it.
 
     Args:
-        what: What needs it: ``"OnnxEmbedder"``.
+        feature: What needs it: ``"OnnxEmbedder"``.
         missing: What the import raised.
         extra: The extra of this package that brings it; "" for a package that every installation
             has.
 
     Example:
-        >>> print(str(missing_package("This", ModuleNotFoundError(name="httpx"), "openai")).replace(". ", ".\n"))
+        >>> error = missing_package("This", ModuleNotFoundError(name="httpx"), "openai")
+        >>> print(str(error).replace(". ", ".\n"))
         This needs the package 'httpx', which is not installed.
         Install it with: pip install "lazyrag[openai]" (in a checkout: ".[openai]")
     """
@@ -242,7 +245,7 @@ def missing_package(what: str, missing: ModuleNotFoundError, extra: str) -> Miss
         else "pip install lazyrag"
     )
     msg = (
-        f"{what} needs the package {missing.name!r}, which is not installed. Install it with:"
+        f"{feature} needs the package {missing.name!r}, which is not installed. Install it with:"
         f" {command}"
     )
     return MissingDependencyError(msg, name=missing.name)
@@ -268,8 +271,8 @@ def sentence(text: object) -> str:
         >>> sentence("division by zero"), sentence("Why?")
         ('division by zero.', 'Why?')
     """
-    told = str(text).rstrip()
-    return told if told.endswith((".", "!", "?", "。", "！", "？")) else told + "."
+    stripped = str(text).rstrip()
+    return stripped if stripped.endswith((".", "!", "?", "。", "！", "？")) else stripped + "."
 
 
 @contextmanager
@@ -282,11 +285,11 @@ def errors_of(who: str, error: type[LazyRAGError]) -> Iterator[None]:
         error: The class of the error.
 
     Example:
-        >>> with errors_of("The step 'shorten'", RetrievalError):
+        >>> with errors_of("The step 'cut'", RetrievalError):
         ...     _ = 1 / 0
         Traceback (most recent call last):
         ...
-        lazyrag.errors.RetrievalError: The step 'shorten' raised ZeroDivisionError: division by zero.
+        lazyrag.errors.RetrievalError: The step 'cut' raised ZeroDivisionError: division by zero.
     """
     try:
         yield
@@ -296,12 +299,12 @@ def errors_of(who: str, error: type[LazyRAGError]) -> Iterator[None]:
         raise error(f"{who} raised {type(exc).__name__}: {sentence(exc)}") from exc
 
 
-def known_names(name: str, known: Iterable[str]) -> str:
+def known_names(name: str, candidates: Iterable[str]) -> str:
     """Say which names are known and which one is nearest, for the end of an error message.
 
     Args:
         name: What was given.
-        known: The allowed names, in any order.
+        candidates: The allowed names, in any order.
 
     Returns:
         ``"Known: a, b, c. Did you mean 'b'?"``, without the question where nothing is near.
@@ -310,13 +313,13 @@ def known_names(name: str, known: Iterable[str]) -> str:
         >>> known_names("chromdb", ["map", "chromadb"])
         "Known: chromadb, map. Did you mean 'chromadb'?"
     """
-    names = sorted(known)
+    names = sorted(candidates)
     listed = ", ".join(names) if names else "none"
     near = nearest(name, names)
     return f"Known: {listed}." + (f" Did you mean {near!r}?" if near else "")
 
 
-def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+def nearest(name: str, candidates: Iterable[str], cutoff: float = 0.6) -> str | None:
     """The known name that a misspelt one most likely meant, or None; it is as similar as the
     cutoff, at most 1.
 
@@ -326,7 +329,7 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     """
     import difflib
 
-    by_folded = {candidate.casefold(): candidate for candidate in known}
+    by_folded = {candidate.casefold(): candidate for candidate in candidates}
     matches = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=cutoff)
     return by_folded[matches[0]] if matches else None
 
@@ -349,8 +352,8 @@ def stop_event() -> threading.Event | None:
         >>> stop_event() is None
         True
     """
-    found: threading.Event | None = getattr(_of_this_thread, "stop_event", None)
-    return found
+    event: threading.Event | None = getattr(_of_this_thread, "stop_event", None)
+    return event
 
 
 def raise_if_stopped() -> None:
@@ -381,18 +384,18 @@ _CARRIED = ("path", "loader", "reason", "uid", "group", "embed_key")
 
 def describe_error(error: Exception, **more: str) -> dict[str, Any]:
     """An error as JSON, for `remade_error`."""
-    own = {name: getattr(error, name) for name in _CARRIED if getattr(error, name, "")}
-    return {"type": type(error).__name__, "message": str(error), "own": own | more}
+    attributes = {name: getattr(error, name) for name in _CARRIED if getattr(error, name, "")}
+    return {"type": type(error).__name__, "message": str(error), "own": attributes | more}
 
 
 def remade_error(stored: dict[str, Any]) -> Exception:
     """The error that `describe_error` described; one of another package has its name and
     message.
     """
-    known = globals().get(stored["type"])
-    is_known = isinstance(known, type) and issubclass(known, LazyRAGError)
-    kind: Any = known if is_known else type(stored["type"], (Exception,), {})
-    made: Exception = kind(stored["message"])
+    error_class = globals().get(stored["type"])
+    is_known = isinstance(error_class, type) and issubclass(error_class, LazyRAGError)
+    kind: Any = error_class if is_known else type(stored["type"], (Exception,), {})
+    error: Exception = kind(stored["message"])
     for name, value in stored["own"].items():
-        setattr(made, name, value)
-    return made
+        setattr(error, name, value)
+    return error

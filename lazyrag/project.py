@@ -70,7 +70,7 @@ class Project:
         self,
         *,
         write: bool = False,
-        files: bool | None = None,
+        with_files: bool | None = None,
         embeds: bool = True,
         loading: str | None = None,
         **chosen: Any,
@@ -79,11 +79,10 @@ class Project:
 
         Args:
             write: Open it for writing; makes the folder of the store.
-            files: Open it with its files, to compare or sync them. Default: ``write``.
+            with_files: Open it with its files, to compare or sync them. Default: ``write``.
             embeds: Load the embedding model.
             loading: See `lazyrag.ingest.load_files.parse_loading`.
-            chosen: Arguments ``include``, ``exclude`` and ``use_gitignore``, which the store keeps,
-                and ``launcher``.
+            chosen: Arguments ``files`` and ``launcher`` of the Document.
 
         Raises:
             StoreError: If there is nothing to read yet, or the folder of the store cannot be made.
@@ -93,43 +92,42 @@ class Project:
         from lazyrag.document import Document
         from lazyrag.ingest.load_files import parse_loading
 
-        if embeds and self.url and self.url != base_url():
-            msg = (
-                f"The index was made with {self.embed} at {self.url}, but OPENAI_BASE_URL is"
-                f" {base_url()}. Set "
-            )
-            msg += (
-                f"OPENAI_BASE_URL={self.url}, or move the index: lazyrag index {self.folder}"
-                f" --embed {self.embed}"
-            )
-            raise ConfigError(msg)
-        embed = make_embedder(self.embed) if self.embed and embeds else None
-        files = write if files is None else files
-        if files and not self.folder.is_dir():
-            msg = f"The indexed folder {self.folder} does not exist."
-            raise DatasetPathError(
-                f"{msg} If it was moved: lazyrag index FOLDER --store {self.store}"
-            )
+        embed = self._load_embedder() if self.embed and embeds else None
+        with_files = write if with_files is None else with_files
+        self._check_folders(write=write, with_files=with_files)
         if write and not (self.store / ".gitignore").exists():
             self._write(".gitignore", "*\n")
+        chosen |= parse_loading(loading) if with_files else {}
+        docs = Document(
+            self.folder if with_files else None,
+            embed,
+            store_conf=self.store_conf,
+            doc_fields=label_fields() if self.fields else None,
+            read_only=not write,
+            **chosen,
+        )
+        return self.with_readers(docs, required=write)
+
+    def _load_embedder(self) -> Any:
+        if self.url and self.url != base_url():
+            raise ConfigError(
+                f"The index was made with {self.embed} at {self.url}, but OPENAI_BASE_URL is"
+                f" {base_url()}. Set OPENAI_BASE_URL={self.url}, or move the index: lazyrag index"
+                f" {self.folder} --embed {self.embed}"
+            )
+        return make_embedder(self.embed)
+
+    def _check_folders(self, *, write: bool, with_files: bool) -> None:
+        if with_files and not self.folder.is_dir():
+            raise DatasetPathError(
+                f"The indexed folder {self.folder} does not exist. If it was moved: lazyrag index"
+                f" FOLDER --store {self.store}"
+            )
         if not write and not self.exists:
-            msg = (
+            raise StoreError(
                 f"{self.folder} has no index yet: an earlier run was interrupted. Run: lazyrag"
                 " index"
             )
-            raise StoreError(msg)
-        chosen |= parse_loading(loading) if files else {}
-        chosen["doc_fields"] = label_fields() if self.fields else None
-        return self.with_readers(
-            Document(
-                self.folder if files else None,
-                embed,
-                store_conf=self.store_conf,
-                read_only=not write,
-                **chosen,
-            ),
-            required=write,
-        )
 
     def with_readers(self, docs: Document, *, required: bool = True) -> Document:
         """A Document that also reads scans, if the project does.
@@ -173,12 +171,11 @@ class Project:
             raise StoreError(f"{msg} or pass another folder: --store PATH") from exc
 
 
-def find_project(store: Path | None = None, start: Path | None = None) -> Project:
+def find_project(store: Path | None = None) -> Project:
     """The project of the current folder: the nearest ``.lazyrag`` in it or above it.
 
     Args:
         store: The folder with the store instead.
-        start: The folder to begin at; None for the current one.
 
     Raises:
         ConfigError: If there is none, or it belongs to another user.
@@ -188,7 +185,7 @@ def find_project(store: Path | None = None, start: Path | None = None) -> Projec
         if not (store / _CONFIG).is_file():
             raise ConfigError(f"{store} has no index. Make one: lazyrag index PATH --store {store}")
         return _read(store.absolute())
-    first = (start or Path.cwd()).absolute()
+    first = Path.cwd()
     for folder in (first, *first.parents):
         if (folder / STORE_FOLDER / _CONFIG).is_file():
             return _read(folder / STORE_FOLDER)
@@ -241,17 +238,8 @@ def _read(store: Path) -> Project:
             release.
     """
     path = store / _CONFIG
-    user = os.geteuid() if hasattr(os, "geteuid") else None
-    for own in (store, path):
-        owner = own.stat().st_uid
-        if user is not None and owner != user:
-            msg = (
-                f"{own} belongs to another user (uid {owner}, you are {user}): what is in it is not"
-                " trusted."
-            )
-            raise ConfigError(
-                f"{msg} Index the folder into a store of your own: lazyrag index PATH --store STORE"
-            )
+    _require_owner(store)
+    _require_owner(path)
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
     except OSError as exc:
@@ -262,25 +250,32 @@ def _read(store: Path) -> Project:
         raise ConfigError(
             f"{path} is damaged ({exc}). Delete it, and run: lazyrag index PATH"
         ) from exc
-    number = stored.get("format") if isinstance(stored, Mapping) else None
+    if not isinstance(stored, Mapping):
+        stored = {}
+    number = stored.get("format")
     if isinstance(number, int) and number > _FORMAT:
-        msg = (
+        raise ConfigError(
             f"{path} has format {number}, written by a newer release; this one reads up to format"
-            f" {_FORMAT}."
+            f" {_FORMAT}. Install the newer release."
         )
-        raise ConfigError(f"{msg} Install the newer release.")
-    names = {field.name for field in fields(Project)} - {"store", "folder"}
-    stored = {"url": "", "fields": "", "ocr": "", **stored} if isinstance(stored, Mapping) else {}
-    is_valid = number == _FORMAT and all(
-        isinstance(stored.get(name), str) for name in ("folder", *names)
-    )
-    if not is_valid:
+    settings: dict[str, Any] = {"url": "", "fields": "", "ocr": "", **stored}
+    names = {field.name for field in fields(Project)} - {"store"}
+    values: dict[str, Any] = {name: settings.get(name) for name in names}
+    if number != _FORMAT or not all(isinstance(value, str) for value in values.values()):
         raise ConfigError(f"{path} is damaged. Delete it, and run: lazyrag index PATH")
-    return Project(
-        store,
-        Path(os.path.normpath(store / stored["folder"])),
-        **{name: stored[name] for name in names},
-    )
+    folder = os.path.normpath(store / values.pop("folder"))
+    return Project(store, Path(folder), **values)
+
+
+def _require_owner(path: Path) -> None:
+    """Refuse a file or folder of another user: nothing in it can be trusted."""
+    owner = path.stat().st_uid
+    if hasattr(os, "geteuid") and owner != os.geteuid():
+        raise ConfigError(
+            f"{path} belongs to another user (uid {owner}, you are {os.geteuid()}): what is in it"
+            " is not trusted. Index the folder into a store of your own: lazyrag index PATH"
+            " --store STORE"
+        )
 
 
 def make_embedder(model: str) -> Any:

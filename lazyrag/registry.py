@@ -231,20 +231,20 @@ class Registry(Generic[T]):
 
     def _taken(self, name: str, present: object) -> AlreadyRegisteredError:
         msg = (
-            f"{self._a_kind} named {name!r} is registered already ({_said_of(present)}). "
+            f"{self._a_kind} named {name!r} is registered already ({_describe(present)}). "
             "Choose another name, or pass replace=True to take this one over."
         )
         return AlreadyRegisteredError(msg)
 
     def _third_party(self) -> dict[str, EntryPoint]:
         if self._entry_points is None:
-            found: dict[str, EntryPoint] = {}
+            self._entry_points = {}
             if self._entry_point_group is not None:
                 # costs as much to import as all of this package's values
                 from importlib.metadata import entry_points
 
-                found = {point.name: point for point in entry_points(group=self._entry_point_group)}
-            self._entry_points = found
+                points = entry_points(group=self._entry_point_group)
+                self._entry_points = {point.name: point for point in points}
         return self._entry_points
 
 
@@ -291,13 +291,13 @@ def _unwrapped(obj: object) -> object:
     return obj if isinstance(obj, (type, functools.partial)) else getattr(obj, "func", obj)
 
 
-def _said_of(entry: object) -> str:
-    """An entry in the words of an error message: where it was defined, and for other objects their
+def _describe(entry: object) -> str:
+    """Describe an entry for an error message: where it was defined, and for other objects their
     class.
     """
     if isinstance(entry, LazyTarget):
         return entry.target
     inner = _unwrapped(entry)
     named: Any = inner if hasattr(inner, "__qualname__") else type(inner)
-    told = f"{getattr(named, '__module__', None) or 'builtins'}:{named.__qualname__}"
-    return told if named is inner else f"an object of {told}"
+    location = f"{getattr(named, '__module__', None) or 'builtins'}:{named.__qualname__}"
+    return location if named is inner else f"an object of {location}"

@@ -16,6 +16,9 @@ Vector: TypeAlias = "NDArray[np.float32]"
 Matrix: TypeAlias = "NDArray[np.float32]"
 """Dense embeddings, one per row: shape (n, dim), float32."""
 
+FloatArray: TypeAlias = "NDArray[np.float64]"
+"""Scores and other numbers that are calculated with in double precision."""
+
 SparseVector: TypeAlias = "dict[int, float]"
 """One sparse embedding: dimensions, from 0 to 2**64 - 1, to weights: float32 numbers, finite and
 not 0."""
@@ -29,8 +32,14 @@ Embeddings: TypeAlias = "Matrix | Sequence[SparseVector]"
 SPARSE: Final = -1
 """Stands where the length of dense vectors stands, for sparse ones: they have none."""
 
+JsonObject: TypeAlias = dict[str, Any]
+"""A JSON object: the body of a request or a response, or a part of one."""
+
 Metadata: TypeAlias = Mapping[str, Any]
 """Names to values; what filters read is checked against declared fields, the rest is free."""
+
+Keywords: TypeAlias = Mapping[str, Any]
+"""Keyword arguments by name."""
 
 Scalar: TypeAlias = "str | int | float | bool"
 """One value of a filterable field, checked."""

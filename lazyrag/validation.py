@@ -12,6 +12,7 @@ from types import CodeType
 from typing import Any, TypeVar, cast
 
 from lazyrag.errors import ConfigError, LazyRAGError, UnknownKeywordError, known_names, nearest
+from lazyrag.types import Keywords
 
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)
@@ -79,11 +80,11 @@ def validate_texts(name: str, value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
-def function_name(what: str, function: Any, name: str | None) -> str:
+def function_name(registrar: str, function: Any, name: str | None) -> str:
     """The name to register a callable under: the one given, else its own.
 
     Args:
-        what: What registers it, for messages: ``"register_similarity"``.
+        registrar: What registers it, for messages: ``"register_similarity"``.
         function: What is to be registered.
         name: The name that was given, if any.
 
@@ -95,11 +96,11 @@ def function_name(what: str, function: Any, name: str | None) -> str:
         'len'
     """
     if not callable(function):
-        raise ConfigError(f"{what} got {function!r}; give a function or a class.")
+        raise ConfigError(f"{registrar} got {function!r}; give a function or a class.")
     named = name or getattr(function, "__name__", None)
     if not isinstance(named, str) or named == "<lambda>":
         raise ConfigError(
-            f"{what} got {function!r}, which has no name of its own. Pass name='...'."
+            f"{registrar} got {function!r}, which has no name of its own. Pass name='...'."
         )
     return named
 
@@ -115,8 +116,8 @@ def keyword_names(function: Callable[..., Any], *, skip: int) -> tuple[list[str]
     parameters = _parameters(function)
     if parameters is None:
         return [], True
-    named = [one.name for one in parameters[skip:] if one.kind in _BY_KEYWORD]
-    return named, any(one.kind is one.VAR_KEYWORD for one in parameters)
+    named = [parameter.name for parameter in parameters[skip:] if parameter.kind in _BY_KEYWORD]
+    return named, any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
 
 
 def required_names(function: Callable[..., Any], *, skip: int) -> list[str]:
@@ -127,7 +128,11 @@ def required_names(function: Callable[..., Any], *, skip: int) -> list[str]:
         ['model']
     """
     parameters = (_parameters(function) or [])[skip:]
-    return [one.name for one in parameters if one.kind in _BY_KEYWORD and one.default is one.empty]
+    return [
+        parameter.name
+        for parameter in parameters
+        if parameter.kind in _BY_KEYWORD and parameter.default is parameter.empty
+    ]
 
 
 def first_parameters(function: Callable[..., Any], count: int) -> list[tuple[str, str]]:
@@ -139,18 +144,13 @@ def first_parameters(function: Callable[..., Any], count: int) -> list[tuple[str
         >>> first_parameters(score, 2)
         [('query', 'list[float]'), ('node', '')]
     """
-    found = [
-        (
-            one.name,
-            (
-                ""
-                if one.annotation is one.empty
-                else inspect.formatannotation(one.annotation).strip("'")
-            ),
-        )
-        for one in (_parameters(function) or [])[:count]
-    ]
-    return found + [("", "")] * (count - len(found))
+    parameters = []
+    for parameter in (_parameters(function) or [])[:count]:
+        annotation = ""
+        if parameter.annotation is not parameter.empty:
+            annotation = inspect.formatannotation(parameter.annotation).strip("'")
+        parameters.append((parameter.name, annotation))
+    return parameters + [("", "")] * (count - len(parameters))
 
 
 _BY_KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -164,9 +164,9 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
 
 
 def check_keywords(
-    what: str,
+    owner: str,
     function: Callable[..., Any],
-    kwargs: Mapping[str, Any],
+    kwargs: Keywords,
     *,
     skip: int,
     also_known: Sequence[str] = (),
@@ -175,7 +175,7 @@ def check_keywords(
     misspelt.
 
     Args:
-        what: What takes them, for the message: ``"The similarity 'bm25'"``.
+        owner: What takes them, for the message: ``"The similarity 'bm25'"``.
         function: What they are passed to.
         kwargs: What is to be passed.
         skip: How many of the function's first parameters are not the user's to give.
@@ -189,22 +189,22 @@ def check_keywords(
         if keyword not in named and not (
             takes_any and nearest(keyword, [*named, *also_known]) is None
         ):
-            raise _unknown(what, "keyword", keyword, {*named, *also_known})
+            raise _unknown(owner, "keyword", keyword, {*named, *also_known})
 
 
-def check_call(what: str, called: Any, *args: Any, **kwargs: Any) -> None:
-    """Raise a ConfigError, which begins with ``what``, if a callable does not take these
+def check_call(problem: str, called: Any, *args: Any, **kwargs: Any) -> None:
+    """Raise a ConfigError, which begins with ``problem``, if a callable does not take these
     arguments.
     """
     try:
         inspect.signature(called).bind(*args, **kwargs)
     except TypeError as exc:
-        raise ConfigError(f"{what}: {exc}.") from exc
+        raise ConfigError(f"{problem}: {exc}.") from exc
     except ValueError:  # some functions written in C have no signature
         pass
 
 
-def named_filters(arguments: Mapping[str, Any], *, has_filters: bool = False) -> dict[str, Any]:
+def named_filters(arguments: Keywords, *, has_filters: bool = False) -> dict[str, Any]:
     """Return arguments by name, with ``filters`` for its alias ``where``.
 
     Args:
@@ -233,26 +233,29 @@ def known_keywords(function: F) -> F:
 
     Example:
         >>> @known_keywords
-        ... def search(query, topk=6): ...
-        >>> search("tea", top_k=3)
+        ... def search(query): ...
+        >>> search("tea", limit=3)
         Traceback (most recent call last):
         ...
-        lazyrag.errors.UnknownKeywordError: search takes no argument 'top_k'. Known: query, topk. Did you mean 'topk'?
+        lazyrag.errors.UnknownKeywordError: search takes no argument 'limit'. Known: query.
     """
     # inspect.signature takes a tenth of a millisecond, for each of dozens of functions at import.
     code: CodeType = cast("Any", inspect.unwrap(function)).__code__
     parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    known = [name for name in parameters if name not in ("self", "self_or_class")]
-    names = frozenset(known)
-    what = function.__qualname__.removesuffix(".__init__").removesuffix(".__call__")
+    arguments = [name for name in parameters if name not in ("self", "self_or_class")]
+    names = frozenset(arguments)
+    label = function.__qualname__.removesuffix(".__init__").removesuffix(".__call__")
     name = function.__name__
 
-    def refused(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> UnknownKeywordError:
-        held = what
+    def refused(args: tuple[Any, ...], kwargs: Keywords) -> UnknownKeywordError:
+        owner = label
+        moved: Mapping[str, str] = {}
         # users know a method by the class they hold, not by a base of it
         if "self" in parameters and args:
-            held = type(args[0]).__name__ + ("" if name.startswith("__") else f".{name}")
-        return _unknown(held, "argument", next(one for one in kwargs if one not in names), known)
+            owner = type(args[0]).__name__ + ("" if name.startswith("__") else f".{name}")
+            moved = getattr(args[0], "_moved_arguments", {})
+        unknown = next(keyword for keyword in kwargs if keyword not in names)
+        return _unknown(owner, "argument", unknown, arguments, moved)
 
     positional = parameters[: code.co_argcount]
 
@@ -282,7 +285,8 @@ def known_keywords(function: F) -> F:
 
 def known_arguments(cls: C) -> C:
     """Class decorator: `known_keywords` for a class's constructor."""
-    cls.__init__ = known_keywords(cls.__init__)  # type: ignore[misc]  # of the class, not of an instance
+    # of the class, not of an instance
+    cls.__init__ = known_keywords(cls.__init__)  # type: ignore[misc]
     return cls
 
 
@@ -309,16 +313,20 @@ class _Unshown(tuple[Any, ...]):  # noqa: SLOT001  keys may be among them
 
 def _with_arguments(self: Any) -> tuple[Any, ...]:
     args, kwargs = self.made_with
-    made: type = type(self)
-    return functools.partial(made, **kwargs), args
+    owner: type = type(self)
+    return functools.partial(owner, **kwargs), args
 
 
-def _unknown(what: str, kind: str, keyword: str, known: Collection[str]) -> UnknownKeywordError:
+def _unknown(
+    owner: str, kind: str, keyword: str, names: Collection[str], moved: Mapping[str, str] = {}
+) -> UnknownKeywordError:
+    if keyword in moved:
+        return UnknownKeywordError(f"{owner} takes no {kind} {keyword!r}. Pass {moved[keyword]}.")
     hint = ""
-    if keyword in ("words", "synonyms") and "analyser" in known:
+    if keyword in ("words", "synonyms") and "analyser" in names:
         hint = f" Pass analyser=register_chinese_analyser(name, {keyword}=...).name."
     return UnknownKeywordError(
-        f"{what} takes no {kind} {keyword!r}. {known_names(keyword, known)}{hint}"
+        f"{owner} takes no {kind} {keyword!r}. {known_names(keyword, names)}{hint}"
     )
 
 
@@ -447,10 +455,10 @@ def validate_template(
         for _, field, form, conversion in parts
         if field is not None
     }
-    known = sorted({*required, *optional})
-    for field in sorted(fields.difference(known)):
+    allowed = sorted({*required, *optional})
+    for field in sorted(fields.difference(allowed)):
         msg = (
-            f"{name} has the unknown field {field!r}. {known_names(field, known)} Write {{{{ and"
+            f"{name} has the unknown field {field!r}. {known_names(field, allowed)} Write {{{{ and"
             " }} for braces."
         )
         raise ConfigError(msg)
@@ -479,14 +487,14 @@ def validate_number(
 
 
 def validate_mapping(
-    what: str, value: Any, known: Collection[str] | None = None
+    name: str, value: Any, keys: Collection[str] | None = None
 ) -> Mapping[str, Any]:
     """Check that a value is a mapping, and that all its keys are known.
 
     Args:
-        what: The argument, for the message.
+        name: The argument, for the message.
         value: Its value.
-        known: The allowed keys; None allows any.
+        keys: The allowed keys; None allows any.
 
     Raises:
         ConfigError: If it is not a mapping, or a key is unknown; the message names the nearest
@@ -497,11 +505,11 @@ def validate_mapping(
         {'M': 16}
     """
     if not isinstance(value, Mapping):
-        keys = f" with any of the keys {', '.join(known)}" if known is not None else ""
-        raise ConfigError(f"{what} must be a mapping{keys}; got {value!r:.200}.")
+        expected = f" with any of the keys {', '.join(keys)}" if keys is not None else ""
+        raise ConfigError(f"{name} must be a mapping{expected}; got {value!r:.200}.")
     for key in value:
-        if known is not None and key not in known:
-            raise ConfigError(f"{what} has the unknown key {key!r}. {known_names(str(key), known)}")
+        if keys is not None and key not in keys:
+            raise ConfigError(f"{name} has the unknown key {key!r}. {known_names(str(key), keys)}")
     return value
 
 

@@ -24,7 +24,8 @@ from lazyrag.data.fields import DataType, DocField, Schema, check_value, make_sc
 from lazyrag.data.filters import And, Condition, Filter, Not, Or, bind_filter, matches
 from lazyrag.data.segment import EMPTY, Content, Segment
 from lazyrag.stores.protocol import VectorRow, VectorSchema
-from lazyrag.testing.suites import HARD_TEXTS, METRICS, assert_same_ranking, dense, sparse
+from lazyrag.testing.samples import HARD_TEXTS, METRICS, dense, sparse
+from lazyrag.testing.suites import assert_same_ranking
 from lazyrag.types import (
     SPARSE,
     Embedding,

@@ -86,7 +86,7 @@ CASES = {
         ),
         "postgres",
     ),
-    "Document.sql": (lambda _: lazyrag.Document().sql("SELECT 1"), "sql"),
+    "Document.sql": (lambda _: lazyrag.Document().tables.sql("SELECT 1"), "sql"),
     "CodeSplitter(language='python')": (
         lambda _: lazyrag.transforms.CodeSplitter(language="python"),
         "code",

@@ -69,7 +69,7 @@ def asked(docs):
     """
     report = docs.sync()
     Retriever(docs, "line", similarity="bm25")("tea")
-    if docs.embed_keys:
+    if docs.reader.embed_keys:
         Retriever(docs, "line")("tea")
     return report
 
@@ -127,7 +127,7 @@ class Shelf:
             self.open(transform, store=Path(folder, "fresh.db"), **arguments) as docs,
         ):
             asked(docs)
-            return list(docs.dump())
+            return list(docs.maintenance.dump())
 
 
 class ShelfOfWords(Shelf):

@@ -33,7 +33,8 @@ from lazyrag.stores.memory import MapSegmentStore, MapVectorStore
 from lazyrag.stores.milvus import MilvusVectorStore
 from lazyrag.stores.opensearch import OpenSearchSegmentStore
 from lazyrag.stores.protocol import Feature, Store, segment_stores, vector_stores
-from lazyrag.stores.sqlite import MapFileSegmentStore, MapFileVectorStore, StoreFile
+from lazyrag.stores.sqlite import MapFileSegmentStore, StoreFile
+from lazyrag.stores.sqlite_vectors import MapFileVectorStore
 from lazyrag.text.analyzers import analysers
 from lazyrag.text.tokens import token_counters
 from lazyrag.transforms import transforms

@@ -34,6 +34,11 @@ PARTS: dict[str, tuple[str, str, str]] = {
         "",
         "ledger two_ledgers converging sync versions migration verify status export read/snapshot",
     ),
+    "tables": (
+        "lazyrag/ledger/tables.py",
+        "",
+        "ledger two_ledgers converging sync versions migration verify status export read/snapshot",
+    ),
     "lease": ("lazyrag/ledger/lease.py", "", "lease documents/processes two_ledgers"),
     "snapshot": (
         "lazyrag/read/snapshot.py",

@@ -95,7 +95,7 @@ try:
         said["files"] = [len(report.added), len(report.unchanged)]
         hits = lazyrag.Retriever(docs, "line", similarity="bm25_chinese", topk=3)("oolong 乌龙茶")
         said["hits"] = [hit.uid for hit in hits]
-        said["problems"] = [str(problem) for problem in docs.verify()]
+        said["problems"] = [str(problem) for problem in docs.maintenance.verify()]
 except lazyrag.errors.StoreError as exc:
     said["error"] = str(exc)
 print(json.dumps(said))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import sys
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from lazyrag.document import IngestReport, PlannedFormat
     from lazyrag.evaluation import GoldenReport
     from lazyrag.retrieval.explain import ExplainedHit
+    from lazyrag.types import JsonObject
 
 OK = 0
 FAILED = 1
@@ -32,6 +34,7 @@ SCHEMA = 1
 
 _MAX_MISSED = 10  # questions to show; the JSON has all
 _MAX_WORSE = 5  # of each measure
+_MAX_REASONS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +64,18 @@ def as_json(
     """The JSON of a command: ``result`` if it worked, else ``error``."""
     from lazyrag.data.encoding import to_dict
 
-    found: dict[str, Any] = {"schema": SCHEMA, "command": command, "ok": error is None}
+    envelope: JsonObject = {"schema": SCHEMA, "command": command, "ok": error is None}
     if error is None:
-        found["result"] = to_dict(result)
+        envelope["result"] = to_dict(result)
     else:
-        found["error"] = {"type": type(error).__name__, "message": str(error)}
-    return json.dumps(found, ensure_ascii=False, indent=2, allow_nan=False)
+        envelope["error"] = {"type": type(error).__name__, "message": str(error)}
+    return json.dumps(envelope, ensure_ascii=False, indent=2, allow_nan=False)
 
 
 # Hits and answers
 
 
-def hit_dict(rank: int, hit: Hit) -> dict[str, Any]:
+def hit_dict(rank: int, hit: Hit) -> JsonObject:
     """A hit for programs."""
     return {"rank": rank, **hit.to_dict()}
 
@@ -98,45 +101,37 @@ def _heading(label: str, path: str, location: str, score: str = "") -> list[str]
     columns = terminal.width() - len(label) - 1 - (len(score) + 2 if score else 0)
     both = f"{path}  {location}" if location else path
     is_short = terminal.cells(both) <= columns
-    shown = both if is_short else terminal.shortened(path, columns)
-    space = " " * (columns - terminal.cells(shown) + 2) if score else ""
-    name = shown[: len(path)] if is_short else shown
-    line = (
-        f"{label}"
-        f" {terminal.styled(name, 'bold')}{shown[len(name) :]}{space}{terminal.styled(score, 'dim')}"
-    )
-    if is_short:
+    heading = both if is_short else terminal.shorten(path, columns)
+    space = " " * (columns - terminal.cells(heading) + 2) if score else ""
+    name = heading[: len(path)] if is_short else heading
+    rest = f"{heading[len(name) :]}{space}{terminal.style_text(score, 'dim')}"
+    line = f"{label} {terminal.style_text(name, 'bold')}{rest}"
+    if is_short or not location:
         return [line]
     indent = " " * (len(label) + 1)
-    return (
-        [line, *terminal.wrapped(location, terminal.width(), first=indent, rest=indent)]
-        if location
-        else [line]
-    )
+    return [line, *terminal.wrap(location, first=indent, rest=indent)]
 
 
 def explained_lines(hit: ExplainedHit, indent: str) -> list[str]:
     """Rank and score of a hit in each stage."""
-    stages = "; ".join(f"{one.name} {one}" for one in hit.standings)
-    return terminal.wrapped(stages, terminal.width(), first=indent, rest=indent)
+    stages = "; ".join(f"{standing.name} {standing}" for standing in hit.standings)
+    return terminal.wrap(stages, first=indent, rest=indent)
 
 
 def answer_lines(answer: Answer) -> list[str]:
     """An answer with its sources."""
     lines: list[str] = []
     for paragraph in answer.text.splitlines():
-        lines += terminal.wrapped(terminal.printable(paragraph), terminal.width())
+        lines += terminal.wrap(terminal.printable(paragraph))
     if answer.citations:
         lines.append("")
-    for one in answer.citations:
-        label = f"[{one.index}]"
+    for citation in answer.citations:
+        label = f"[{citation.index}]"
         indent = " " * (len(label) + 1)
-        lines += _heading(label, one.source, one.location)
-        lines += terminal.passage(one.text_snippet, answer.query, indent=indent)
+        lines += _heading(label, citation.source, citation.location)
+        lines += terminal.passage(citation.text_snippet, answer.query, indent=indent)
     for problem in answer.problems:
-        lines += terminal.wrapped(
-            f"Note: {terminal.printable(problem)}", terminal.width(), rest="  "
-        )
+        lines += terminal.wrap(f"Note: {terminal.printable(problem)}", rest="  ")
     return lines
 
 
@@ -162,13 +157,13 @@ _REMEDIES = (
         "Split it, or leave it out: lazyrag index --exclude PATTERN.",
     ),
     (r"Give it: PdfLoader\(.*or save the file again", "Save it again"),
-    (r"then call retry_failed\(\)", "then run lazyrag sync"),
-    (r"Retry it with retry_failed\(\)", "Retry it with lazyrag sync --retry"),
+    (r"then call sync\(\)", "then run lazyrag sync"),
+    (r"Retry it with sync\(retry=True\)", "Retry it with lazyrag sync --retry"),
     (
         r"lazyrag\.loaders\.loaders\. Add a reader.*",
         "docs/formats.md. Save it in one of these formats.",
     ),
-    (r" Pass Document\(processes=0\)\.", ""),
+    (r" Pass LoadLimits\(processes=0\)\.", ""),
     (r"call sync\(\)", "run lazyrag sync"),
 )
 """Patterns of remedies in Python, and their replacements at the command line."""
@@ -178,8 +173,8 @@ def at_command_line(message: str) -> str:
     """Replace the remedies of a message, which are Python, with commands.
 
     Example:
-        >>> at_command_line("The table has 9 pages. Split it, or allow more: PdfLoader(max_pages=9).")
-        'The table has 9 pages. Split it.'
+        >>> at_command_line("9 pages. Split it, or allow more: PdfLoader(max_pages=9).")
+        '9 pages. Split it.'
     """
     for python, command in _REMEDIES:
         message = re.sub(python, command, message)
@@ -196,7 +191,7 @@ def _report_at_command_line(report: IngestReport) -> IngestReport:
     return replace(report, failed=tuple(failed), skipped=skipped)
 
 
-def failure_dict(path: str, stage: str, error: ErrorInfo) -> dict[str, Any]:
+def failure_dict(path: str, stage: str, error: ErrorInfo) -> JsonObject:
     """A failed step for programs."""
     from lazyrag.data.encoding import ErrorInfo
 
@@ -211,7 +206,7 @@ def failure_dict(path: str, stage: str, error: ErrorInfo) -> dict[str, Any]:
     }
 
 
-def report_dict(report: IngestReport) -> dict[str, Any]:
+def report_dict(report: IngestReport) -> JsonObject:
     """A report for programs."""
     from lazyrag.data.encoding import ErrorInfo
 
@@ -241,15 +236,13 @@ def report_lines(report: IngestReport) -> list[str]:
     lines: list[str] = []
     for line in str(_report_at_command_line(report)).splitlines():
         indent = line[: len(line) - len(line.lstrip())]
-        lines += terminal.wrapped(
-            terminal.printable(line), terminal.width(), first=indent, rest=indent + "  "
-        )
+        lines += terminal.wrap(terminal.printable(line), first=indent, rest=indent + "  ")
     if report.withheld:
         msg = (
             "So many files are missing at once that their documents are kept. If that is right:"
             " lazyrag sync --delete"
         )
-        lines += terminal.wrapped(msg, terminal.width())
+        lines += terminal.wrap(msg)
     return lines
 
 
@@ -257,17 +250,17 @@ def format_lines(formats: Sequence[PlannedFormat]) -> list[str]:
     """How a plan would read files: by kind, with their number and size; nothing where no file is to
     be read.
     """
-    formats = formats if any(one.bytes or one.how != "skipped" for one in formats) else ()
+    if all(kind.how == "skipped" and not kind.bytes for kind in formats):
+        return []
     rows = [["kind", "files", "size", "read as"]]
-    rows += [[one.kind or "-", str(one.files), _size(one.bytes), ""] for one in formats]
-    lines = terminal.table(rows, right=(1, 2)) if formats else []
-    for at, one in enumerate(formats, start=1):
-        first = terminal.padded(lines[at], lines[0].index("read as"))
-        text = terminal.printable(f"{one.how}: {at_command_line(one.why)}" if one.why else one.how)
-        lines[at] = "\n".join(
-            terminal.wrapped(text, terminal.width(), first=first, rest=" " * len(first))
-        )
-    return [line for one in lines for line in one.splitlines()]
+    rows += [[kind.kind or "-", str(kind.files), _size(kind.bytes), ""] for kind in formats]
+    header, *table = terminal.table(rows, right=(1, 2))
+    lines = [header]
+    for line, kind in zip(table, formats, strict=True):
+        first = terminal.pad(line, header.index("read as"))
+        text = f"{kind.how}: {at_command_line(kind.why)}" if kind.why else kind.how
+        lines += terminal.wrap(terminal.printable(text), first=first, rest=" " * len(first))
+    return lines
 
 
 def _size(count: int) -> str:
@@ -277,13 +270,11 @@ def _size(count: int) -> str:
         >>> _size(0), _size(999), _size(4_096), _size(12_345_678)
         ('', '1 kB', '4 kB', '12.3 MB')
     """
-    return (
-        ""
-        if not count
-        else f"{max(1, round(count / 1e3))} kB"
-        if count < 1e6
-        else f"{count / 1e6:.1f} MB"
-    )
+    if not count:
+        return ""
+    if count < 1e6:
+        return f"{max(1, round(count / 1e3))} kB"
+    return f"{count / 1e6:.1f} MB"
 
 
 def is_changed(report: IngestReport, *, withheld: bool = True) -> bool:
@@ -294,17 +285,20 @@ def is_changed(report: IngestReport, *, withheld: bool = True) -> bool:
     return any(done) or bool(withheld and report.withheld)
 
 
-def reason_lines(reasons: Mapping[str, str], most: int = 5) -> list[str]:
+def reason_lines(reasons: Mapping[str, str]) -> list[str]:
     """Why files, groups and indexes are done again."""
     lines: list[str] = []
-    for name, why in list(reasons.items())[:most]:
-        lines += terminal.wrapped(
-            f"{terminal.printable(name)}: {why}", terminal.width(), first="  ", rest="    "
-        )
-    return [*lines, f"  and {len(reasons) - most} more"] if len(reasons) > most else lines
+    for name, why in list(reasons.items())[:_MAX_REASONS]:
+        lines += terminal.wrap(f"{terminal.printable(name)}: {why}", first="  ", rest="    ")
+    return lines + more_lines(len(reasons), _MAX_REASONS, "  ")
 
 
-def _unread(report: IngestReport) -> list[str]:
+def more_lines(count: int, most: int, indent: str = "") -> list[str]:
+    """A line for what a list leaves out after a number of entries; none if it is complete."""
+    return [f"{indent}and {count - most} more"] if count > most else []
+
+
+def _unread_places(report: IngestReport) -> list[str]:
     """The folders and links that could not be read: no files of theirs failed, as none were
     seen.
     """
@@ -315,67 +309,68 @@ def _unread(report: IngestReport) -> list[str]:
 
 def unread_lines(report: IngestReport) -> list[str]:
     """The folders and links that could not be read."""
-    found = _unread(report)
-    more = [f"and {len(found) - 5} more"] if len(found) > 5 else []
-    return [
-        line
-        for one in [*(f"failed: {terminal.printable(one)}" for one in found[:5]), *more]
-        for line in terminal.wrapped(f"  {one}", terminal.width(), first="  ", rest="    ")
-    ]
+    unread = _unread_places(report)
+    texts = [f"failed: {terminal.printable(path)}" for path in unread[:5]]
+    lines: list[str] = []
+    for text in texts + more_lines(len(unread), 5):
+        lines += terminal.wrap(f"  {text}", first="  ", rest="    ")
+    return lines
 
 
 def status_of(report: IngestReport) -> int:
     """The exit status: `FAILED` if a file failed or a folder could not be read."""
-    return FAILED if report.failed or _unread(report) else OK
+    return FAILED if report.failed or _unread_places(report) else OK
 
 
 def golden_lines(report: GoldenReport) -> list[str]:
     """Golden questions: means beside thresholds, and the missed questions."""
     rows = [["measure", "mean", "threshold", "questions", ""]]
-    for one in report.verdicts:
-        verdict = "passed" if one.passed else "below"
+    for verdict in report.verdicts:
+        outcome = "passed" if verdict.passed else "below"
         rows.append(
-            [one.measure, f"{one.value:.4f}", f"{one.threshold:g}", str(one.questions), verdict]
+            [
+                verdict.measure,
+                f"{verdict.value:.4f}",
+                f"{verdict.threshold:g}",
+                str(verdict.questions),
+                outcome,
+            ]
         )
-    lines = [
-        re.sub(
-            r"(passed|below)$", lambda found: terminal.styled(found[0], _COLOURS[found[0]]), line
-        )
-        for line in terminal.table(rows, right=(1, 2, 3))
-    ]
+    coloured = functools.partial(
+        re.compile("(passed|below)$").sub,
+        lambda match: terminal.style_text(match[0], _COLOURS[match[0]]),
+    )
+    lines = [coloured(line) for line in terminal.table(rows, right=(1, 2, 3))]
     missed = report.missed()
     for question in missed[:_MAX_MISSED]:
         values = ", ".join(f"{name} {value:.2f}" for name, value in question.values.items())
         text = f"line {question.line}: {terminal.printable(question.question)} ({values})"
-        lines += terminal.wrapped(text, terminal.width(), rest="  ")
-    return [*lines, f"and {len(missed) - _MAX_MISSED} more"] if len(missed) > _MAX_MISSED else lines
+        lines += terminal.wrap(text, rest="  ")
+    return lines + more_lines(len(missed), _MAX_MISSED)
 
 
 def compared_lines(
-    report: GoldenReport, earlier: Mapping[str, Any], said: Mapping[str, str]
+    report: GoldenReport, earlier: Mapping[str, Any], sentences: Mapping[str, str]
 ) -> list[str]:
     """By measure, the sentence of a comparison and the questions that lost the most."""
     before = {item["question"]: item["values"] for item in earlier["questions"]}
     lines = []
-    for name, sentence in said.items():
+    for name, sentence in sentences.items():
         lines.append(f"{name}: {sentence}")
-        both = [
-            one
-            for one in report.questions
-            if name in one.values and name in before.get(one.question, {})
-        ]
-        pairs = [(before[one.question][name], one.values[name], one) for one in both]
-        worse = sorted(
-            (pair for pair in pairs if pair[1] < pair[0]), key=lambda pair: pair[1] - pair[0]
-        )
-        for was, now, one in worse[:_MAX_WORSE]:
+        worse = []
+        for question in report.questions:
+            was = before.get(question.question, {}).get(name)
+            now = question.values.get(name)
+            if was is not None and now is not None and now < was:
+                worse.append((now - was, was, now, question))
+        worse.sort(key=lambda loss: loss[0])
+        for _, was, now, question in worse[:_MAX_WORSE]:
             text = (
-                f"worse: line {one.line}: {terminal.printable(one.question)} ({was:.2f} before,"
-                f" {now:.2f} now)"
+                f"worse: line {question.line}: {terminal.printable(question.question)} ({was:.2f}"
+                f" before, {now:.2f} now)"
             )
-            lines += terminal.wrapped(text, terminal.width(), first="  ", rest="    ")
-        if len(worse) > _MAX_WORSE:
-            lines.append(f"  and {len(worse) - _MAX_WORSE} more")
+            lines += terminal.wrap(text, first="  ", rest="    ")
+        lines += more_lines(len(worse), _MAX_WORSE, "  ")
     return lines
 
 
@@ -385,7 +380,9 @@ _COLOURS = {"passed": "green", "below": "red"}
 # Filters
 
 _CONDITION = re.compile(
-    r"\s*(?P<field>[\w.-]+)\s*(?P<op>not\s+in\b|in\b|contains\b|exists\b|==|!=|>=|<=|=|>|<)\s*(?P<value>.*?)\s*"
+    r"\s*(?P<field>[\w.-]+)"
+    r"\s*(?P<op>not\s+in\b|in\b|contains\b|exists\b|==|!=|>=|<=|=|>|<)"
+    r"\s*(?P<value>.*?)\s*"
 )
 
 
@@ -404,11 +401,11 @@ def parse_filters(conditions: Sequence[str], schema: Mapping[str, Any]) -> Filte
         >>> parse_filters(["file_size > 1000"], BUILT_IN_FIELDS)
         Condition('file_size', 'gt', 1000)
     """
-    made = [_condition(one, schema) for one in conditions]
-    found: Filter | None = None
-    for one in made:
-        found = one if found is None else found & one
-    return found
+    combined: Filter | None = None
+    for condition in conditions:
+        parsed = _condition(condition, schema)
+        combined = parsed if combined is None else combined & parsed
+    return combined
 
 
 def _condition(text: str, schema: Mapping[str, Any]) -> Filter:
@@ -433,13 +430,14 @@ def _condition(text: str, schema: Mapping[str, Any]) -> Filter:
         return Condition(name, op)
     if op in ("in", "not in"):
         return Condition(
-            name, op, [_value(one.strip(), kind.value, name) for one in value.split(",")]
+            name, op, [_value(part.strip(), kind.value, name) for part in value.split(",")]
         )
     return Condition(name, op, _value(value, kind.value, name))
 
 
 def _value(text: str, kind: str, name: str) -> Any:
-    text = text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
+        text = text[1:-1]
     try:
         if kind in ("int32", "int64"):
             return int(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import sys
@@ -32,7 +33,7 @@ def has_colour() -> bool:
     )
 
 
-def styled(text: str, style: str) -> str:
+def style_text(text: str, style: str) -> str:
     """A text in a style, where there are colours."""
     return f"\033[{_STYLES[style]}m{text}\033[0m" if text and has_colour() else text
 
@@ -41,7 +42,9 @@ def printable(text: str) -> str:
     """A text as one line that cannot control the terminal: files and models may contain escape
     sequences.
     """
-    return " ".join("".join(" " if _is_control(one) else one for one in text).split())
+    return " ".join(
+        "".join(" " if _is_control(character) else character for character in text).split()
+    )
 
 
 def _is_control(character: str) -> bool:
@@ -76,52 +79,53 @@ def _cells_of(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
-def padded(text: str, columns: int, *, right: bool = False) -> str:
+def pad(text: str, columns: int, *, right: bool = False) -> str:
     """A text with spaces up to a number of columns."""
     space = " " * max(0, columns - cells(text))
     return space + text if right else text + space
 
 
-def shortened(text: str, columns: int) -> str:
+def shorten(text: str, columns: int) -> str:
     """A text cut to a number of columns, with an ellipsis.
 
     Example:
-        >>> shortened("绿茶怎么泡", 7)
+        >>> shorten("绿茶怎么泡", 7)
         '绿茶怎…'
     """
     if cells(text) <= columns:
         return text
-    kept = []
+    fitting = []
     used = 1
     for character in text:
         used += _cells_of(character)
         if used > columns:
             break
-        kept.append(character)
-    return "".join(kept) + "…"
+        fitting.append(character)
+    return "".join(fitting) + "…"
 
 
-def wrapped(text: str, columns: int, *, first: str = "", rest: str = "") -> list[str]:
+def wrap(text: str, columns: int | None = None, *, first: str = "", rest: str = "") -> list[str]:
     """Break a text into lines of at most so many columns: between words, and between wide
     characters.
 
     Args:
         text: One paragraph.
-        columns: Width of the lines, with the indent.
+        columns: Width of the lines, with the indent; None for that of the terminal.
         first: Indent of the first line.
         rest: Indent of the others.
 
     Example:
-        >>> wrapped("Steep 绿茶 at 80 degrees.", 12)
+        >>> wrap("Steep 绿茶 at 80 degrees.", 12)
         ['Steep 绿茶', 'at 80', 'degrees.']
     """
+    columns = width() if columns is None else columns
     lines: list[str] = []
     line = first
     used = cells(first)
     is_empty = True
-    for whole, is_spaced in _pieces(text):
-        piece = whole
-        size = cells(whole)
+    for unbroken, is_spaced in _pieces(text):
+        piece = unbroken
+        size = cells(unbroken)
         gap = " " if is_spaced and not is_empty else ""
         if not is_empty and used + len(gap) + size > columns:
             lines.append(line)
@@ -147,10 +151,15 @@ def _pieces(text: str) -> Iterable[tuple[str, bool]]:
         start = 0
         is_spaced = True
         for at in range(1, len(word)):
-            is_break = (_cells_of(word[at]) == 2 or _cells_of(word[at - 1]) == 2) and word[
-                at
-            ] not in _NO_LINE_START
-            if is_break and word[at] != "*" and word[at - 1] not in "*（《「『【〈“‘([":
+            last = word[at - 1]
+            character = word[at]
+            is_break = (
+                2 in (_cells_of(character), _cells_of(last))
+                and character not in _NO_LINE_START
+                and character != "*"
+                and last not in "*（《「『【〈“‘(["
+            )
+            if is_break:
                 yield word[start:at], is_spaced
                 start = at
                 is_spaced = False
@@ -179,24 +188,25 @@ def table(
     rows = [list(row) for row in rows]
     if not rows:
         return []
-    widths = [max(cells(row[at]) for row in rows) for at in range(len(rows[0]))]
+    widths = [max(map(cells, column)) for column in zip(*rows, strict=True)]
     excess = cells(indent) + sum(widths) + 2 * (len(widths) - 1) - width()
     if excess > 0:
         widest = widths.index(max(widths))
         widths[widest] = max(8, widths[widest] - excess)
     lines = []
     for row in rows:
-        parts = [
-            padded(shortened(one, size), size, right=at in right)
-            for at, (one, size) in enumerate(zip(row, widths, strict=True))
-        ]
+        parts = []
+        for at, size in enumerate(widths):
+            parts.append(pad(shorten(row[at], size), size, right=at in right))
         lines.append((indent + "  ".join(parts)).rstrip())
     return lines
 
 
 # Passages
 
-_OPEN, _CLOSE = "\u2068", "\u2069"  # take no columns; become colours after wrapping
+# take no columns; become colours after wrapping
+_OPEN = "\u2068"
+_CLOSE = "\u2069"
 
 
 def passage(text: str, query: str, *, indent: str, lines: int | None = 3) -> list[str]:
@@ -212,20 +222,18 @@ def passage(text: str, query: str, *, indent: str, lines: int | None = 3) -> lis
 
     terms = query_terms(query)
     if lines is None:
-        parts = [printable(one) for one in text.splitlines()]
+        parts = [printable(paragraph) for paragraph in text.splitlines()]
     else:
         parts = [_best_part(text, terms, (width() - cells(indent)) * lines - 8 * lines)]
-    shown = [
-        line
-        for part in parts
-        if part
-        for line in wrapped(_marked(part, terms), width(), first=indent, rest=indent)
-    ]
-    if lines is not None and len(shown) > lines:
-        shown = [*shown[: lines - 1], shortened(shown[lines - 1], width() - 1).rstrip("…") + "…"]
-    return [
-        line.replace(_OPEN, f"\033[{_STYLES['mark']}m").replace(_CLOSE, "\033[0m") for line in shown
-    ]
+    wrapped_lines: list[str] = []
+    for part in parts:
+        if part:
+            wrapped_lines += wrap(_mark(part, terms), first=indent, rest=indent)
+    if lines is not None and len(wrapped_lines) > lines:
+        last = shorten(wrapped_lines[lines - 1], width() - 1)
+        wrapped_lines[lines - 1 :] = [last.rstrip("…") + "…"]
+    mark = f"\033[{_STYLES['mark']}m"
+    return [line.replace(_OPEN, mark).replace(_CLOSE, "\033[0m") for line in wrapped_lines]
 
 
 def _is_wide(term: str) -> bool:
@@ -236,44 +244,59 @@ def _best_part(text: str, terms: frozenset[str], columns: int) -> str:
     """The sentences in a row with most of the query's terms, rare ones first, cut to a number of
     columns.
     """
-    from lazyrag.text.analyzers import term_spans
     from lazyrag.text.sentences import sentence_spans
 
-    sentences = [one for start, end in sentence_spans(text) if (one := printable(text[start:end]))]
+    texts = [printable(text[start:end]) for start, end in sentence_spans(text)]
+    sentences = [sentence for sentence in texts if sentence]
     if not sentences:
         return ""
-    own = [{term for *_, term in term_spans(one, terms)} for one in sentences]
-    count = Counter(term for some in own for term in some)
-    windows = []
-    for first in range(len(sentences)):
-        last = first
-        size = cells(sentences[first])
-        held = {*own[first]}
-        while last + 1 < len(sentences) and size < columns:
-            last += 1
-            size += cells(sentences[last]) + 1
-            held |= own[last] if size <= columns else set()  # else it will be cut
-        windows.append((sum(1 / count[term] for term in held), -first, last, size))
-    _, first, last, size = max(windows)
-    first = -first
+    found_terms = [_terms_in(sentence, terms) for sentence in sentences]
+    first, last, size = _best_window(sentences, found_terms, columns)
     while first and size + cells(sentences[first - 1]) < columns:
         first -= 1
         size += cells(sentences[first]) + 1
-    joined = _joined(sentences[first : last + 1])
-    cut = shortened(joined, columns)
+    cut = shorten(_join(sentences[first : last + 1]), columns)
     more = last + 1 < len(sentences) and not cut.endswith("…")
     return ("… " if first else "") + cut + (" …" if more else "")
 
 
-def _joined(sentences: Sequence[str]) -> str:
+def _terms_in(text: str, terms: frozenset[str]) -> set[str]:
+    from lazyrag.text.analyzers import term_spans
+
+    return {term for *_, term in term_spans(text, terms)}
+
+
+def _best_window(
+    sentences: Sequence[str], terms: Sequence[set[str]], columns: int
+) -> tuple[int, int, int]:
+    """The first and the last of the sentences in a row with the rarest terms, and their size."""
+    counts = Counter(itertools.chain.from_iterable(terms))
+    windows = []
+    for first in range(len(sentences)):
+        last = first
+        size = cells(sentences[first])
+        covered = set(terms[first])
+        while last + 1 < len(sentences) and size < columns:
+            last += 1
+            size += cells(sentences[last]) + 1
+            if size <= columns:  # else it will be cut
+                covered |= terms[last]
+        windows.append((sum(1 / counts[term] for term in covered), -first, last, size))
+    _, negative, last, size = max(windows)
+    return -negative, last, size
+
+
+def _join(sentences: Sequence[str]) -> str:
     """Sentences as one text: without a space between wide characters."""
     text = ""
-    for one in sentences:
-        text += (" " if text and not (_is_wide(text[-1]) or _is_wide(one[0])) else "") + one
+    for sentence in sentences:
+        text += (
+            " " if text and not (_is_wide(text[-1]) or _is_wide(sentence[0])) else ""
+        ) + sentence
     return text
 
 
-def _marked(text: str, terms: frozenset[str]) -> str:
+def _mark(text: str, terms: frozenset[str]) -> str:
     from lazyrag.text.analyzers import term_spans
 
     before, after = (_OPEN, _CLOSE) if has_colour() else ("*", "*")

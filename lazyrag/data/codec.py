@@ -15,7 +15,10 @@ def encode_node(segment: Segment) -> dict[str, Any]:
         for name, value in segment._asdict().items()
     }
     del node["build"]
-    locations = [[one.start, one.end, one.kind, one.label] for one in segment.locations]
+    locations = [
+        [location.start, location.end, location.kind, location.label]
+        for location in segment.locations
+    ]
     return {
         **node,
         "metadata": dict(segment.metadata),
@@ -27,7 +30,7 @@ def encode_node(segment: Segment) -> dict[str, Any]:
 def decode_node(node: Mapping[str, Any], build: int) -> Segment:
     """Return the node of `encode_node`, with the number of its build."""
     span = None if node["span"] is None else tuple(node["span"])
-    locations = tuple(Location(*one) for one in node["places"])
+    locations = tuple(Location(*fields) for fields in node["places"])
     fields = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in node["fields"].items()

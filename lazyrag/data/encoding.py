@@ -94,7 +94,7 @@ def to_dict(value: Any) -> Any:
             if field.repr
         }
     if isinstance(value, (list, tuple)):
-        return [to_dict(one) for one in value]
+        return [to_dict(element) for element in value]
     text = str(value)
     is_bare = callable(value) or " at 0x" in text  # whose text is other in each run
     return getattr(value, "__name__", type(value).__name__) if is_bare else text
@@ -113,8 +113,12 @@ def _node_dict(node: DocNode) -> dict[str, Any]:
         "location",
         "merged_from",
     )
-    found = {name: to_dict(getattr(node, name)) for name in (*names, "metadata", "global_metadata")}
-    return found if isinstance(node.content, str) else found | {"content": to_dict(node.content)}
+    encoded = {
+        name: to_dict(getattr(node, name)) for name in (*names, "metadata", "global_metadata")
+    }
+    return (
+        encoded if isinstance(node.content, str) else encoded | {"content": to_dict(node.content)}
+    )
 
 
 _ENCODERS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
@@ -122,7 +126,7 @@ _ENCODERS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
     ((bool, int, type(None)), lambda value: value),
     ((str, type), str),
     (float, lambda value: float(value) if math.isfinite(value) else None),
-    (Mapping, lambda value: {str(name): to_dict(one) for name, one in value.items()}),
+    (Mapping, lambda value: {str(name): to_dict(member) for name, member in value.items()}),
     ((set, frozenset), lambda value: sorted(map(to_dict, value), key=repr)),
     (DocNode, _node_dict),
     (

@@ -64,7 +64,7 @@ class DocField:
 
     def __post_init__(self) -> None:
         element = self.element_type
-        names = ", ".join(f"DataType.{one.name}" for one in DataType)
+        names = ", ".join(f"DataType.{data_type.name}" for data_type in DataType)
         require(
             isinstance(self.data_type, DataType), "data_type", self.data_type, f"one of {names}"
         )
@@ -228,7 +228,8 @@ def parse_value(name: str, field: DocField, value: Any) -> FieldValue:
     Example:
         >>> parse_value("year", DocField(DataType.INT32), " 2002 ")
         2002
-        >>> parse_value("tags", DocField(DataType.ARRAY, element_type=DataType.VARCHAR), "green, black")
+        >>> tags = DocField(DataType.ARRAY, element_type=DataType.VARCHAR)
+        >>> parse_value("tags", tags, "green, black")
         ('green', 'black')
     """
     if field.element_type is not None:
@@ -236,7 +237,9 @@ def parse_value(name: str, field: DocField, value: Any) -> FieldValue:
             value = [part for part in map(str.strip, _LIST_MARKS.split(value)) if part]
         is_list = isinstance(value, (list, tuple))
         return check_value(
-            name, field, [_parsed(field.element_type, one) for one in value] if is_list else value
+            name,
+            field,
+            [_parsed(field.element_type, element) for element in value] if is_list else value,
         )
     if isinstance(value, (list, tuple)) and len(value) == 1:
         value = value[0]
@@ -291,9 +294,9 @@ def check_scalar(
         )
         raise ConfigError(msg)
     if max_size is not None and isinstance(checked, str) and len(checked) > max_size:
-        shown = f"{len(checked)}: {checked[:40]!r}..."
+        excerpt = f"{len(checked)}: {checked[:40]!r}..."
         raise ConfigError(
-            f"Field {name!r} must have at most {max_size} characters (max_size); got {shown}"
+            f"Field {name!r} must have at most {max_size} characters (max_size); got {excerpt}"
         )
     return checked
 
@@ -425,9 +428,9 @@ _SUFFIXES = {
     "application/yaml": ".yaml .yml",
     "application/zip": ".zip",
 }
-MIME_TYPES: Mapping[str, str] = {
-    suffix: name for name, suffixes in _SUFFIXES.items() for suffix in suffixes.split()
-}
+MIME_TYPES: dict[str, str] = {}
+for _name, _suffixes in _SUFFIXES.items():
+    MIME_TYPES |= dict.fromkeys(_suffixes.split(), _name)
 
 
 def mime_type(suffix: str) -> str:

@@ -93,9 +93,9 @@ class Condition(_Combinable):
     def __post_init__(self) -> None:
         op = _SYMBOLS.get(self.op, self.op) if isinstance(self.op, str) else self.op
         if op not in OPERATORS:
-            known = known_names(str(self.op), OPERATORS)
+            hint = known_names(str(self.op), OPERATORS)
             msg = (
-                f"A filter on {self.field!r} has the operator {self.op!r}. {known} Also:"
+                f"A filter on {self.field!r} has the operator {self.op!r}. {hint} Also:"
                 f" {' '.join(_SYMBOLS)}"
             )
             raise ConfigError(msg)
@@ -126,7 +126,7 @@ class _Group(_Combinable):
     filters: tuple[Filter, ...]
 
     def __init__(self, *filters: Filter) -> None:
-        self.filters = tuple(_as_filter(one) for one in filters)
+        self.filters = tuple(_as_filter(part) for part in filters)
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -277,6 +277,8 @@ def bind_filter(filter: Filter, schema: Schema) -> Filter:  # noqa: A002  the wo
             " Declare others with Document(doc_fields=...)."
         )
         raise ConfigError(msg)
+    if filter.op == "exists":
+        return filter
     return Condition(filter.field, filter.op, _bind_value(filter, schema[filter.field]))
 
 
@@ -300,20 +302,23 @@ def matches(filter: Filter, fields: Fields) -> bool:  # noqa: A002
     return not matches(filter.filter, fields)
 
 
-def _holds(op: str, found: FieldValue, value: Any) -> bool:
+def _holds(op: str, stored: FieldValue, value: Any) -> bool:
     if op == "exists":
-        return (found is not None) is value
+        return (stored is not None) is value
     if op in ("eq", "ne"):
-        return bool(found == value) == (op == "eq")
+        return bool(stored == value) == (op == "eq")
     if op in ("in", "not in"):
-        present = any(one in value for one in found) if isinstance(found, tuple) else found in value
-        return present == (op == "in")
+        is_in = stored in value
+        if isinstance(stored, tuple):
+            is_in = any(element in value for element in stored)
+        return is_in == (op == "in")
     if op == "in range":
-        elements: Any = found if isinstance(found, tuple) else () if found is None else (found,)
-        return any(value[0] <= one < value[1] for one in elements)
+        low, high = value
+        elements: Any = stored if isinstance(stored, tuple) else (stored,)
+        return stored is not None and any(low <= element < high for element in elements)
     if op == "contains":
-        return isinstance(found, (str, tuple)) and value in found
-    return found is not None and bool(_ORDERINGS[op](found, value))
+        return isinstance(stored, (str, tuple)) and value in stored
+    return stored is not None and bool(_ORDERINGS[op](stored, value))
 
 
 def _bind_value(condition: Condition, field: DocField) -> Any:
@@ -322,46 +327,53 @@ def _bind_value(condition: Condition, field: DocField) -> Any:
     value = condition.value
     scalar_type = field.element_type or field.data_type
     is_array = field.element_type is not None
-    if op == "exists":
-        return value
     if op in ("in", "not in"):
-        return tuple(None if one is None else _bind_scalar(name, scalar_type, one) for one in value)
+        return tuple(
+            None if member is None else _bind_scalar(name, scalar_type, member) for member in value
+        )
     if op == "contains":
-        is_right = is_array or field.data_type is DataType.VARCHAR
-        require(
-            is_right,
-            "The field of filter 'contains'",
-            field.data_type.name,
-            "text or an array",
-            f"It is {name!r}.",
-        )
-        hint = "For any of several values use 'in'."
-        require(
-            not isinstance(value, tuple),
-            f"The filter 'contains' on {name!r}",
-            value,
-            f"one {scalar_type.name}",
-            hint,
-        )
+        _require_containable(name, field, value)
         # a part of a MIME type is no suffix
         return _in_normal_form(name, check_scalar(name, scalar_type, value))
     if op in _ORDERINGS or op == "in range":
-        is_ordered = (not is_array or op == "in range") and scalar_type is not DataType.BOOLEAN
-        require(
-            is_ordered,
-            f"The field of filter {op!r}",
-            field.data_type.name,
-            "ordered",
-            f"It is {name!r}.",
-        )
-        bounds = [
-            _bind_scalar(name, scalar_type, one)
-            for one in (value if op == "in range" else (value,))
-        ]
-        return tuple(bounds) if op == "in range" else bounds[0]
+        _require_ordered(name, field, op)
+        bounds = value if op == "in range" else (value,)
+        bound = tuple(_bind_scalar(name, scalar_type, limit) for limit in bounds)
+        return bound if op == "in range" else bound[0]
     if is_array and value is not None:
         return check_value(name, DocField(DataType.ARRAY, field.element_type), value)
     return None if value is None else _bind_scalar(name, scalar_type, value)
+
+
+def _require_ordered(name: str, field: DocField, op: str) -> None:
+    """Check the field of a filter by order; arrays have none, their elements may."""
+    is_single = field.element_type is None or op == "in range"
+    require(
+        is_single and (field.element_type or field.data_type) is not DataType.BOOLEAN,
+        f"The field of filter {op!r}",
+        field.data_type.name,
+        "ordered",
+        f"It is {name!r}.",
+    )
+
+
+def _require_containable(name: str, field: DocField, value: Any) -> None:
+    """Check the field and the value of a filter 'contains'."""
+    require(
+        field.element_type is not None or field.data_type is DataType.VARCHAR,
+        "The field of filter 'contains'",
+        field.data_type.name,
+        "text or an array",
+        f"It is {name!r}.",
+    )
+    scalar_type = field.element_type or field.data_type
+    require(
+        not isinstance(value, tuple),
+        f"The filter 'contains' on {name!r}",
+        value,
+        f"one {scalar_type.name}",
+        "For any of several values use 'in'.",
+    )
 
 
 def _bind_scalar(name: str, data_type: DataType, value: Any) -> Any:
@@ -375,13 +387,13 @@ def _in_normal_form(name: str, value: Any) -> Any:
 
 
 def _suffix_as_mime_type(suffix: str) -> str:
-    found = mime_type(suffix)
-    if found == UNKNOWN_MIME_TYPE:
+    mime = mime_type(suffix)
+    if mime == UNKNOWN_MIME_TYPE:
         msg = (
             f"The filter on 'file_type' names {suffix!r}, neither a MIME type nor a known suffix. "
         )
         raise ConfigError(msg + known_names("." + suffix.lstrip("."), MIME_TYPES))
-    return found
+    return mime
 
 
 def _is_list(value: object) -> bool:

@@ -46,14 +46,23 @@ def innermost(locations: Sequence[Location]) -> list[Location]:
     """
     pairs = itertools.zip_longest(locations, locations[1:])
     return [
-        one
-        for one, after in pairs
-        if after is None or not (one.start <= after.start and after.end <= one.end)
+        location
+        for location, after in pairs
+        if after is None or not (location.start <= after.start and after.end <= location.end)
     ]
 
 
-def _common_heading(headings: Sequence[Location]) -> str:
-    """The label of the deepest heading above all of these; "" without one."""
+def _describe_lines(text: str, start: int, end: int) -> str:
+    first = text.count("\n", 0, start) + 1
+    last = first + text.count("\n", start, end)
+    return f"line {first}" if first == last else f"lines {first}-{last}"
+
+
+def _covering_heading(touched: Sequence[Location], start: int) -> str:
+    """The label of the deepest heading above all of a text from a start; "" without one."""
+    headings = [location for location in touched if location.kind == "heading"]
+    if headings and headings[0].start > start:
+        return ""
     paths = [heading.label.split(" > ") for heading in headings]
     same = itertools.takewhile(lambda titles: len(set(titles)) == 1, zip(*paths, strict=False))
     return " > ".join(titles[0] for titles in same)
@@ -207,9 +216,9 @@ class DocNode:
                 "A DocNode takes its text as content= or as text=: give exactly one of them."
             )
         value = check_content(text if content is None else content)
-        own = copy_value(dict(check_names(metadata))) if metadata else EMPTY
+        checked = copy_value(dict(check_names(metadata))) if metadata else EMPTY
         location = None if span is None else _checked_span(span)
-        self._segment = Segment(uid or "", 0, "", "", "", None, 0, value, own, EMPTY, location)
+        self._segment = Segment(uid or "", 0, "", "", "", None, 0, value, checked, EMPTY, location)
         self._reader: NodeSource | None = None
         self._embeddings = embeddings
         self._embed_key: str | None = None
@@ -315,16 +324,16 @@ class DocNode:
     @property
     def segment(self) -> Segment:
         """The stored value behind this node."""
-        held = self._segment
+        segment = self._segment
         if self._metadata is not None and self._is_own:
-            held = held._replace(metadata=copy_value(self._metadata))
-        if not held.uid:  # computed lazily: few nodes outside a tree need it
+            segment = segment._replace(metadata=copy_value(self._metadata))
+        if not segment.uid:  # computed lazily: few nodes outside a tree need it
             if not self._uid or self._metadata is not None:  # which may have been changed
                 self._uid = digest(
-                    ["free", json.dumps(held.content), repr(sorted(held.metadata.items()))]
+                    ["free", json.dumps(segment.content), repr(sorted(segment.metadata.items()))]
                 )
-            held = held._replace(uid=self._uid)
-        return held
+            segment = segment._replace(uid=self._uid)
+        return segment
 
     @property
     def reader(self) -> NodeSource | None:
@@ -392,12 +401,12 @@ class DocNode:
     def metadata(self) -> dict[str, Any]:
         """Its own metadata, for a root node its file's; read-only but in a node that you made."""
         if self._metadata is None:
-            held = self._segment.metadata
+            stored = self._segment.metadata
             if self._reader is None and not self._segment.group:
-                self._metadata = copy_value(dict(held)) if held else {}
+                self._metadata = copy_value(dict(stored)) if stored else {}
                 self._segment = self._segment._replace(metadata=self._metadata)
             else:
-                self._metadata = ReadOnly(copy_value(dict(held))) if held else EMPTY
+                self._metadata = ReadOnly(copy_value(dict(stored))) if stored else EMPTY
         return self._metadata
 
     @metadata.setter
@@ -530,21 +539,21 @@ class DocNode:
         reader = self._reader
         if reader is None or self.span is None:
             return None
-        return self._ask(
-            "source",
-            lambda one: None if (found := reader.source(one)) is None else reader.show(found),
-        )
+
+        def show_source(segment: Segment) -> DocNode | None:
+            source = reader.source(segment)
+            return None if source is None else reader.show(source)
+
+        return self._ask("source", show_source)
 
     @property
     def locations(self) -> tuple[Location, ...]:
         """The pages or headings of its document that it touches, in order; () if unknown."""
         if self._segment.group == LAZY_ROOT_NAME:
-            return tuple(one for one in self._segment.locations if one.kind != TABLE)
-        return (
-            ()
-            if self._reader is None or self.span is None
-            else self._ask("location", self._find_location)[1]
-        )
+            return tuple(location for location in self._segment.locations if location.kind != TABLE)
+        if self._reader is None or self.span is None:
+            return ()
+        return self._ask("location", self._find_location)[1]
 
     @property
     def location(self) -> str:
@@ -567,11 +576,10 @@ class DocNode:
     def _describe(self, source: Segment | None, touched: Sequence[Location]) -> str:
         if source is None or self.span is None or source.group != LAZY_ROOT_NAME:
             return ""
+        start, end = self._inked_span(self.span)
         # which sections may begin or end within
         pages = [location for location in touched if location.kind == "page"]
-        headings = [location for location in touched if location.kind == "heading"]
-        start, end = self._inked_span(self.span)
-        covering = _common_heading(headings) if headings and headings[0].start <= start else ""
+        covering = _covering_heading(touched, start)
         locations = pages or innermost(touched)
         numbered = [location for location in locations if location.kind != "heading"]
         if numbered:
@@ -579,38 +587,35 @@ class DocNode:
             return _describe_range(numbered[0], numbered[-1]) + under
         if len(locations) < len(touched):  # lines are counted from the beginning of what holds all
             return covering or touched[0].label
-        text = content_text(source.content)
-        first_line = text.count("\n", 0, start) + 1
-        last_line = first_line + text.count("\n", start, end)
-        lines = (
-            f"line {first_line}" if first_line == last_line else f"lines {first_line}-{last_line}"
-        )
+        lines = _describe_lines(content_text(source.content), start, end)
         return f"{covering}, {lines}" if covering else lines
 
     def _ask(self, name: str, read: Callable[[Segment], T]) -> T:
         """Read something from the Document; if that is closed, what a hit has shown before."""
-        shown = self._shown
+        memory = self._shown
         if self._reader is not None and self._reader.is_closed:
-            if shown is not None and name in shown:
-                found: T = shown[name]
-                return found
+            if memory is not None and name in memory:
+                answer: T = memory[name]
+                return answer
             msg = (
                 f"The Document of {self!r} is closed, so its {name} cannot be read. Read it before,"
                 " or open it again."
             )
             raise StoreError(msg)
-        found = read(self._segment)
-        if shown is not None:
-            shown[name] = found
-        return found
+        answer = read(self._segment)
+        if memory is not None:
+            memory[name] = answer
+        return answer
 
     def _touched(self, source: Segment | None) -> tuple[Location, ...]:
         """The locations of a source that the span touches."""
-        start, end = (0, 0) if source is None or self.span is None else self._inked_span(self.span)
+        if source is None or self.span is None:
+            return ()
+        start, end = self._inked_span(self.span)
         return tuple(
-            one
-            for one in (source.locations if source else ())
-            if one.start < end and start < one.end and one.kind != TABLE
+            location
+            for location in source.locations
+            if location.start < end and start < location.end and location.kind != TABLE
         )
 
     def _inked_span(self, span: Span) -> Span:
@@ -659,27 +664,27 @@ class DocNode:
 
     def __repr__(self) -> str:
         text = self.text
-        shown = text if len(text) <= 40 else text[:37] + "..."
+        excerpt = text if len(text) <= 40 else text[:37] + "..."
         where = f"{self.group or 'no group'} {self.path}".strip()
         score = "" if self._score is None else f", score={self._score:.4f}"
-        return f"DocNode({where}#{self.number}: {shown!r}{score})"
+        return f"DocNode({where}#{self.number}: {excerpt!r}{score})"
 
 
 def remember(nodes: Iterable[DocNode], hits: ShownHits) -> None:
     """Make nodes of a Document hits: they remember what they show."""
     for node in nodes:
-        node._shown = shown = Shown()
-        shown.node = node._segment, node._reader
-        hits.add(ref(shown, hits.discard))
+        node._shown = memory = Shown()
+        memory.node = node._segment, node._reader
+        hits.add(ref(memory, hits.discard))
 
 
 def show_all(hits: ShownHits) -> None:
     """Let the hits that are still in use show their location and their file's metadata."""
     for reference in hits.copy():  # other threads may still search, or drop hits
-        shown = reference()
-        if shown is not None:
-            node = DocNode.from_segment(*shown.node)
-            node._shown = shown
+        memory = reference()
+        if memory is not None:
+            node = DocNode.from_segment(*memory.node)
+            node._shown = memory
             with suppress(StaleNodeError):
                 _ = node.location, node.global_metadata
 

@@ -33,7 +33,10 @@ class ShownHit(Protocol):
 
 def answer_html(answer: Any) -> str:
     """The question, the answer, and a folded quote for each citation."""
-    quotes = (details(f"[{one.index}] {one.label}", one.text_snippet) for one in answer.citations)
+    quotes = (
+        details(f"[{citation.index}] {citation.label}", citation.text_snippet)
+        for citation in answer.citations
+    )
     problems = "".join(f"<p>⚠ {escape(problem)}</p>" for problem in answer.problems)
     return (
         f"<p><b>{escape(answer.query)}</b></p><p"
@@ -59,7 +62,8 @@ def _hit_line(hit: ShownHit) -> str:
 def details(summary: str, text: str, *, is_open: bool = False) -> str:
     """A line that unfolds to a text."""
     quote = f"<blockquote style='{_PRE}'>{escape(text)}</blockquote>"
-    return f"<details{' open' if is_open else ''}><summary>{escape(summary)}</summary>{quote}</details>"
+    tag = "details open" if is_open else "details"
+    return f"<{tag}><summary>{escape(summary)}</summary>{quote}</details>"
 
 
 def lines_html(title: str, lines: Sequence[str]) -> str:

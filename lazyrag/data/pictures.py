@@ -56,13 +56,15 @@ class FoundPictures:
 
     def write(self) -> str:
         """As JSON."""
-        return json.dumps([[asdict(one) for one in self.pictures], self.notes], ensure_ascii=False)
+        return json.dumps(
+            [[asdict(picture) for picture in self.pictures], self.notes], ensure_ascii=False
+        )
 
     @classmethod
     def parse(cls, text: str) -> FoundPictures:
         """What `write` wrote."""
         pictures, notes = json.loads(text)
-        return cls([FoundPicture(**one) for one in pictures], notes)
+        return cls([FoundPicture(**settings) for settings in pictures], notes)
 
 
 def write_png(image: np.ndarray, *, is_blue_first: bool = False) -> bytes:

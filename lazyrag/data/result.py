@@ -198,7 +198,7 @@ class RetrievalResult(Sequence[Hit], Generic[M_co]):
     def __getitem__(self, index: slice) -> Sequence[Hit]: ...
     def __getitem__(self, index: int | slice) -> Hit | Sequence[Hit]:
         if isinstance(index, slice):
-            return [self._hit(one) for one in range(*index.indices(len(self)))]
+            return [self._hit(position) for position in range(*index.indices(len(self)))]
         return self._hit(range(len(self.contexts))[index])
 
     def __iter__(self) -> Iterator[Hit]:
@@ -263,7 +263,7 @@ class GenerationResult(Generic[M_co]):
                 "confidence",
                 self.confidence,
                 "a number from 0 to 1, or None",
-                lambda one: 0 <= one <= 1,
+                lambda score: 0 <= score <= 1,
             )
         responses = self.multi_responses
         require(
@@ -344,7 +344,8 @@ class RAGContext:
         metadata: Anything else.
 
     Example:
-        >>> RAGContext("How hot?", "Water of 80 degrees", RetrievalResult(["Water of 80 degrees"]), 7).sources[0].text
+        >>> sources = RetrievalResult(["Water of 80 degrees"])
+        >>> RAGContext("How hot?", "Water of 80 degrees", sources, 7).sources[0].text
         'Water of 80 degrees'
     """
 
@@ -376,9 +377,11 @@ class Answer:
         metadata: ``"seconds"``: a mapping from stage to seconds; and anything else.
 
     Example:
-        >>> context = RAGContext("How hot?", "[1] Water of 80 degrees", RetrievalResult(["Water of 80 degrees"]), 9)
+        >>> sources = RetrievalResult(["Water of 80 degrees"])
+        >>> context = RAGContext("How hot?", "[1] Water of 80 degrees", sources, 9)
         >>> citation = Citation(1, "tea.txt", "", 1, "Water of 80 degrees")
-        >>> Answer("How hot?", "80 degrees [1].", (citation,), context, GenerationResult("80 degrees [1].")).confidence
+        >>> generation = GenerationResult("80 degrees [1].")
+        >>> Answer("How hot?", "80 degrees [1].", (citation,), context, generation).confidence
     """
 
     query: str

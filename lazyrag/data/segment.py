@@ -185,8 +185,8 @@ def child_uids(parent: str, group: str, ordinals: Iterable[int]) -> list[str]:
     above = _framed((parent, group))  # done once: it is most of what each digest is of
     numbers = [b"%d" % ordinal for ordinal in ordinals]
     return [
-        hashlib.blake2b(above + _frame(len(one)) + one, digest_size=16).hexdigest()
-        for one in numbers
+        hashlib.blake2b(above + _frame(len(number)) + number, digest_size=16).hexdigest()
+        for number in numbers
     ]
 
 
@@ -232,9 +232,9 @@ def copy_value(value: V) -> V:
         return value
     copied: Any = value
     if isinstance(value, Mapping):
-        copied = {key: copy_value(held) for key, held in value.items()}
+        copied = {key: copy_value(member) for key, member in value.items()}
     elif isinstance(value, (list, tuple)):
-        copied = [copy_value(held) for held in value]
+        copied = [copy_value(member) for member in value]
     return cast("V", copied)
 
 
@@ -255,7 +255,7 @@ def _framed(parts: Iterable[str]) -> bytes:
         encoded = [text.encode() for text in texts]
     except UnicodeEncodeError:
         encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
-    return b"".join([part for data in encoded for part in (_frame(len(data)), data)])
+    return b"".join([_frame(len(data)) + data for data in encoded])
 
 
 def _frame(length: int) -> bytes:

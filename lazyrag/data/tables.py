@@ -33,7 +33,8 @@ class FoundTable:
         numbers: First and last numbers in the sheet of each run of rows, header rows included.
 
     Example:
-        >>> table = FoundTable(("tea", "kg"), (("green", "4"),), 1, sheet="Stock", column=2, numbers=((7, 8),))
+        >>> rows = (("green", "4"),)
+        >>> table = FoundTable(("tea", "kg"), rows, 1, sheet="Stock", column=2, numbers=((7, 8),))
         >>> table.csv, table.cells
         ('tea,kg\ngreen,4', 'B7:C8')
         >>> FoundTable.read(table.location(0, 9).label) == table
@@ -69,7 +70,7 @@ class FoundTable:
 
     def location(self, start: int, end: int) -> Location:
         """The table as a location of a document's text."""
-        values = [getattr(self, one.name) for one in fields(self)]
+        values = [getattr(self, column.name) for column in fields(self)]
         return Location(
             start, end, TABLE, json.dumps(values, ensure_ascii=False, separators=(",", ":"))
         )
@@ -114,7 +115,7 @@ def joined_names(header: Sequence[Sequence[str]]) -> tuple[str, ...]:
         ('tea', '2024 > spring', '2024 > autumn')
     """
     columns = itertools.zip_longest(*header, fillvalue="")
-    return tuple(" > ".join(name for name in dict.fromkeys(column) if name) for column in columns)
+    return tuple(" > ".join(filter(None, dict.fromkeys(column))) for column in columns)
 
 
 def is_header(first: Sequence[str], below: Iterable[Sequence[str]]) -> bool:
@@ -142,9 +143,13 @@ def header_votes(first: Sequence[str], body: Sequence[Sequence[str]]) -> int:
     votes = 0
     for column, cell in enumerate(map(str.strip, first)):
         values = [row[column].strip() for row in body if column < len(row) and row[column].strip()]
-        if 2 * sum(bool(_NUMBER.fullmatch(value)) for value in values) > len(values):
-            is_name = not _NUMBER.fullmatch(cell)
+        if cell and _are_mostly(_NUMBER, values):
+            is_number = _NUMBER.fullmatch(cell) is not None
             if _YEAR.fullmatch(cell):  # years may be names
-                is_name = 2 * sum(bool(_YEAR.fullmatch(value)) for value in values) <= len(values)
-            votes += 1 if is_name and cell else -1 if cell else 0
+                is_number = _are_mostly(_YEAR, values)
+            votes += -1 if is_number else 1
     return votes
+
+
+def _are_mostly(pattern: re.Pattern[str], values: Sequence[str]) -> bool:
+    return 2 * sum(bool(pattern.fullmatch(value)) for value in values) > len(values)

@@ -2,9 +2,13 @@
 
 from lazyrag.data.encoding import ErrorInfo as ErrorInfo
 from lazyrag.document.document import Document as Document
+from lazyrag.document.maintenance import Maintenance as Maintenance
 from lazyrag.document.tables import SqlRow as SqlRow
 from lazyrag.document.tables import Table as Table
 from lazyrag.document.tables import TableLocation as TableLocation
+from lazyrag.document.tables import Tables as Tables
+from lazyrag.document.versions import Versions as Versions
+from lazyrag.ingest.dataset import FileSelection as FileSelection
 from lazyrag.ingest.dry_run import PlannedFormat as PlannedFormat
 from lazyrag.ingest.report import Failure as Failure
 from lazyrag.ingest.report import IngestReport as IngestReport
@@ -24,6 +28,6 @@ from lazyrag.read.catalogue import ChangedText as ChangedText
 from lazyrag.read.catalogue import DocumentInfo as DocumentInfo
 from lazyrag.read.catalogue import TextMatch as TextMatch
 from lazyrag.read.catalogue import VersionDiff as VersionDiff
-from lazyrag.read.marks import Marks as Marks
-from lazyrag.read.marks import PageBox as PageBox
+from lazyrag.read.page_marks import Marks as Marks
+from lazyrag.read.page_marks import PageBox as PageBox
 from lazyrag.read.versions import DocumentVersion as DocumentVersion

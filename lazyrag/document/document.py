@@ -7,23 +7,23 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, SupportsIndex, cast, overload
 
+import lazyrag.ingest.documents as editing
 import lazyrag.ingest.sync as syncing
-import lazyrag.read.catalogue as listing
-from lazyrag.data.fields import DocField, Schema, make_schema
+from lazyrag.data.fields import DocField, make_schema
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
-from lazyrag.data.segment import LAZY_ROOT_NAME, Location, Span
-from lazyrag.errors import ConfigError, IngestionWarning, count, warn_user
+from lazyrag.data.segment import LAZY_ROOT_NAME
+from lazyrag.document.maintenance import Maintenance
+from lazyrag.document.open import open_indexer, warn_of_namesake
+from lazyrag.document.tables import Tables
+from lazyrag.document.versions import Versions
+from lazyrag.errors import ConfigError, count, nearest
 from lazyrag.groups.node_group import (
-    Definitions,
     GroupGraph,
     GroupOptions,
     Step,
@@ -31,27 +31,23 @@ from lazyrag.groups.node_group import (
     group_name,
     make_group,
 )
-from lazyrag.ingest.dataset import Dataset, FileMetadata, PathLike, make_dataset
-from lazyrag.ingest.indexer import Indexer, report_of
+from lazyrag.ingest.changes import MAX_DELETED
+from lazyrag.ingest.dataset import FileMetadata, FileSelection, PathLike, make_dataset
+from lazyrag.ingest.indexer import Indexer, report_of, unrestricted
 from lazyrag.ingest.load_files import AddReader, Readers, add_reader
-from lazyrag.ingest.model_identity import check_probes, find_identities, next_identity
-from lazyrag.ingest.plan import BuildPlanner
-from lazyrag.ingest.report import IngestReport, Options, Problem
-from lazyrag.ingest.sync import MAX_DELETED, OnError, SyncPlan
+from lazyrag.ingest.report import IngestReport, Options
+from lazyrag.ingest.sync import OnError, SyncPlan
 from lazyrag.ledger.lease import WAIT_S
-from lazyrag.ledger.ledger import Ledger
-from lazyrag.loaders.base import DEFAULT_LIMITS, LoadLimits
-from lazyrag.loaders.process import resident_bytes
-from lazyrag.models.embedding import CheckedEmbedder, EmbedCallable, make_embedders
+from lazyrag.loaders.base import LoadLimits
+from lazyrag.models.embedding import EmbedCallable, make_embedders
 from lazyrag.models.protocols import Embedder
 from lazyrag.progress.calls import OnProgress, during_call
-from lazyrag.read.nodes import NodeStore
+from lazyrag.read.catalogue import DocumentInfo, find_document, list_documents, read_text_of
 from lazyrag.read.scope import Reader
 from lazyrag.read.snapshot import LocalSnapshot
-from lazyrag.read.versions import DocumentVersion, list_versions
+from lazyrag.read.windows import build_windows
 from lazyrag.registry import Registry
 from lazyrag.stores.config import StoreConf
-from lazyrag.stores.protocol import collection_prefix
 from lazyrag.text.analyzers import term_function
 from lazyrag.validation import (
     known_arguments,
@@ -67,22 +63,49 @@ from lazyrag.validation import (
 if TYPE_CHECKING:
     from typing import Self
 
-    from lazyrag.document.tables import SqlRow, Table
     from lazyrag.ingest.verify import DocumentStatus
     from lazyrag.ingest.watch import OnError as OnWatchError
     from lazyrag.ingest.watch import OnReport, Watcher
-    from lazyrag.maintain.certificate import DeletionCertificate
-    from lazyrag.models.embedding_cache import EmbeddingCache
-    from lazyrag.read.catalogue import DocumentInfo, TextMatch, VersionDiff
-    from lazyrag.read.marks import Marks
 
 
 services: Registry[Callable[..., Any]] = Registry("service")
 """What serves a Document from this program."""
 services.declare("http", "lazyrag.server.supervisor:HostedService", extra="server")
 
-_GRACE_S = 10.0  # longer than a query takes; a read that takes longer starts again
 _MAX_WORKERS = 4
+
+# Where names and arguments of release 0.2 are now, for the errors that their uses raise.
+_MOVED_NAMES = {
+    "compact": "maintenance.compact(...)",
+    "deletion_certificate": "maintenance.deletion_certificate(...)",
+    "diff": "versions.diff(...)",
+    "document": "documents(ids=[...])",
+    "dump": "maintenance.dump()",
+    "embed_keys": "reader.embed_keys",
+    "export": "maintenance.export(...)",
+    "fields": "reader.fields",
+    "find_children": "find(...)",
+    "find_parent": "find(...)",
+    "get_window_nodes": "window(...)",
+    "import_from": "maintenance.import_from(...)",
+    "purge": "maintenance.purge(...)",
+    "repair": "maintenance.repair(...)",
+    "retry_failed": "sync(retry=True)",
+    "rollback": "versions.rollback(...)",
+    "sql": "tables.sql(...)",
+    "url": "status().url",
+    "verify": "maintenance.verify()",
+}
+_READING_FUNCTIONS = ("grep", "marks", "near_duplicates", "outline", "page_image", "related")
+_MOVED_ARGUMENTS = {
+    "exclude": "files=FileSelection(exclude=...)",
+    "follow_links": "files=FileSelection(follow_links=...)",
+    "include": "files=FileSelection(include=...)",
+    "on_progress": "on_progress= to sync(...) and other calls",
+    "processes": "limits=LoadLimits(processes=...)",
+    "server": "manager=PORT",
+    "use_gitignore": "files=FileSelection(use_gitignore=...)",
+}
 
 
 if TYPE_CHECKING:
@@ -117,17 +140,19 @@ class Document:
             must be thread-safe, or pass ``workers=1``. A callable with an attribute ``batch_size``
             above 1 receives lists of texts, one at a time.
         manager: True serves the Document over HTTP from this program, on 127.0.0.1, until it is
-            closed: `url` has the address, and a thread runs `jobs`. ``"ui"`` also opens the page in
-            the browser. Needs lazyrag[server].
+            closed: ``docs.status().url`` is the address, and a thread runs jobs. A number is the
+            port to serve at, instead of a free one. ``"ui"`` also opens the page in the browser.
+            Needs lazyrag[server].
         launcher: Where files are loaded, nodes are transformed and documents are embedded: None for
             threads of this program, an integer for so many processes, any
             `concurrent.futures.Executor` (such as dask.distributed's ``client.get_executor()``),
             ``"dask://HOST:PORT"``, ``"ray"`` or ``"ray://HOST:PORT"``. Queries, the stores and the
             ledger stay here. Loaders, transforms and models must be importable there, and the files
             must have the same paths. See docs/scale.md.
-        store_conf: Where segments and vectors are stored. The default is memory;
-            ``{"segment_store": {"type": "map", "kwargs": {"uri": "store.db"}}}`` stores them in a
-            file and a folder beside it. ``timeout_s`` beside ``uri`` limits how long to wait for
+        store_conf: Where segments and vectors are stored. The default is memory. A path such as
+            ``"store.db"``, or the URL of a PostgreSQL database, is short for
+            ``{"segment_store": {"type": "map", "kwargs": {"uri": "store.db"}}}``: all is stored in
+            a file and a folder beside it. ``timeout_s`` beside ``uri`` limits how long to wait for
             another program's lock on the file (30 s). Other stores are configured in the same way;
             on a server they need a path for the ``"ledger"``, by default ``.lazyrag/ledger.db`` in
             the dataset's folder.
@@ -140,26 +165,15 @@ class Document:
             metadata, or a function of the file's `pathlib.Path` that returns metadata or None. It
             takes precedence over metadata extracted by loaders.
         read_only: Query what another program stores in ``store_conf``'s file, and write nothing.
-        keep_versions: Number of earlier versions of a document that are stored, for `rollback`.
+        keep_versions: Number of earlier versions of a document that are stored, for
+            `Versions.rollback`.
         workers: Threads that call loaders, transforms and embed functions of one text, when a call
             takes more than a moment; None means one per core, at most four, and for embed functions
             four more, at most 32. Pass 1 for functions that are not thread-safe.
-        processes: Processes that load files, within limits of time and memory. Loaders that cannot
-            be imported by name run in this process. PDF files are always read in another one.
-        limits: Limits on loading one file, see `LoadLimits`; None for the default limits.
-        on_progress: Called with a `Progress` at every step of ingestion; a terminal also shows a
-            progress bar.
-        follow_links: Read symbolic links in the folder that lead to files outside of it. By default
-            they are skipped, and reported in `IngestReport.skipped`. Links to folders are never
-            followed.
-        include: Only files of the folder that match one of these patterns of gitignore, such as
-            ``["*.md", "docs/"]``; [] for all. With exclude and use_gitignore it is stored in the
-            store's file; None is what was stored.
-        exclude: Not these files and folders. A file ``.lazyragignore`` in the folder or below has
-            such patterns, too; ``node_modules``, ``__pycache__``, virtual environments and minified
-            CSS and JavaScript are left out.
-        use_gitignore: Leave out what the folder's ``.gitignore`` files name.
-        server: Port to serve at, see ``manager``; None for a free one.
+        limits: Limits on loading one file, and how many processes load files, see `LoadLimits`;
+            None for the default limits.
+        files: Which files of the folder are read, see `FileSelection`; None for what the store has,
+            by default all.
 
     Raises:
         DatasetPathError: If a path does not exist.
@@ -185,6 +199,7 @@ class Document:
     _file_readers: Readers = Readers()
     _watcher: Watcher | None = None
     _service: Any = None
+    _moved_arguments = _MOVED_ARGUMENTS
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -196,9 +211,9 @@ class Document:
         self,
         dataset_path: PathLike | None = None,
         embed: Embedder | EmbedCallable | Mapping[str, Embedder | EmbedCallable] | None = None,
-        manager: bool | Literal["ui"] = False,
+        manager: bool | int | Literal["ui"] = False,
         launcher: Any = None,
-        store_conf: Mapping[str, Any] | None = None,
+        store_conf: Mapping[str, Any] | PathLike | None = None,
         doc_fields: Mapping[str, DocField] | None = None,
         name: str | None = None,
         doc_files: Sequence[PathLike] | Mapping[str, PathLike] | None = None,
@@ -207,59 +222,50 @@ class Document:
         read_only: bool = False,
         keep_versions: int = 0,
         workers: int | None = None,
-        processes: int = 0,
-        on_progress: OnProgress | None = None,
         limits: LoadLimits | None = None,
-        follow_links: bool = False,
-        include: Sequence[str] | None = None,
-        exclude: Sequence[str] | None = None,
-        use_gitignore: bool | None = None,
-        server: int | None = None,
+        files: FileSelection | None = None,
     ) -> None:
-        host = self._host(manager, server)
+        port = _port(manager)
         name = None if name is None else validate_text("name", name)
-        workers = None if workers is None else validate_integer("workers", workers, 1)
+        if workers is not None:
+            workers = validate_integer("workers", workers, 1)
         embedders = make_embedders(embed, workers)
         schema = make_schema(doc_fields)
-        follow_links = validate_boolean("follow_links", follow_links)
-        dataset = make_dataset(dataset_path, doc_files, file_metadata, follow_links=follow_links)
-        require(
-            on_progress is None or callable(on_progress),
-            "on_progress",
-            on_progress,
-            "a function or None",
+        files = files or FileSelection()
+        require(isinstance(files, FileSelection), "files", files, "a FileSelection or None")
+        dataset = make_dataset(
+            dataset_path, doc_files, file_metadata, follow_links=files.follow_links
         )
         self._file_readers = Readers(self._file_readers)
-        processes = validate_integer("processes", processes, 0)
+        limits = LoadLimits() if limits is None else limits
+        require(isinstance(limits, LoadLimits), "limits", limits, "a LoadLimits or None")
+        processes = limits.processes or 0
         launched = None if launcher is None else _launcher(launcher)
         if launched is not None:
             processes = launched.processes or processes
-            embedders = {key: launched.embedder(one) for key, one in embedders.items()}
-        default_workers = min(_MAX_WORKERS, os.cpu_count() or 1)
+            embedders = {key: launched.embedder(embedder) for key, embedder in embedders.items()}
         options = Options(
-            workers=workers or default_workers,
+            workers=workers or _default_workers(),
             processes=processes,
-            limits=_load_limits(limits, processes),
+            limits=limits,
             readers=self._file_readers,
             keep_versions=validate_integer("keep_versions", keep_versions, 0),
             read_only=validate_boolean("read_only", read_only),
-            on_progress=on_progress,
             launcher=launched,
         )
         conf = StoreConf.parse(store_conf, dataset.folder)
-        _refuse_shards(conf)
         self.name = conf.check_use(name, dataset.folder, embeds=bool(embedders))
         self._graph = GroupGraph(self._graph)
-        chosen = {"include": include, "exclude": exclude, "use_gitignore": use_gitignore}
-        self._indexer = _open_indexer(
-            self.name, dataset, self._graph, schema, embedders, conf, options, chosen
+        self._indexer = open_indexer(
+            self.name, dataset, self._graph, schema, embedders, conf, options, files
         )
         self._reader = Reader(self._indexer)
         if launched is not None:
             launched.bind(self._indexer)
         if name is None and self.name != "default":
-            _warn_of_namesake(self._indexer)
-        host()
+            warn_of_namesake(self._indexer)
+        if manager:
+            self._service = services["http"](self, port, opens=manager == "ui")
 
     # Definitions
 
@@ -327,10 +333,10 @@ class Document:
 
         Example:
             >>> docs = Document()
-            >>> docs.create_node_group("chunk", transform="SentenceSplitter", chunk_size=64, chunk_overlap=8)
+            >>> docs.create_node_group("chunk", transform="SentenceSplitter", chunk_size=64)
         """
         if isinstance(self_or_class, Document) and isinstance(index_fields, Mapping):
-            keys = ["*", "bm25", *self_or_class.embed_keys]
+            keys = ["*", "bm25", *self_or_class.reader.embed_keys]
             unknown = [key for key in index_fields if key not in keys]
             require(not unknown, "The keys of index_fields", unknown, f"among {keys}")
         options = GroupOptions(
@@ -352,19 +358,19 @@ class Document:
         return (*self._graph, LAZY_ROOT_NAME)
 
     @property
-    def embed_keys(self) -> tuple[str, ...]:
-        """Names of the embed callables; () without any."""
-        return tuple(self._indexer.embedders)
+    def versions(self) -> Versions:
+        """Lists, compares and restores the stored versions of documents."""
+        return Versions(self._reader)
 
     @property
-    def fields(self) -> Mapping[str, DocField]:
-        """Fields that filters may use, by name: the built-in and the declared ones."""
-        return self._reader.schema
+    def tables(self) -> Tables:
+        """The tables of the documents, and SQL over them."""
+        return Tables(self)
 
     @property
-    def url(self) -> str | Any:  # None is the exception, see `DocNode.score`
-        """Address of the service, see ``manager``; None without one."""
-        return None if self._service is None else self._service.url
+    def maintenance(self) -> Maintenance:
+        """Verifies, repairs, compacts, purges, exports and imports."""
+        return Maintenance(self._reader)
 
     @property
     def last_report(self) -> IngestReport | Any:  # None is the exception, see `DocNode.score`
@@ -386,6 +392,7 @@ class Document:
         max_calls: int | None = None,
         wait_s: float = WAIT_S,
         verify: Literal["counts"] | None = None,
+        retry: bool = False,
         on_progress: OnProgress | None = None,
         cancel: Event | None = None,
     ) -> IngestReport:
@@ -408,9 +415,12 @@ class Document:
             wait_s: How long to wait for another writing program, in seconds. The default outlasts a
                 lost one.
             verify: ``"counts"`` first compares the numbers of rows in the stores with the ledger,
-                and repairs with a warning if a store has lost some. The method `verify` compares
-                the rows themselves.
-            on_progress: Called with a `Progress` at every step, instead of the Document's function.
+                and repairs with a warning if a store has lost some. `Maintenance.verify`
+                compares the rows themselves.
+            retry: Also read files again that ended their loading process. Other failures are
+                retried by every sync.
+            on_progress: Called with a `Progress` at every step; a terminal also shows a progress
+                bar.
             cancel: An event that stops the call at the next safe point once it is set. What was
                 finished is stored, and the next sync does the rest.
 
@@ -426,7 +436,7 @@ class Document:
             >>> print(Document().sync())
             0 added, 0 failed, 0 skipped
         """
-        indexer = self._unrestricted("sync")
+        indexer = unrestricted(self._reader, "sync")
         if verify is not None:
             validate_choice("verify", verify, ("counts",))
         from lazyrag.ingest.verify import repair_lost
@@ -439,6 +449,7 @@ class Document:
                 max_deleted=max_deleted,
                 max_calls=max_calls,
                 wait_s=wait_s,
+                retry=validate_boolean("retry", retry),
                 first=None if verify is None else functools.partial(repair_lost, counts=True),
             )
 
@@ -461,21 +472,8 @@ class Document:
             0
         """
         return syncing.plan_sync(
-            self._unrestricted("plan"), max_deleted, diff=validate_boolean("diff", diff)
+            unrestricted(self._reader, "plan"), max_deleted, diff=validate_boolean("diff", diff)
         )
-
-    def retry_failed(self) -> IngestReport:
-        """Retry failed files, transforms and embeddings. Return the new `last_report`.
-
-        Repeated failures are reported, never raised, even if every file fails.
-
-        Example:
-            >>> from lazyrag import Document
-            >>> Document().retry_failed().failed
-            ()
-        """
-        syncing.retry_failed(self._indexer)
-        return self._report() or IngestReport()
 
     @known_keywords
     def add_files(
@@ -508,7 +506,7 @@ class Document:
             CanceledError: If ``cancel`` is set.
         """
         with during_call(on_progress, cancel):
-            return syncing.add_files(self._unrestricted("add_files"), files, metadata)
+            return editing.add_files(unrestricted(self._reader, "add_files"), files, metadata)
 
     @known_keywords
     def add_texts(
@@ -542,7 +540,7 @@ class Document:
             1 added, 0 failed, 0 skipped
         """
         with during_call(on_progress, cancel):
-            return syncing.add_texts(self._unrestricted("add_texts"), texts, metadata)
+            return editing.add_texts(unrestricted(self._reader, "add_texts"), texts, metadata)
 
     @known_keywords
     def delete_files(
@@ -569,7 +567,7 @@ class Document:
             CanceledError: If ``cancel`` was set before the documents were hidden.
         """
         with during_call(on_progress, cancel):
-            return syncing.delete_files(self._unrestricted("delete_files"), documents)
+            return editing.delete_files(unrestricted(self._reader, "delete_files"), documents)
 
     @known_keywords
     def update_metadata(self, changes: Mapping[str, Mapping[str, Any]]) -> IngestReport:
@@ -589,7 +587,7 @@ class Document:
                 stored.
             StoreBusyError: If another program writes the store.
         """
-        return syncing.update_metadata(self._unrestricted("update_metadata"), changes)
+        return editing.update_metadata(unrestricted(self._reader, "update_metadata"), changes)
 
     @known_keywords
     def activate_group(
@@ -597,6 +595,8 @@ class Document:
         *names: str | Sequence[str],
         embed_keys: Sequence[str] = (),
         analysers: Sequence[str] = (),
+        on_progress: OnProgress | None = None,
+        cancel: Event | None = None,
     ) -> None:
         """Build groups, their vectors and their term indexes now instead of at the first query.
 
@@ -608,6 +608,8 @@ class Document:
             embed_keys: Embed keys of the vectors to build, for each of the groups.
             analysers: Analysers of the term indexes to build: ``"en"`` for ``similarity="bm25"``,
                 ``"zh"`` for ``"bm25_chinese"``.
+            on_progress: As for `sync`.
+            cancel: As for `sync`.
 
         Raises:
             NotRegisteredError: If a group is not defined, or an analyser is not registered.
@@ -620,20 +622,20 @@ class Document:
             >>> print(docs.last_report)
             0 added, 0 failed, 0 skipped
         """
-        groups = [
-            self._defined(one)
-            for name in names
-            for one in ([name] if isinstance(name, str) else name)
-        ]
+        groups: list[str] = []
+        for name in names:
+            groups += map(self._defined, [name] if isinstance(name, str) else name)
         keys = validate_texts("embed_keys", embed_keys)
         if keys:
             self._reader.embedders(keys)  # raises for an unknown one
-        for name in validate_texts("analysers", analysers):
-            term_function(name)  # raises for an unknown one
+        for analyser in validate_texts("analysers", analysers):
+            term_function(analyser)  # raises for an unknown one
         steps = [Step(group) for group in groups]
-        steps += [Step(group, embed_key=key) for group in groups for key in keys]
-        steps += [Step(group, analyser=name) for group in groups for name in analysers]
-        self._reader.build(frozenset(steps))
+        for group in groups:
+            steps += [Step(group, embed_key=key) for key in keys]
+            steps += [Step(group, analyser=analyser) for analyser in analysers]
+        with during_call(on_progress, cancel):
+            self._reader.build(frozenset(steps))
 
     @known_keywords
     def watch(
@@ -682,7 +684,7 @@ class Document:
         """
         from lazyrag.ingest.watch import make_watcher
 
-        indexer = self._unrestricted("watch")
+        indexer = unrestricted(self._reader, "watch")
         if self._watcher is not None and self._watcher.is_running:
             raise ConfigError(
                 f"{indexer.where} already has an active Watcher. Close it before calling watch()"
@@ -694,8 +696,6 @@ class Document:
         self._watcher = watcher  # before it starts: on_report may close the Document
         return watcher.start()
 
-    # Maintenance
-
     def status(self) -> DocumentStatus:
         """Summarise documents, nodes, indexes and failures. Nothing is loaded or built.
 
@@ -706,148 +706,8 @@ class Document:
         """
         from lazyrag.ingest.verify import describe_status
 
-        return describe_status(self._unrestricted("status"))
-
-    def verify(self) -> tuple[Problem, ...]:
-        """Compare the ledger with the actual contents of the stores and files; everything is read.
-
-        Returns:
-            The problems found. Earlier versions are not checked; `rollback` does that.
-
-        Raises:
-            StoreBusyError: If another program keeps writing.
-
-        Example:
-            >>> from lazyrag import Document
-            >>> Document().verify()
-            ()
-        """
-        from lazyrag.ingest.verify import verify
-
-        return tuple(verify(self._unrestricted("verify")).problems)
-
-    @known_keywords
-    def repair(
-        self,
-        *,
-        embed_keys: Sequence[str] = (),
-        on_progress: OnProgress | None = None,
-        cancel: Event | None = None,
-    ) -> tuple[Problem, ...]:
-        """Fix what `verify` finds: rebuild everything that has a source, delete unknown rows.
-        Idempotent.
-
-        Args:
-            embed_keys: Embed keys whose vectors are embedded again, as their model has changed.
-                Other programs that have the store open must open it again.
-            on_progress: As for `sync`.
-            cancel: As for `sync`; the next repair does the rest.
-
-        Returns:
-            The problems that remain because the source is gone.
-
-        Raises:
-            StoreBusyError: If another program writes the store.
-            CanceledError: If ``cancel`` is set.
-
-        Example:
-            >>> from lazyrag import Document
-            >>> Document().repair()
-            ()
-        """
-        from lazyrag.ingest.verify import repair
-
-        keys = validate_texts("embed_keys", embed_keys)
-        indexer = self._unrestricted("repair")
-        if keys:
-            self._reader.embedders(keys)  # raises for an unknown one
-        with during_call(on_progress, cancel):
-            for key in keys:
-                _embed_again(indexer, key)
-            return repair(indexer)
-
-    def compact(self) -> None:
-        """Give back the space of what is not live any more: superseded nodes and vectors, dropped
-        groups, free pages.
-
-        A sync removes superseded rows as well, but store files keep their size, and the embedding
-        cache keeps vectors of superseded texts and models until nobody used them for 90 days. What
-        was superseded in the last ten seconds stays for running queries until the next sync or
-        call. It may be interrupted at any point. The files are rewritten, which takes their size on
-        the disk meanwhile; other programs wait with their writes.
-
-        Raises:
-            StoreBusyError: If another program writes the store.
-            StoreError: If the disk is full, or a reader keeps a file locked.
-
-        Example:
-            >>> from lazyrag import Document
-            >>> Document().compact()
-        """
-        from lazyrag.ingest.verify import compact
-
-        compact(self._unrestricted("compact"))
-
-    @known_keywords
-    def purge(self, document: str, *, folders: Sequence[PathLike] = ()) -> DeletionCertificate:
-        """Delete a document so that no byte of it remains in the stores, and certify that.
-
-        All of its versions go at once: reads of other programs that still use them are repeated.
-        Then everything is done that `compact` does, keyword indexes are written anew without its
-        words, and all files of the stores are searched. Takes about as long as reading and writing
-        the stores. Chroma in a folder and Milvus Lite are closed for a moment, in which queries of
-        other threads by vectors fail with a StoreError.
-
-        Args:
-            document: Its path relative to the dataset, or its id.
-            folders: Other files and folders to search, such as uploads and logs; nothing is removed
-                from them.
-
-        Returns:
-            What was searched, what was found, and what cannot be checked. It is not clean if
-            something remains: a reader keeps a file locked, or its path has to stay because its
-            file is still in the dataset's folder.
-
-        Raises:
-            ConfigError: If there never was such a document, or nothing is left of it.
-            StoreBusyError: If another program writes the store.
-
-        Example:
-            >>> from lazyrag import Document
-            >>> docs = Document()
-            >>> _ = docs.add_texts({"note-1": "Green tea is not roasted."})
-            >>> docs.purge("note-1").is_clean
-            True
-        """
-        from lazyrag.maintain.certificate import purge
-
-        return purge(self._unrestricted("purge"), document, folders)
-
-    @known_keywords
-    def deletion_certificate(
-        self,
-        document: str,
-        *,
-        text: str | None = None,
-        file: PathLike | None = None,
-        folders: Sequence[PathLike] = (),
-    ) -> DeletionCertificate:
-        """Search all stores for a document that is gone; nothing is changed. `purge` returns such a
-        certificate, too.
-
-        Args:
-            document: The path or id that it had.
-            text: Its text, or a part of it: what to search for.
-            file: Its file, or a copy of it, instead.
-            folders: As for `purge`.
-
-        Raises:
-            ConfigError: If the document is live, or neither text nor file is given.
-            LoadError: If the file cannot be read.
-        """
-        from lazyrag.maintain.certificate import certify
-
-        return certify(self._unrestricted("deletion_certificate"), document, text, file, folders)
+        status = describe_status(unrestricted(self._reader, "status"))
+        return status if self._service is None else replace(status, url=self._service.url)
 
     @known_keywords
     def documents(
@@ -856,6 +716,8 @@ class Document:
         limit: int = 100,
         status: str | None = None,
         filters: FilterLike | None = None,
+        *,
+        ids: Sequence[str] | None = None,
     ) -> list[DocumentInfo]:
         """List the documents and their states, a page at a time, sorted by id. Nothing is loaded or
         built.
@@ -870,145 +732,30 @@ class Document:
                 ``"FAILED"``, ``"DELETING"`` or ``"DELETED"``; see `DocumentInfo`.
             filters: A filter on the fields of live documents. Declared fields are in the ledger;
                 for built-in ones the root nodes of documents are read, up to the end of the page.
+            ids: These documents, in any state and in this order, instead of a page: paths relative
+                to the dataset, or ids.
 
         Raises:
             ConfigError: If an argument is invalid.
+            DatasetPathError: If one of ``ids`` does not exist, or is not visible here.
 
         Example:
             >>> from lazyrag import Document
             >>> docs = Document()
             >>> _ = docs.add_texts({"tea": "Green tea.", "coffee": "Coffee."})
-            >>> [(one.id, one.status, one.version) for one in docs.documents()]
+            >>> [(document.id, document.status, document.version) for document in docs.documents()]
             [('coffee', 'SUCCESS', 1), ('tea', 'SUCCESS', 1)]
         """
-        return listing.list_documents(self._reader, after, limit, status, filters)
-
-    def document(self, document: str) -> DocumentInfo:
-        """Return the state of one document.
-
-        Args:
-            document: Its path relative to the dataset, or its id.
-
-        Raises:
-            DatasetPathError: If the document does not exist, or is not visible here.
-        """
-        return listing.find_document(self._reader, document)
-
-    @known_keywords
-    def versions(self, document: str) -> list[DocumentVersion]:
-        """List the stored versions of a document, oldest first; see ``keep_versions``.
-
-        A restricted Document lists those whose text is visible through it.
-
-        Args:
-            document: Its path relative to the dataset, or its id.
-
-        Raises:
-            ConfigError: If the document does not exist.
-        """
-        if self._reader.scope is not None:
-            return listing.visible_versions(self._reader, document)
-        return list_versions(self._indexer, document)
-
-    @known_keywords
-    def diff(self, document: str, before: int, after: int | None = None) -> VersionDiff:
-        """Compare two stored versions of a document: nodes that were added, removed or moved, and
-        lines of its text.
-
-        Args:
-            document: Its path relative to the dataset, or its id.
-            before: Number of the one version.
-            after: Number of the other one; None for the live version.
-
-        Raises:
-            ConfigError: If the document does not exist, or a version is not stored.
-
-        Example:
-            >>> from lazyrag import Document
-            >>> docs = Document(keep_versions=1)
-            >>> _ = docs.add_texts({"tea": "Pick it. Dry it."}), docs.add_texts({"tea": "Pick it. Roll it."})
-            >>> print(docs.diff("tea", 1))
-            tea, version 1 to 2
-              lazyllm_root: 1 added, 1 removed, 0 moved
-        """
-        return listing.diff_versions(self._reader, document, before, after)
-
-    @known_keywords
-    def rollback(self, document: str, version: int | None = None) -> DocumentVersion:
-        """Make an earlier version of a document live again, until its file changes.
-
-        Nothing is loaded or embedded. The restored version becomes the newest one; the live one
-        becomes an earlier one.
-
-        Args:
-            document: Its path relative to the dataset, or its id.
-            version: Its number; the one before the live one by default.
-
-        Raises:
-            ConfigError: If the document does not exist, or the version is not stored.
-            StoreBusyError: If another program writes the store.
-        """
-        number = None if version is None else validate_integer("version", version, 1)
-        return syncing.roll_back(self._unrestricted("rollback"), document, number)
-
-    @known_keywords
-    def export(self, folder: PathLike) -> Path:
-        """Write the live state into a new folder: documents and nodes as JSON lines, vectors as
-        arrays.
-
-        A manifest lists the row count and SHA-256 of each file. `import_from` reads the folder on
-        any machine, without loading or embedding anything.
-
-        Args:
-            folder: The folder to create.
-
-        Returns:
-            The folder.
-
-        Raises:
-            ConfigError: If the path exists already.
-            StoreError: If it cannot be written; then no part of it remains.
-        """
-        from lazyrag.maintain.export import Exporter, export
-
-        indexer = self._unrestricted("export")
-        return export(lambda unfinished: Exporter(indexer, unfinished).run(), folder)
-
-    @known_keywords
-    def import_from(self, folder: PathLike) -> int:
-        """Import the folder that `export` wrote into an empty Document, all or nothing.
-
-        All files are checked against the manifest before anything is written. Nothing is loaded,
-        transformed or embedded. Groups whose definitions differ from the exported ones are rebuilt
-        at first use.
-
-        Returns:
-            The number of imported documents.
-
-        Raises:
-            ConfigError: If the folder is not an export, has other ``doc_fields``, or this Document
-                is not empty.
-            StoreError: If a file of the export is missing, cut short or altered.
-            StoreBusyError: If another program writes the store.
-        """
-        from lazyrag.maintain.export import import_from
-
-        return import_from(self._unrestricted("import_from"), folder)
-
-    def dump(self) -> Iterator[str]:
-        """Yield the live state as lines of JSON, equal for equal Documents: for tests and
-        snapshots.
-
-        See `lazyrag.maintain.export.canonical_dump`. Nothing is loaded or built.
-
-        Example:
-            >>> from lazyrag import Document
-            >>> list(Document().dump())
-            []
-        """
-        from lazyrag.maintain.export import canonical_dump
-
-        return canonical_dump(self._unrestricted("dump"))
+        if ids is None:
+            return list_documents(self._reader, after, limit, status, filters)
+        require(
+            after is None and status is None and filters is None,
+            "ids",
+            ids,
+            "passed without after, status and filters",
+        )
+        names = validate_texts("ids", ids)
+        return [find_document(self._reader, name) for name in names]
 
     # Search and navigation
 
@@ -1041,7 +788,7 @@ class Document:
         Example:
             >>> from lazyrag import Document
             >>> docs = Document()
-            >>> _ = docs.add_texts({"tea": "Green tea is not fermented.", "coffee": "Coffee is roasted."})
+            >>> _ = docs.add_texts({"tea": "Tea is not fermented.", "coffee": "Coffee is roasted."})
             >>> [node.path for node in docs.search("How is coffee made?")]
             ['coffee']
         """
@@ -1084,35 +831,23 @@ class Document:
         """
         first = validate_integer("offset", offset, 0)
         last = None if limit is None else first + validate_integer("limit", limit, 0)
-        given = {
-            "uid": ("uids", uids),
-            "document_id": ("document_ids", document_ids),
-            "number": ("numbers", numbers),
-        }
-        wanted = {
-            attribute: _value_set(*values)
-            for attribute, values in given.items()
-            if values[1] is not None
+        lists = (
+            ("uid", "uids", uids),
+            ("document_id", "document_ids", document_ids),
+            ("number", "numbers", numbers),
+        )
+        selected = {
+            attribute: _value_set(argument, values)
+            for attribute, argument, values in lists
+            if values is not None
         }
         name = self._defined(group)
         self._reader.bind(filters)  # raises before anything is built
 
         def select(snapshot: LocalSnapshot) -> list[DocNode]:
-            return list(itertools.islice(snapshot.walk(name, filters, wanted), first, last))
+            return list(itertools.islice(snapshot.walk(name, filters, selected), first, last))
 
         return self._reader.read(select, frozenset([Step(name)]))
-
-    def outline(self, path: str) -> list[Location]:
-        """Return the headings, pages or other locations of a document, with their spans in its
-        text.
-
-        Args:
-            path: Its path relative to the dataset, or its id.
-
-        Raises:
-            DatasetPathError: If the document does not exist, or is not visible here.
-        """
-        return listing.outline(self._reader, path)
 
     @known_keywords
     def read(self, path: str, span: tuple[int, int] | None = None) -> str:
@@ -1134,138 +869,7 @@ class Document:
             >>> docs.read("tea", (9, 100))
             'Dry it.'
         """
-        return listing.read_text_of(self._reader, path, span)
-
-    @known_keywords
-    def grep(
-        self,
-        text: str,
-        filters: FilterLike | None = None,
-        *,
-        limit: int = 100,
-        ignore_case: bool = False,
-    ) -> list[TextMatch]:
-        """Find a literal text in the documents, by document in order of path. No pattern: it takes
-        linear time.
-
-        Invisible characters, such as soft hyphens, and the encoding of accents do not count.
-
-        Args:
-            text: The text, of at most 1,000 characters.
-            filters: Only in documents that satisfy this filter.
-            limit: At most so many matches, from 1 to 1,000.
-            ignore_case: Also find it in other cases.
-
-        Raises:
-            ConfigError: If an argument is invalid.
-
-        Example:
-            >>> from lazyrag import Document
-            >>> docs = Document()
-            >>> _ = docs.add_texts({"tea": "Pick it. Dry it."})
-            >>> docs.grep("dry", ignore_case=True)[0].span
-            (9, 12)
-        """
-        return listing.grep(self._reader, text, filters, limit, ignore_case=ignore_case)
-
-    def tables(self) -> list[Table]:
-        r"""Return the tables of the documents, by document in order of path.
-
-        They are the nodes of the built-in group ``table``, which retrievers search by any of their
-        cells.
-
-        Raises:
-            IngestionError: If every document fails.
-
-        Example:
-            >>> from lazyrag import Document
-            >>> docs = Document()
-            >>> _ = docs.add_texts({"prices.md": "| tea | EUR |\n|---|---|\n| green | 4.5 |"})
-            >>> [(table.name, table.columns, table.rows) for table in docs.tables()]
-            [('prices', ('tea', 'eur'), [['green', '4.5']])]
-        """
-        from lazyrag.document.tables import list_tables
-
-        return list_tables(self)
-
-    @known_keywords
-    def sql(self, query: str, *, limit: int = 1_000) -> list[SqlRow]:
-        """Run a SELECT statement over the `tables`. It can read nothing else: no file, no network,
-        no variable.
-
-        Each row of the result has ``locations``: where the rows of the tables are that it was made
-        of. Columns of numbers, dates and booleans have these types, empty cells are NULL. Needs
-        lazyrag[sql], which installs DuckDB.
-
-        Args:
-            query: One SELECT statement in the dialect of DuckDB; names as in `tables`.
-            limit: At most so many rows.
-
-        Raises:
-            ConfigError: If it is not one SELECT statement, or fails.
-            MissingDependencyError: If DuckDB is not installed.
-        """
-        from lazyrag.document.tables import run_sql
-
-        return run_sql(self, query, limit)
-
-    def related(self, uid: str, topk: int = 6) -> list[DocNode]:
-        """Return the nodes of a node's group that are nearest to it: by its stored vector, else by
-        its rarest terms.
-
-        Args:
-            uid: Of the node.
-            topk: At most so many nodes, at least 1.
-
-        Raises:
-            StaleNodeError: If there is no such node, or it is not visible here.
-            ConfigError: If an argument is invalid.
-
-        Example:
-            >>> from lazyrag import Document
-            >>> docs = Document()
-            >>> _ = docs.add_texts({"a": "green tea", "b": "black tea", "c": "coffee"})
-            >>> [node.path for node in docs.related(docs.get_nodes("FineChunk")[0].uid)]
-            ['b']
-        """
-        return listing.related_nodes(self._reader, uid, topk)
-
-    def near_duplicates(
-        self,
-        group: str = LAZY_ROOT_NAME,
-        *,
-        threshold: float = 0.8,
-        filters: FilterLike | None = None,
-    ) -> list[list[DocNode]]:
-        """Find nodes of a group with nearly the same text: copies and revisions.
-
-        100,000 passages take about 7 s of processor time. Texts are compared without regard to case
-        and white space.
-
-        Args:
-            group: The group; whole documents by default.
-            threshold: From 0.5 to 1: the least Jaccard similarity of the texts' runs of eight
-                bytes. 0.8 allows about one replaced word in 20, or one Chinese letter in 40. Of
-                pairs with just this similarity, one in 5,000 may be missed at 0.8, one in 80 at
-                0.7, one in 3 at 0.5.
-            filters: Only nodes that satisfy these filters.
-
-        Returns:
-            Clusters of at least two nodes, in the group's order, like the nodes of each. Two nodes
-            of a cluster may be connected by others that are similar to both.
-
-        Raises:
-            NotRegisteredError: If the group is not defined.
-            ConfigError: If the threshold is out of its range, or a filter does not fit the fields.
-
-        Example:
-            >>> from lazyrag import Document
-            >>> docs = Document()
-            >>> _ = docs.add_texts({"a": "Tea needs 80 degrees.", "b": "Coffee.", "c": "tea needs  80 degrees."})
-            >>> [[node.path for node in own] for own in docs.near_duplicates()]
-            [['a', 'c']]
-        """
-        return listing.near_duplicates(self._reader, self._defined(group), threshold, filters)
+        return read_text_of(self._reader, path, span)
 
     def find(self, target: str) -> Callable[[Sequence[DocNode]], list[DocNode]]:
         """Return a function from nodes to related nodes of another group, through the lowest group
@@ -1281,28 +885,6 @@ class Document:
         """
         name = self._defined(target)
         return lambda nodes: self._reader.related(_node_list(nodes), name)
-
-    def find_parent(self, target: str) -> Callable[[Sequence[DocNode]], list[DocNode]]:
-        """Return a function from nodes to their ancestors in a group above theirs; see `find`.
-
-        Example:
-            >>> from lazyrag import Document
-            >>> Document().find_parent("lazyllm_root")([])
-            []
-        """
-        name = self._defined(target)
-        return lambda nodes: self._reader.related(self._nodes_in_line(nodes, name, "above"), name)
-
-    def find_children(self, target: str) -> Callable[[Sequence[DocNode]], list[DocNode]]:
-        """Return a function from nodes to their descendants in a group below theirs; see `find`.
-
-        Example:
-            >>> from lazyrag import Document
-            >>> Document().find_children("FineChunk")([])
-            []
-        """
-        name = self._defined(target)
-        return lambda nodes: self._reader.related(self._nodes_in_line(nodes, name, "below"), name)
 
     @overload
     def window(
@@ -1358,100 +940,15 @@ class Document:
             >>> docs.window(docs.get_nodes("step")[2], merge=True).text
             'Wither it. Roll it. Dry it.'
         """
-        reach = validate_integer("before", before, 0), validate_integer("after", after, 0)
+        first = validate_integer("before", before, 0)
+        last = validate_integer("after", after, 0)
         nodes = _node_list(node)
         merged = validate_boolean("merge", merge)
-        found = self._reader.read(lambda snapshot: snapshot.windows(nodes, *reach, merge=merged))
-        listed = [one for _, window in found for one in window]
-        return listed[0] if merged and isinstance(node, DocNode) else listed
-
-    def get_window_nodes(
-        self, node: DocNode, span: tuple[int, int] = (-5, 5), merge: bool = False
-    ) -> DocNode | list[DocNode]:
-        """`window` under the name of other systems: five neighbours before and after by default.
-
-        Args:
-            node: A node of this Document.
-            span: The first and the last neighbour, counted from the node: (-5, 5).
-            merge: See `window`.
-
-        Raises:
-            ConfigError: If the span is not a pair of an integer <= 0 and one >= 0.
-
-        Example:
-            >>> from lazyrag import Document
-            >>> docs = Document()
-            >>> _ = docs.add_texts({"tea": "Pick it. Wither it. Roll it. Dry it."})
-            >>> docs.create_node_group("step", transform="SentenceWindow")
-            >>> docs.get_window_nodes(docs.get_nodes("step")[0], (0, 1), merge=True).text
-            'Pick it. Wither it. '
-        """
-        require(
-            isinstance(span, (tuple, list)) and len(span) == 2,
-            "span",
-            span,
-            "a pair of integers such as (-5, 5)",
+        windows = self._reader.read(
+            lambda snapshot: build_windows(snapshot, nodes, first, last, merge=merged)
         )
-        before = -validate_integer("span[0]", span[0], -sys.maxsize, 0)
-        after = validate_integer("span[1]", span[1], 0)
-        return (
-            self.window(node, before, after, merge=True)
-            if merge
-            else self.window(node, before, after)
-        )
-
-    @known_keywords
-    def marks(self, path: str, span: Span | Location, *, file: PathLike | None = None) -> Marks:
-        """Find where a span of a document's text is shown: for highlighting a hit or a citation.
-
-        For a PDF, the result has boxes around exactly the characters of the span, line by line.
-        Nothing is stored for it: the file is read again. For other formats, and for files in
-        archives and mails, it is the range in the document's text, which is what a program can show
-        of them: the text of its root node.
-
-        Args:
-            path: The document's path relative to the dataset, or its id.
-            span: Start and end in the document's text, such as `DocNode.span` of a node whose
-                source is the root node; or one of `DocNode.locations`.
-            file: The document's file, where this program does not know it: it was added by
-                `add_files` in another one.
-
-        Raises:
-            ConfigError: If there is no such document here, the span is not in it, or its file is
-                not known.
-            LoadError: If the file is gone or has changed since it was ingested, or a page has no
-                places of words.
-
-        Example:
-            >>> from lazyrag import Document
-            >>> docs = Document()
-            >>> _ = docs.add_texts({"tea": "Green tea is not roasted."})
-            >>> docs.marks("tea", (6, 9)).text
-            'tea'
-        """
-        from lazyrag.read.marks import find_marks
-
-        return find_marks(self._reader, path, span, file)
-
-    @known_keywords
-    def page_image(
-        self, path: str, page: int, *, width: int = 1000, file: PathLike | None = None
-    ) -> bytes:
-        """Render a page of a PDF as PNG, on which the boxes of `marks` fit.
-
-        Args:
-            path: The document's path relative to the dataset, or its id.
-            page: Number of the page, from 1.
-            width: In pixels, at most 10,000; less for a page of more than 40 megapixels.
-            file: As for `marks`.
-
-        Raises:
-            ConfigError: If there is no such document or page here, or it is not a PDF.
-            LoadError: If the file is gone, or has changed since it was ingested.
-        """
-        from lazyrag.read.marks import render_page
-
-        return render_page(self._reader, path, page, width, file)
+        members = list(itertools.chain.from_iterable(window for _, window in windows))
+        return members[0] if merged and isinstance(node, DocNode) else members
 
     # Scope and life
 
@@ -1524,7 +1021,7 @@ class Document:
         nodes = (
             {}
             if self._reader.scope is not None
-            else {one.name: one.nodes for one in self.status().groups}
+            else {group.name: group.nodes for group in self.status().groups}
         )
         labels = {
             name: f"{name}: {count(nodes[name], 'node')}" if name in nodes else name
@@ -1536,53 +1033,46 @@ class Document:
                 children.setdefault(self._reader.line(name)[1], []).append(name)
         return tree_html(repr(self), children, labels, LAZY_ROOT_NAME)
 
-    def _host(self, manager: bool | Literal["ui"], server: int | None) -> Callable[[], None]:
-        """Check what serves this Document over HTTP, and return a function that starts it."""
-        require(manager in (True, False, "ui"), "manager", manager, "True, False or 'ui'")
-        port = None if server is None else validate_integer("server", server, 0, 65535)
+    if not TYPE_CHECKING:  # a checker would accept any name
 
-        def start() -> None:
-            if manager or server is not None:
-                self._service = services["http"](self, port, opens=manager == "ui")
-
-        return start
+        def __getattr__(self, name: str) -> Any:
+            if name in _READING_FUNCTIONS:
+                msg = f"Document has no {name}(). Use {name}(docs, ...), from lazyrag.read."
+            elif name in _MOVED_NAMES:
+                msg = f"Document has no {name!r}. Use docs.{_MOVED_NAMES[name]}."
+            else:
+                msg = f"Document has no attribute {name!r}."
+                if not name.startswith("_"):
+                    near = nearest(name, dir(type(self)))
+                    msg += f" Did you mean {near!r}?" if near else " See dir(docs)."
+            raise AttributeError(msg, name=name, obj=self)
 
     def _report(self) -> IngestReport | None:
         visible = None if self._reader.scope is None else self._reader.visible_documents()
         return report_of(self._indexer, visible)
-
-    def _unrestricted(self, method: str) -> Indexer:
-        """Return the indexer, unless this is a view, which cannot see all that the method
-        concerns.
-        """
-        if self._reader.scope is not None:
-            raise ConfigError(
-                f"{method}() is not available on a restricted Document. Call it on the original"
-                " one."
-            )
-        return self._indexer
 
     def _defined(self, name: str) -> str:
         name = group_name(name)
         self._reader.line(name)
         return name
 
-    def _nodes_in_line(
-        self, nodes: Sequence[DocNode], target: str, side: Literal["above", "below"]
-    ) -> list[DocNode]:
-        checked = _node_list(nodes)
-        for node in checked:
-            lower, upper = (node.group, target) if side == "above" else (target, node.group)
-            if upper not in self._reader.line(lower)[1:]:
-                raise ConfigError(
-                    f"The group {target!r} is not {side} {node.group!r}. Use find({target!r})."
-                )
-        return checked
-
 
 def indexer_of(docs: Document) -> Indexer:
     """What builds and writes a Document, for jobs and services."""
     return docs._indexer
+
+
+def _default_workers() -> int:
+    return min(_MAX_WORKERS, os.cpu_count() or 1)
+
+
+def _port(manager: Any) -> int | None:
+    """Return the port that ``manager=`` names; None for a free one."""
+    if manager in (True, False, "ui"):
+        return None
+    is_number = isinstance(manager, int)
+    require(is_number, "manager", manager, "True, False, 'ui' or a port")
+    return validate_integer("manager", manager, 1, 65535)
 
 
 def _launcher(launcher: Any) -> Any:
@@ -1616,148 +1106,3 @@ def _node_list(nodes: Any) -> list[DocNode]:
             isinstance(node, DocNode) and bool(node.group), "nodes", node, "nodes of a Document"
         )
     return listed
-
-
-def _load_limits(limits: LoadLimits | None, processes: int) -> LoadLimits:
-    """Return the limits of one file. Limits that nothing could enforce are refused, except for the
-    default ones.
-    """
-    if limits is None:
-        return DEFAULT_LIMITS
-    require(isinstance(limits, LoadLimits), "limits", limits, "a LoadLimits or None")
-    for name in ("time_s", "memory_bytes"):
-        value = getattr(limits, name)
-        if value in (None, getattr(DEFAULT_LIMITS, name)):
-            continue
-        if not processes:
-            msg = f"limits has {name}={value!r}, which only a separate process can enforce."
-            raise ConfigError(f"{msg} Pass processes=1 or more, or {name}=0.")
-        if name == "memory_bytes" and not resident_bytes(os.getpid()):
-            raise ConfigError(
-                f"limits has {name}={value!r}, which this system cannot measure. Pass {name}=0."
-            )
-    return limits
-
-
-def _refuse_shards(conf: StoreConf) -> None:
-    """Refuse a store that an earlier release distributed over several files."""
-    marker = Path(f"{conf.ledger_file}.shards")
-    if conf.ledger_file is not None and marker.exists():
-        msg = (
-            f"{conf.ledger_file} is distributed over several stores, which lazyrag 0.2 made and"
-            " reads."
-        )
-        raise ConfigError(
-            f"{msg} Run `lazyrag reshard --shards 1` with that release, then open it with this one."
-        )
-
-
-def _open_indexer(
-    name: str,
-    dataset: Dataset,
-    graph: GroupGraph,
-    schema: Schema,
-    embedders: Mapping[str, CheckedEmbedder],
-    conf: StoreConf,
-    options: Options,
-    chosen: Mapping[str, Any],
-) -> Indexer:
-    """Open a Document's stores and its ledger.
-
-    Raises:
-        ConfigError: If a read-only Document would be in memory.
-        StoreError: If a store cannot be opened.
-    """
-    with ExitStack() as undo:
-        stores = conf.open(read_only=options.read_only)
-        undo.callback(stores.close)
-        file = stores.ledger
-        if options.read_only and file.path is None:
-            msg = (
-                "read_only=True opens the files of another program, but this Document is in memory."
-                " Pass store_conf={'segment_store': {'type': 'map', 'kwargs': {'uri': ...}}}."
-            )
-            raise ConfigError(msg)
-        dataset = dataset.selected(file, name, **chosen)
-        ledger = Ledger(file, name)
-        nodes = NodeStore(stores.segments, stores.vectors, schema)
-        definitions = Definitions(name, lambda: ledger.token, graph, schema)
-        identities = find_identities(ledger, embedders)
-        cached = dict(embedders)
-        cache = None
-        if file.path is not None and embedders and not options.read_only:
-            from lazyrag.models.embedding_cache import EmbeddingCache
-
-            cache = undo.enter_context(EmbeddingCache(Path(f"{file.path}.embeddings")))
-            cached = {
-                key: _with_cache(one, cache, identities[key]) for key, one in embedders.items()
-            }
-        planner = BuildPlanner(definitions, ledger, nodes, cached, identities)
-        if file.path is not None:
-            options = replace(options, grace_s=_GRACE_S)
-        if not options.read_only:
-            undo.callback(lambda: ledger.unclaim() if file.is_in_place else None)
-        check_probes(f"Document {name!r}", ledger, embedders, identities)
-        close = undo.pop_all().close
-        indexer = Indexer(
-            name, dataset, definitions, nodes, ledger, embedders, planner, options, close
-        )
-        indexer.cache = cache
-        indexer.on_sync = lambda: syncing.ingest_changes(indexer)
-        indexer.on_check = lambda: _repair_lost(indexer)
-        return indexer
-
-
-def _warn_of_namesake(indexer: Indexer) -> None:
-    """Warn if another ledger has collections under a name that was derived from the dataset's
-    path.
-    """
-    collections = getattr(indexer.nodes.segments, "collections", None)
-    if collections is None or indexer.ledger.tree.groups:  # those of the own ledger
-        return
-    found = collections(collection_prefix(indexer.name))
-    if found:
-        warn_user(
-            f"Another ledger has collections of a Document named {indexer.name!r} on the server,"
-            f" such as {found[0]!r}. Those of this Document stay separate. Pass Document(name=...)"
-            " to tell them apart, or store_conf['ledger'], if it is the ledger of the same"
-            " Document.",
-            IngestionWarning,
-        )
-
-
-def _repair_lost(indexer: Indexer) -> tuple[str, ...]:
-    if not indexer.ledger.tree.groups:  # nothing to lose yet
-        return ()
-    from lazyrag.ingest.verify import repair_lost
-
-    return repair_lost(indexer)
-
-
-def _embed_again(indexer: Indexer, key: str) -> None:
-    """Embed again what is embedded with a key."""
-    planner = indexer.planner
-    embedder = indexer.embedders[key]
-    with indexer.writing():
-        view = indexer.now()
-        steps = [
-            step
-            for name in view.groups
-            if planner.live_index(view, step := Step(name, embed_key=key))
-        ]
-        planner.identities[key] = identity = next_identity(embedder)
-        if indexer.cache is not None:
-            planner.embedders[key] = _with_cache(embedder, indexer.cache, identity)
-        for step in steps:
-            indexer.build(step)
-
-
-def _with_cache(embedder: CheckedEmbedder, cache: EmbeddingCache, identity: str) -> CheckedEmbedder:
-    """Return an embedder that never embeds a text twice, even across restarts."""
-    from lazyrag.models.embedding_cache import CachedEmbedder
-
-    if isinstance(embedder.embedder, CachedEmbedder):
-        return embedder
-    cached = CachedEmbedder(embedder.embedder, cache, identity=identity)
-    cached.checked_embedder.workers = embedder.workers
-    return CheckedEmbedder(cached, embedder.name, embedder.key)

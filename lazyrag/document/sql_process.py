@@ -1,4 +1,4 @@
-"""The process that runs SQL for `Document.sql`: DuckDB in a process of its own, whose memory is
+"""The process that runs SQL for `Tables.sql`: DuckDB in a process of its own, whose memory is
 limited.
 
 DuckDB's own limit leaves out what it holds of long strings, and a thread cannot be ended. Started
@@ -56,7 +56,7 @@ _TYPES = (
 # Values that JSON has not are pairs of a tag and a value that it has.
 _TAGGED: Mapping[type, Callable[[Any], Any]] = {
     bytes: bytes.hex,
-    dict: lambda value: [[encode(key), encode(one)] for key, one in value.items()],
+    dict: lambda value: [[encode(key), encode(item)] for key, item in value.items()],
     dt.date: dt.date.isoformat,
     dt.datetime: dt.datetime.isoformat,
     dt.time: dt.time.isoformat,
@@ -68,7 +68,7 @@ _TAGGED: Mapping[type, Callable[[Any], Any]] = {
 }
 _READERS: Mapping[str, Callable[[Any], Any]] = {
     "bytes": bytes.fromhex,
-    "dict": lambda value: {decode(key): decode(one) for key, one in value},
+    "dict": lambda value: {decode(key): decode(item) for key, item in value},
     "date": dt.date.fromisoformat,
     "datetime": dt.datetime.fromisoformat,
     "time": dt.time.fromisoformat,
@@ -149,19 +149,21 @@ def _limit() -> None:
 def _fill(
     connection: Any, name: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
 ) -> None:
-    types = [_type(row[at] for row in rows if at < len(row)) for at in range(len(columns))]
+    types = [_type(rows, at) for at in range(len(columns))]
     selected = ", ".join(
         f"TRY_CAST(nullif(r[{at}], '') AS {kind}) AS \"{column}\""
         for at, (column, kind) in enumerate(zip(columns, types, strict=True), start=1)
     )
-    query = f'CREATE TABLE "{name}" AS SELECT {selected} FROM (SELECT unnest(?::VARCHAR[][]) AS r)'  # noqa: S608
+    cells = "(SELECT unnest(?::VARCHAR[][]) AS r)"
+    query = f'CREATE TABLE "{name}" AS SELECT {selected} FROM {cells}'  # noqa: S608
     connection.execute(query, [rows])
 
 
-def _type(cells: Iterator[str]) -> str:
+def _type(rows: Sequence[Sequence[str]], at: int) -> str:
     """The type that all filled cells of a column have, except for formulas without a value."""
     kinds = list(_TYPES)
-    for cell in cells:
+    for row in rows:
+        cell = row[at] if at < len(row) else ""
         if cell and not cell.startswith("="):
             kinds = [
                 (kind, form)
@@ -194,8 +196,8 @@ def _rows(connection: Any, query: str, limit: int, numbers: Mapping[str, int]) -
 
 
 def _fetch(connection: Any, query: str, limit: int) -> tuple[list[str], list[tuple[Any, ...]]]:
-    found = connection.execute(query)
-    return [column[0] for column in found.description], found.fetchmany(limit)
+    result = connection.execute(query)
+    return [column[0] for column in result.description], result.fetchmany(limit)
 
 
 def _located(connection: Any, tree: Mapping[str, Any], numbers: Mapping[str, int]) -> Iterator[str]:
@@ -203,7 +205,7 @@ def _located(connection: Any, tree: Mapping[str, Any], numbers: Mapping[str, int
     try.
     """
     node = tree["statements"][0]["node"]
-    kinds = {one["type"] for one in node.get("modifiers", ())}
+    kinds = {modifier["type"] for modifier in node.get("modifiers", ())}
     if node["type"] != "SELECT_NODE" or "DISTINCT_MODIFIER" in kinds:
         return
     keys = [
@@ -225,18 +227,20 @@ def _located(connection: Any, tree: Mapping[str, Any], numbers: Mapping[str, int
 
 
 def _syntax(connection: Any, query: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(
-        connection.execute("SELECT json_serialize_sql(?)", [query]).fetchone()[0]
-    )
-    return found
+    [text] = connection.execute("SELECT json_serialize_sql(?)", [query]).fetchone()
+    tree: dict[str, Any] = json.loads(text)
+    return tree
 
 
 def _table_names(tree: Any) -> Iterator[str]:
     """Names of all tables in a query."""
     if isinstance(tree, dict) and tree.get("type") == "BASE_TABLE":
         yield str(tree["table_name"]).lower()
-    for part in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
-        yield from _table_names(part)
+    if isinstance(tree, dict):
+        tree = list(tree.values())
+    if isinstance(tree, list):
+        for part in tree:
+            yield from _table_names(part)
 
 
 def _sources(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

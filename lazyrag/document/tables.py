@@ -1,7 +1,8 @@
-"""The tables of a Document, and read-only SQL over them: `Document.tables` and `Document.sql`."""
+"""The tables of a Document, and read-only SQL over them: `Document.tables`."""
 
 from __future__ import annotations
 
+import builtins
 import csv
 import io
 import itertools
@@ -11,11 +12,12 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, NoReturn, cast
 
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import TABLE, Span
@@ -25,7 +27,7 @@ from lazyrag.document.sql_process import MEMORY, ROW_BITS
 from lazyrag.errors import ConfigError, missing_package, sentence
 from lazyrag.read.catalogue import read_text_of
 from lazyrag.read.scope import Collection
-from lazyrag.validation import validate_integer, validate_text
+from lazyrag.validation import known_keywords, validate_integer, validate_text
 
 _MAX_NAME = 60
 _RESERVED = frozenset(
@@ -67,8 +69,8 @@ class TableLocation:
         location: The place for people, as `DocNode.location`.
         sheet: Name of the sheet; "" if it is not in a workbook.
         cells: The cells in the sheet, such as ``"A4:D4"``; "" if it is not in a workbook.
-        span: Start and end in the document's text, for `Document.marks`, which has the boxes on a
-            page; None if unknown.
+        span: Start and end in the document's text, for `lazyrag.read.marks`, which has the boxes on
+            a page; None if unknown.
     """
 
     path: str
@@ -122,24 +124,23 @@ class Table:
         header = int(self._place.get("header", 0))
         spans = _line_spans(text, where.span, len(self.rows) + header, header)
         runs = (range(first, last + 1) for first, last in self._place.get("numbers", ()))
-        numbered = list(itertools.chain.from_iterable(runs))
-        found = []
+        sheet_rows = list(itertools.chain.from_iterable(runs))
+        locations = []
         for number in numbers:
             span = spans[number + header] if spans else None
-            if not numbered:
-                place = f"{where.location}, row {number + 1}".lstrip(", ")
-                found.append(TableLocation(self.path, place, span=span))
+            if not sheet_rows:
+                label = f"{where.location}, row {number + 1}".lstrip(", ")
+                locations.append(TableLocation(self.path, label, span=span))
                 continue
-            row = numbered[number + header]
+            row = sheet_rows[number + header]
+            label = f"row {where.sheet} > {row}"
             cells = cell_range(self._place["column"], len(self.columns), row, row)
-            found.append(
-                TableLocation(self.path, f"row {where.sheet} > {row}", where.sheet, cells, span)
-            )
-        return found
+            locations.append(TableLocation(self.path, label, where.sheet, cells, span))
+        return locations
 
 
 class SqlRow(dict[str, Any]):
-    """A row of a result of `Document.sql`: values by column.
+    """A row of a result of `Tables.sql`: values by column.
 
     Attributes:
         locations: Where the rows of tables are that it was made of; the complete tables if they are
@@ -147,6 +148,75 @@ class SqlRow(dict[str, Any]):
     """
 
     locations: tuple[TableLocation, ...] = ()
+
+
+class Tables:
+    """The tables of a Document's documents, and SQL over them."""
+
+    def __init__(self, docs: Collection) -> None:
+        self._docs = docs
+
+    def __call__(self) -> NoReturn:
+        """Refuse the call of release 0.2."""
+        raise TypeError("docs.tables is not a method. Use docs.tables.list().")
+
+    def list(self) -> list[Table]:
+        r"""Return the tables of the documents, by document in order of path.
+
+        They are the nodes of the built-in group ``table``, which retrievers search by any of their
+        cells.
+
+        Raises:
+            IngestionError: If every document fails.
+
+        Example:
+            >>> from lazyrag import Document
+            >>> docs = Document()
+            >>> _ = docs.add_texts({"prices.md": "| tea | EUR |\n|---|---|\n| green | 4.5 |"})
+            >>> [(table.name, table.columns, table.rows) for table in docs.tables.list()]
+            [('prices', ('tea', 'eur'), [['green', '4.5']])]
+        """
+        nodes = self._docs.get_nodes(TABLE)
+        counts = Counter(node.path for node in nodes)
+        names: set[str] = set()
+        return [_table(node, names, is_one_of_many=counts[node.path] > 1) for node in nodes]
+
+    @known_keywords
+    def sql(self, query: str, *, limit: int = 1_000) -> builtins.list[SqlRow]:
+        """Run a SELECT statement over the tables. It can read nothing else: no file, no network,
+        no variable.
+
+        Each row of the result has ``locations``: where the rows of the tables are that it was made
+        of. Columns of numbers, dates and booleans have these types, empty cells are NULL. Needs
+        lazyrag[sql], which installs DuckDB.
+
+        Args:
+            query: One SELECT statement in the dialect of DuckDB; names as in `list`.
+            limit: At most so many rows.
+
+        Raises:
+            ConfigError: If it is not one SELECT statement, or fails.
+            MissingDependencyError: If DuckDB is not installed.
+        """
+        validate_text("query", query)
+        validate_integer("limit", limit, 1)
+        if find_spec("duckdb") is None:
+            raise missing_package("Document.tables.sql", ModuleNotFoundError(name="duckdb"), "sql")
+        tables = self.list()
+        queried, status, answer = _run_query(tables, query, limit)
+        if status == "rows":
+            joined, names, encoded = answer
+            rows = [tuple(map(sql_process.decode, row)) for row in encoded]
+            return _locate_rows(self._docs, queried, joined, names, rows)
+        if status == "error":
+            described = [f"{table.name}({', '.join(table.columns)})" for table in tables[:20]]
+            listed = ", ".join(described) or "none"
+            raise ConfigError(f"The query fails. {sentence(answer[0])} Tables: {listed}.")
+        statement = (
+            f"query must be one SELECT statement; got {query!r:.200}. Documents are changed by"
+            " their files only."
+        )
+        raise ConfigError(statement if status == "statement" else _EXCEEDED[status])
 
 
 def _line_spans(text: str, span: Span | None, count: int, header: int) -> list[Span]:
@@ -161,8 +231,8 @@ def _line_spans(text: str, span: Span | None, count: int, header: int) -> list[S
     if span is None or not text:
         return []
     lines = [
-        (one.start() + span[0], one.end() + span[0])
-        for one in re.finditer(r"[^\n]+", text[slice(*span)])
+        (match.start() + span[0], match.end() + span[0])
+        for match in re.finditer(r"[^\n]+", text[slice(*span)])
     ]
     if len(lines) == count + 1 and not re.search(r"[^\s|:-]", text[slice(*lines[1])]):
         del lines[1]  # Markdown's rule below the names
@@ -171,45 +241,37 @@ def _line_spans(text: str, span: Span | None, count: int, header: int) -> list[S
     return lines if len(lines) == count else []
 
 
-def list_tables(docs: Collection) -> list[Table]:
-    """Return the tables of a Document; see `Document.tables`."""
-    nodes = docs.get_nodes(TABLE)
-    many = {
-        path
-        for path, some in itertools.groupby(nodes, lambda node: node.path)
-        if len(list(some)) > 1
-    }
-    names: set[str] = set()
-    return [_table(node, names, is_one_of_many=node.path in many) for node in nodes]
-
-
 def _table(node: DocNode, names: set[str], *, is_one_of_many: bool) -> Table:
-    own = node.metadata
+    metadata = node.metadata
     stem = re.sub(r"\.[^.]{1,8}$", "", node.path.rpartition("/")[2])
-    title = str(own.get("sheet") or own.get("caption") or node.number) if is_one_of_many else ""
+    title = (
+        str(metadata.get("sheet") or metadata.get("caption") or node.number)
+        if is_one_of_many
+        else ""
+    )
     name = _unique(_identifier(f"{stem} {title}", "table"), names)
     text = node.get_text()
-    header = [str(column) for column in own.get("columns", ())]
+    header = [str(column) for column in metadata.get("columns", ())]
     width = len(header) or len(next(csv.reader(io.StringIO(text, newline=""))))
     used: set[str] = set()
     columns = tuple(
         _unique(_identifier(column, f"column{at}"), used)
         for at, column in enumerate(header or [""] * width, start=1)
     )
-    place = own.get(TABLE, {})
+    place = metadata.get(TABLE, {})
     start, end = place.get("span", (None, None))
     location = TableLocation(
         node.path,
         node.location,
-        str(own.get("sheet", "")),
-        str(own.get("cells", "")),
+        str(metadata.get("sheet", "")),
+        str(metadata.get("cells", "")),
         None if start is None else (start, end),
     )
     return Table(
         name,
         node.path,
         columns,
-        str(own.get("caption", "")),
+        str(metadata.get("caption", "")),
         location,
         node.uid,
         text,
@@ -221,25 +283,25 @@ def _table(node: DocNode, names: set[str], *, is_one_of_many: bool) -> Table:
 def _identifier(text: str, default: str) -> str:
     """A name that SQL reads without quotation marks."""
     name = re.sub(r"\W+", "_", text.lower()).strip("_")[:_MAX_NAME] or default
-    return f"_{name}" if name[0].isdecimal() else f"{name}_" if name in _RESERVED else name
+    if name[0].isdecimal():
+        return f"_{name}"
+    return f"{name}_" if name in _RESERVED else name
 
 
 def _unique(name: str, taken: set[str]) -> str:
     numbers = itertools.count(2)
-    found = name
-    while found in taken:
-        found = f"{name}_{next(numbers)}"
-    taken.add(found)
-    return found
+    unique = name
+    while unique in taken:
+        unique = f"{name}_{next(numbers)}"
+    taken.add(unique)
+    return unique
 
 
-def run_sql(docs: Collection, query: str, limit: int) -> list[SqlRow]:
-    """Run a SELECT over the tables of a Document; see `Document.sql`."""
-    validate_text("query", query)
-    validate_integer("limit", limit, 1)
-    if find_spec("duckdb") is None:
-        raise missing_package("Document.sql", ModuleNotFoundError(name="duckdb"), "sql")
-    tables = list_tables(docs)
+def _run_query(
+    tables: Sequence[Table], query: str, limit: int
+) -> tuple[dict[int, Table], str, Sequence[Any]]:
+    """Run a query in a process of its own; return the tables in it by number, and the answer."""
+    queried: dict[int, Table] = {}
     with subprocess.Popen(  # noqa: S603  our own module
         [sys.executable, "-P", sql_process.__file__],
         stdin=subprocess.PIPE,
@@ -247,32 +309,19 @@ def run_sql(docs: Collection, query: str, limit: int) -> list[SqlRow]:
         stderr=subprocess.DEVNULL,
     ) as process:
         try:
-            used: dict[int, Table] = {}
-            answer, *found = _ask(process, (list(map(str, sys.path)), query, limit), _START_S)
-            if answer == "tables":
-                used = {at: table for at, table in enumerate(tables) if table.name in found}
-                sent = [(at, table.name, table.columns, table.rows) for at, table in used.items()]
-                answer, *found = _ask(process, sent, _TIME_LIMIT_S)
+            paths = list(map(str, sys.path))
+            status, *answer = _ask(process, (paths, query, limit), _START_S)
+            if status == "tables":
+                queried = {at: table for at, table in enumerate(tables) if table.name in answer}
+                content = [
+                    (at, table.name, table.columns, table.rows) for at, table in queried.items()
+                ]
+                status, *answer = _ask(process, content, _TIME_LIMIT_S)
         finally:
             process.kill()
             with suppress(OSError):  # what it has not read
                 cast("BinaryIO", process.stdin).close()
-    if answer == "rows":
-        joined, names, rows = found
-        return _rows(
-            docs, used, joined, names, [tuple(map(sql_process.decode, row)) for row in rows]
-        )
-    if answer == "error":
-        known = (
-            ", ".join(f"{table.name}({', '.join(table.columns)})" for table in tables[:20])
-            or "none"
-        )
-        raise ConfigError(f"The query fails. {sentence(found[0])} Tables: {known}.")
-    statement = (
-        f"query must be one SELECT statement; got {query!r:.200}. Documents are changed by their"
-        " files only."
-    )
-    raise ConfigError(statement if answer == "statement" else _EXCEEDED[answer])
+    return queried, status, answer
 
 
 def _ask(process: subprocess.Popen[bytes], message: object, seconds: float) -> Sequence[Any]:
@@ -294,51 +343,55 @@ def _ask(process: subprocess.Popen[bytes], message: object, seconds: float) -> S
         timer.join()
 
 
-def _rows(
+def _locate_rows(
     docs: Collection,
-    used: Mapping[int, Table],
+    tables: Mapping[int, Table],
     joined: Container[str],
     names: list[str],
     rows: list[tuple[Any, ...]],
 ) -> list[SqlRow]:
+    """Return the rows of a result with their locations; the last value of each has the keys of the
+    rows that it was made of.
+    """
     # in subqueries
-    beside = tuple(table.location for table in used.values() if table.name not in joined)
+    beside = tuple(table.location for table in tables.values() if table.name not in joined)
     taken: set[str] = set()
     columns = [_unique(name, taken) for name in names[:-1]]
-    keys = [_known_keys(row[-1]) for row in rows]
-    places = _places(docs, used, {key for some in keys if some is not None for key in some})
+    row_keys = [_sorted_keys(row[-1]) for row in rows]
+    all_keys: set[int] = set()
+    all_keys.update(*(keys for keys in row_keys if keys is not None))
+    locations = _locate_keys(docs, tables, all_keys)
     result = []
-    for (*values, _), some in zip(rows, keys, strict=True):
+    for (*values, _), keys in zip(rows, row_keys, strict=True):
         row = SqlRow(zip(columns, values, strict=True))
-        if some is None:
-            row.locations = tuple(table.location for table in used.values())
-        elif len(some) > _MAX_ROW_LOCATIONS:
-            row.locations = (
-                *(used[at].location for at in sorted({key >> ROW_BITS for key in some})),
-                *beside,
-            )
+        if keys is None:
+            row.locations = tuple(table.location for table in tables.values())
+        elif len(keys) > _MAX_ROW_LOCATIONS:
+            numbers = sorted({key >> ROW_BITS for key in keys})
+            row.locations = (*(tables[number].location for number in numbers), *beside)
         else:
-            row.locations = (*(places[key] for key in some), *beside)
+            row.locations = (*(locations[key] for key in keys), *beside)
         result.append(row)
     return result
 
 
-def _known_keys(keys: Sequence[int | None] | None) -> list[int] | None:
+def _sorted_keys(keys: Sequence[int | None] | None) -> list[int] | None:
     """The keys of rows, in order, without those of a join that found none."""
     return None if keys is None else sorted({key for key in keys if key is not None})
 
 
-def _places(
-    docs: Collection, used: Mapping[int, Table], keys: Iterable[int]
+def _locate_keys(
+    docs: Collection, tables: Mapping[int, Table], keys: Iterable[int]
 ) -> dict[int, TableLocation]:
     """The locations of rows by key."""
     texts: dict[str, str] = {}
-    found: dict[int, TableLocation] = {}
-    for at, some in itertools.groupby(sorted(keys), lambda key: key >> ROW_BITS):
-        table = used[at]
-        own = list(some)
+    locations: dict[int, TableLocation] = {}
+    for number, grouped in itertools.groupby(sorted(keys), lambda key: key >> ROW_BITS):
+        table = tables[number]
         if table.path not in texts:
             texts[table.path] = read_text_of(docs.reader, table.path, None)
-        numbers = [key & ((1 << ROW_BITS) - 1) for key in own]
-        found.update(zip(own, table.row_locations(numbers, texts[table.path]), strict=True))
-    return found
+        table_keys = list(grouped)
+        rows = [key & ((1 << ROW_BITS) - 1) for key in table_keys]
+        located = table.row_locations(rows, texts[table.path])
+        locations.update(zip(table_keys, located, strict=True))
+    return locations

@@ -42,7 +42,7 @@ def exact_match(answer: str, references: Sequence[str]) -> float | None:
         >>> exact_match("The tea.", ["Tea"]), exact_match("Green tea", ["tea"])
         (1.0, 0.0)
     """
-    return _best(answer, references, lambda given, gold: float(given == gold))
+    return _best(answer, references, lambda tokens, gold: float(tokens == gold))
 
 
 def token_f1(answer: str, references: Sequence[str]) -> float | None:
@@ -54,7 +54,9 @@ def token_f1(answer: str, references: Sequence[str]) -> float | None:
         (0.6666666666666666, 1.0)
     """
     return _best(
-        answer, references, lambda given, gold: 2 * _shared(given, gold) / (len(given) + len(gold))
+        answer,
+        references,
+        lambda tokens, gold: 2 * _shared(tokens, gold) / (len(tokens) + len(gold)),
     )
 
 
@@ -82,12 +84,13 @@ def overlap_accuracy(
         EvaluationError: If the threshold is not above 0 and at most 1.
 
     Example:
-        >>> overlap_accuracy("The capital of Germany is Berlin.", ["The capital of France is Paris"])
+        >>> references = ["The capital of France is Paris"]
+        >>> overlap_accuracy("The capital of Germany is Berlin.", references)
         1.0
     """
     validate_threshold(threshold)
     return _best(
-        answer, references, lambda given, gold: float(_share({*given}, {*gold}) >= threshold)
+        answer, references, lambda tokens, gold: float(_share({*tokens}, {*gold}) >= threshold)
     )
 
 
@@ -108,7 +111,7 @@ def answer_recall(answer: str, references: Sequence[str]) -> float | None:
         >>> answer_recall("It is green.", ["green tea"])
         0.5
     """
-    return _best(answer, references, lambda given, gold: _shared(given, gold) / len(gold))
+    return _best(answer, references, lambda tokens, gold: _shared(tokens, gold) / len(gold))
 
 
 def context_recall(contexts: Sequence[str], references: Sequence[str]) -> float | None:
@@ -124,7 +127,7 @@ def context_recall(contexts: Sequence[str], references: Sequence[str]) -> float 
     return _best(
         "\n".join(_texts("contexts", contexts)),
         references,
-        lambda given, gold: _share({*given}, {*gold}),
+        lambda tokens, gold: _share({*tokens}, {*gold}),
     )
 
 
@@ -168,30 +171,28 @@ def _best(
 ) -> float | None:
     """Best value over the references that have a token."""
     require(isinstance(answer, str), "answer", answer, "a string", error=EvaluationError)
-    given = answer_tokens(answer)
-    golds = [
-        gold for reference in _texts("references", references) if (gold := answer_tokens(reference))
-    ]
-    return max((measure(given, gold) for gold in golds), default=None)
+    tokens = answer_tokens(answer)
+    golds = map(answer_tokens, _texts("references", references))
+    return max((measure(tokens, gold) for gold in golds if gold), default=None)
 
 
-def _texts(what: str, texts: Sequence[str]) -> Sequence[str]:
-    require(is_list_of(texts, str), what, texts, "a list of strings", error=EvaluationError)
+def _texts(name: str, texts: Sequence[str]) -> Sequence[str]:
+    require(is_list_of(texts, str), name, texts, "a list of strings", error=EvaluationError)
     return texts
 
 
-def _holds(given: list[str], gold: list[str]) -> float:
+def _holds(tokens: list[str], gold: list[str]) -> float:
     return float(
-        any(given[at : at + len(gold)] == gold for at in range(len(given) - len(gold) + 1))
+        any(tokens[at : at + len(gold)] == gold for at in range(len(tokens) - len(gold) + 1))
     )
 
 
-def _share(given: set[str], gold: set[str]) -> float:
-    return len(given & gold) / len(gold)
+def _share(tokens: set[str], gold: set[str]) -> float:
+    return len(tokens & gold) / len(gold)
 
 
-def _shared(given: list[str], gold: list[str]) -> int:
-    return (Counter(given) & Counter(gold)).total()
+def _shared(tokens: list[str], gold: list[str]) -> int:
+    return (Counter(tokens) & Counter(gold)).total()
 
 
 def mean(values: Sequence[float | None]) -> float | None:

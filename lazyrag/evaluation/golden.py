@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from html import escape
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -82,7 +83,8 @@ class LocationLabel:
                 nowhere or several times; the message begins with the line.
 
         Example:
-            >>> LocationLabel("", "it. Dry", None, None, line=3).locate({"tea.txt": "Pick it.\nDry it."})
+            >>> label = LocationLabel("", "it. Dry", None, None, line=3)
+            >>> label.locate({"tea.txt": "Pick it.\nDry it."})
             SourceSpan(path='tea.txt', start=5, end=12)
         """
         if self.path and self.path not in texts:
@@ -111,19 +113,17 @@ class LocationLabel:
 
     def _locate_text(self, texts: Mapping[str, str]) -> SourceSpan:
         pattern = re.compile(r"\s+".join(map(re.escape, self.text.split())))
-        found = [
-            SourceSpan(name, *match.span())
-            for name, text in texts.items()
-            for match in pattern.finditer(text)
-        ]
-        if len(found) == 1:
-            return found[0]
-        if not found:
+        spans: list[SourceSpan] = []
+        for name, text in texts.items():
+            spans += [SourceSpan(name, *match.span()) for match in pattern.finditer(text)]
+        if len(spans) == 1:
+            return spans[0]
+        if not spans:
             where = repr(self.path) if self.path else "the documents"
             problem = f"does not occur in {where}. Copy it as it is written there."
         else:
-            paths = ", ".join(sorted({span.path for span in found})[:3])
-            problem = f"occurs in {len(found)} places ({paths}). Give a longer text, or its path."
+            paths = ", ".join(sorted({span.path for span in spans})[:3])
+            problem = f"occurs in {len(spans)} places ({paths}). Give a longer text, or its path."
         raise ConfigError(f"line {self.line}: The text {self.text!r:.60} {problem}")
 
 
@@ -184,7 +184,8 @@ def golden_measure(name: str) -> GoldenMeasure:
         ConfigError: If there is no such measure.
 
     Example:
-        >>> golden_measure("char_recall@5").labels, golden_measure("answer@3").labels, golden_measure("mrr").labels
+        >>> names = "char_recall@5", "answer@3", "mrr"
+        >>> tuple(golden_measure(name).labels for name in names)
         ('locations', 'references', 'ids')
     """
     metric, at, depth = name.partition("@")
@@ -193,14 +194,11 @@ def golden_measure(name: str) -> GoldenMeasure:
         raise ConfigError(
             f"The measure {name!r} needs an integer >= 1 after the @, such as answer@10."
         )
-    normal_name = ("answer" + (f"@{int(depth)}" if at else "")) if is_answer else measure(name).name
-    labels: Labels = (
-        "references"
-        if is_answer
-        else "locations"
-        if normal_name.startswith(("char_", "span_"))
-        else "ids"
-    )
+    labels: Labels = "references"
+    normal_name = f"answer@{int(depth)}" if at else "answer"
+    if not is_answer:
+        normal_name = measure(name).name
+        labels = "locations" if normal_name.startswith(("char_", "span_")) else "ids"
     return GoldenMeasure(normal_name, labels, int(depth) if at else None)
 
 
@@ -224,15 +222,17 @@ def has_answer(texts: Sequence[str], references: Sequence[str], k: int | None = 
         doi:10.18653/v1/2020.emnlp-main.550.
 
     Example:
-        >>> has_answer(["Steep at 80 degrees."], ["80 Degrees"]), has_answer(["Steep for 180 s."], ["80"])
+        >>> texts = "Steep at 80 degrees.", "Steep for 180 s."
+        >>> has_answer(texts, ["80 Degrees"]), has_answer(texts[1:], ["80"])
         (1.0, 0.0)
     """
     answers = validate_texts("references", references)
     first = texts if k is None else texts[: validate_integer("k", k, 1)]
     patterns = [_answer_pattern(_normalized(reference)) for reference in answers]
-    return float(
-        any(pattern.search(text) for text in map(_normalized, first) for pattern in patterns)
-    )
+    for text in map(_normalized, first):
+        if any(pattern.search(text) for pattern in patterns):
+            return 1.0
+    return 0.0
 
 
 def _normalized(text: str) -> str:
@@ -373,7 +373,7 @@ def _errors_with(prefix: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _GoldenEntry:
     """An entry of the file: its name in messages, its value and its line. Methods return the value
     as one type.
     """
@@ -392,12 +392,12 @@ class _Entry:
     def error(self, problem: str) -> ConfigError:
         return ConfigError(f"line {self.line}: {self.name} {problem}")
 
-    def entries(self) -> dict[str, _Entry]:
+    def entries(self) -> dict[str, _GoldenEntry]:
         """The entries of a mapping."""
         self.validated(_validate_type, dict, "a mapping of names to values")
-        return {name: _Entry(name, value) for name, value in self.value.items()}
+        return {name: _GoldenEntry(name, value) for name, value in self.value.items()}
 
-    def fields(self, *allowed: str, required: Sequence[str] = ()) -> dict[str, _Entry]:
+    def fields(self, *allowed: str, required: Sequence[str] = ()) -> dict[str, _GoldenEntry]:
         """The entries of a mapping with fixed names."""
         entries = self.entries()
         for name, entry in entries.items():
@@ -409,10 +409,10 @@ class _Entry:
                 raise self.error(f"lacks {name!r}. Add it.")
         return entries
 
-    def items(self) -> list[_Entry]:
+    def items(self) -> list[_GoldenEntry]:
         self.validated(_validate_type, list, "a list")
         return [
-            _Entry(f"Entry {number} of {self.name}", item)
+            _GoldenEntry(f"Entry {number} of {self.name}", item)
             for number, item in enumerate(self.value, start=1)
         ]
 
@@ -464,7 +464,7 @@ _FILE_FIELDS = (
 
 
 def _golden(path: Path, located: Located) -> Golden:
-    file = _Entry("The file", located)
+    file = _GoldenEntry("The file", located)
     entries = file.fields(*_FILE_FIELDS, required=("questions", "thresholds"))
     if "documents" not in entries and "store_conf" not in entries:
         raise file.error("has neither 'documents' nor 'store_conf'. Add one of them.")
@@ -473,10 +473,11 @@ def _golden(path: Path, located: Located) -> Golden:
         _question(number, item) for number, item in enumerate(entries["questions"].items(), start=1)
     )
     _validate_questions(questions)
+    thresholds = _thresholds(entries["thresholds"], questions, settings.topk)
     return Golden(
         path,
         questions,
-        _thresholds(entries["thresholds"], questions, settings.topk),
+        thresholds,
         documents=_documents(path, entries["documents"]) if "documents" in entries else None,
         store_conf=entries["store_conf"].plain() if "store_conf" in entries else None,
         name=entries["name"].text() if "name" in entries else None,
@@ -485,18 +486,18 @@ def _golden(path: Path, located: Located) -> Golden:
     )
 
 
-def _documents(path: Path, entry: _Entry) -> Path:
-    found = entry.path(path.parent)
-    if path.resolve().is_relative_to(found.resolve()):
+def _documents(path: Path, entry: _GoldenEntry) -> Path:
+    folder = entry.path(path.parent)
+    if path.resolve().is_relative_to(folder.resolve()):
         problem = (
             "which contains this file: its questions would be found in itself. Move the file"
             " elsewhere."
         )
         raise entry.error(f"is {entry.value!r}, {problem}")
-    return found
+    return folder
 
 
-def _settings(entry: _Entry) -> RetrieverSettings:
+def _settings(entry: _GoldenEntry) -> RetrieverSettings:
     validators: dict[str, tuple[Any, ...]] = {
         "method": (validate_choice, [member.value for member in RetrievalMethod]),
         "group": (validate_text,),
@@ -509,9 +510,9 @@ def _settings(entry: _Entry) -> RetrieverSettings:
     )
 
 
-def _question(number: int, entry: _Entry) -> GoldenQuestion:
-    names = [name for of_one in _LABEL_NAMES.values() for name in of_one]
-    question = _Entry(f"Question {number}", entry.located)
+def _question(number: int, entry: _GoldenEntry) -> GoldenQuestion:
+    names = [*chain.from_iterable(_LABEL_NAMES.values())]
+    question = _GoldenEntry(f"Question {number}", entry.located)
     entries = question.fields("question", *names, required=("question",))
     if not entries.keys() & {*names}:
         raise question.error(f"has no label. Add one of: {', '.join(names)}.")
@@ -528,7 +529,7 @@ def _question(number: int, entry: _Entry) -> GoldenQuestion:
     )
 
 
-def _span_label(entry: _Entry) -> LocationLabel:
+def _span_label(entry: _GoldenEntry) -> LocationLabel:
     entries = entry.fields("path", "start", "end", required=("path",))
     path = entries["path"].text()
     if ("start" in entries) != ("end" in entries):
@@ -543,7 +544,7 @@ def _span_label(entry: _Entry) -> LocationLabel:
     )
 
 
-def _text_label(entry: _Entry) -> LocationLabel:
+def _text_label(entry: _GoldenEntry) -> LocationLabel:
     if not isinstance(entry.value, dict):
         return LocationLabel("", entry.text(), None, None, entry.line)
     entries = entry.fields("text", "path", required=("text",))
@@ -552,7 +553,7 @@ def _text_label(entry: _Entry) -> LocationLabel:
 
 
 def _thresholds(
-    entry: _Entry, questions: tuple[GoldenQuestion, ...], topk: int
+    entry: _GoldenEntry, questions: tuple[GoldenQuestion, ...], topk: int
 ) -> Mapping[GoldenMeasure, float]:
     thresholds: dict[GoldenMeasure, float] = {}
     for name, value in entry.entries().items():
@@ -662,11 +663,13 @@ class GoldenReport:
     def missed(self) -> list[JudgedQuestion]:
         """Questions below the threshold of a measure that failed: where to look first."""
         failed = [verdict for verdict in self.verdicts if not verdict.passed]
-        return [
-            item
-            for item in self.questions
-            if any(item.values.get(verdict.measure, 1.0) < verdict.threshold for verdict in failed)
-        ]
+
+        def is_missed(item: JudgedQuestion) -> bool:
+            return any(
+                item.values.get(verdict.measure, 1.0) < verdict.threshold for verdict in failed
+            )
+
+        return list(filter(is_missed, self.questions))
 
     def compared_with(self, old: GoldenReport | Mapping[str, Any]) -> dict[str, Comparison]:
         """Compare with an earlier report: of another retriever, model or chunk size.
@@ -681,31 +684,30 @@ class GoldenReport:
             EvaluationError: If ``old`` is no report, or they have no question with a common
                 measure.
         """
-        given = old.to_dict() if isinstance(old, GoldenReport) else old
+        report = old.to_dict() if isinstance(old, GoldenReport) else old
         try:
-            earlier = {str(item["question"]): dict(item["values"]) for item in given["questions"]}
+            earlier = {str(item["question"]): dict(item["values"]) for item in report["questions"]}
         except (KeyError, TypeError, ValueError) as exc:
             hint = "Pass what lazyrag eval --output wrote."
             raise EvaluationError(
                 f"The earlier report must have questions with values. {hint}"
             ) from exc
-        found = {}
-        for name in (verdict.measure for verdict in self.verdicts):
-            pairs = {
-                item.question: (earlier[item.question][name], item.values[name])
-                for item in self.questions
-                if name in item.values and name in earlier.get(item.question, {})
-            }
-            if pairs:
-                before, after = (
-                    {question: pair[at] for question, pair in pairs.items()} for at in (0, 1)
-                )
-                found[name] = compare(before, after)
-        if not found:
+        comparisons = {}
+        for verdict in self.verdicts:
+            name = verdict.measure
+            before = {}
+            after = {}
+            for item in self.questions:
+                if name in item.values and name in earlier.get(item.question, {}):
+                    before[item.question] = earlier[item.question][name]
+                    after[item.question] = item.values[name]
+            if before:
+                comparisons[name] = compare(before, after)
+        if not comparisons:
             raise EvaluationError(
                 "The reports have no question with a common measure. Compare runs of the same file."
             )
-        return found
+        return comparisons
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to values of JSON."""
@@ -714,7 +716,7 @@ class GoldenReport:
                 "question": item.question,
                 "line": item.line,
                 "values": dict(item.values),
-                "found": [_hit_dict(hit) for hit in item.found],
+                "found": list(map(_hit_dict, item.found)),
             }
             for item in self.questions
         ]
@@ -770,25 +772,26 @@ def judge(
         locations = _located_spans(golden, opened)
         search = golden.retriever(opened) if retriever is None else retriever
         topk = golden.settings.topk
-        found = {
+        retrieved = {
             item.question: retrieve_nodes(search, item.question, None, topk)
             for item in golden.questions
         }
         _validate_ids(golden, opened)  # now the groups are built
-        values = {
-            measure.name: _values(measure, golden, found, locations)
-            for measure in golden.thresholds
-        }
-        hits = {question: tuple(map(Hit.from_node, nodes)) for question, nodes in found.items()}
-    verdicts = tuple(
-        Verdict(measure.name, math.fsum(of.values()) / len(of), threshold, len(of))
-        for (measure, threshold), of in zip(golden.thresholds.items(), values.values(), strict=True)
-    )
+        values: dict[str, Mapping[str, float]] = {}
+        verdicts = []
+        for measure, threshold in golden.thresholds.items():
+            by_question = _values(measure, golden, retrieved, locations)
+            values[measure.name] = by_question
+            count = len(by_question)
+            mean_value = math.fsum(by_question.values()) / count
+            verdicts.append(Verdict(measure.name, mean_value, threshold, count))
+        hits = {query: tuple(map(Hit.from_node, nodes)) for query, nodes in retrieved.items()}
     questions = []
     for item in golden.questions:
-        of_one = {name: of[item.question] for name, of in values.items() if item.question in of}
-        questions.append(JudgedQuestion(item.question, item.line, of_one, hits[item.question]))
-    return GoldenReport(verdicts, tuple(questions))
+        query = item.question
+        of_query = {name: scores[query] for name, scores in values.items() if query in scores}
+        questions.append(JudgedQuestion(query, item.line, of_query, hits[query]))
+    return GoldenReport(tuple(verdicts), tuple(questions))
 
 
 def _located_spans(golden: Golden, docs: Document) -> Mapping[str, tuple[SourceSpan, ...]]:
@@ -796,10 +799,11 @@ def _located_spans(golden: Golden, docs: Document) -> Mapping[str, tuple[SourceS
     is_needed = any(item.locations for item in golden.questions)
     texts = {node.path: node.text for node in docs.get_nodes()} if is_needed else {}
     with _errors_with(f"{golden.path}, "):
-        return {
-            item.question: tuple(dict.fromkeys(label.locate(texts) for label in item.locations))
-            for item in golden.questions
-        }
+        spans = {}
+        for item in golden.questions:
+            located = [label.locate(texts) for label in item.locations]
+            spans[item.question] = tuple(dict.fromkeys(located))
+        return spans
 
 
 def _validate_ids(golden: Golden, docs: Document) -> None:
@@ -817,29 +821,26 @@ def _validate_ids(golden: Golden, docs: Document) -> None:
 def _values(
     measure: GoldenMeasure,
     golden: Golden,
-    found: Mapping[str, Sequence[DocNode]],
+    nodes: Mapping[str, Sequence[DocNode]],
     locations: Mapping[str, Sequence[SourceSpan]],
 ) -> Mapping[str, float]:
     """The values of a measure for the questions that it applies to."""
     questions = [item for item in golden.questions if measure.applies_to(item)]
     if measure.labels == "references":
-        texts = {
-            item.question: [node.get_content() for node in found[item.question]]
-            for item in questions
-        }
-        return {
-            item.question: has_answer(texts[item.question], item.references, measure.depth)
-            for item in questions
-        }
+        values = {}
+        for item in questions:
+            texts = [node.get_content() for node in nodes[item.question]]
+            values[item.question] = has_answer(texts, item.references, measure.depth)
+        return values
     by_span = measure.labels == "locations"
-    judgements: dict[str, dict[Any, int]] = {
-        item.question: dict.fromkeys(locations[item.question] if by_span else item.ids, 1)
-        for item in questions
-    }
-    run: dict[str, list[tuple[Any, float]]] = {  # the order counts, the scores do not
-        query: [(source_span(node) if by_span else node.uid, 0.0) for node in found[query]]
-        for query in judgements
-    }
+    judgements: dict[str, dict[Any, int]] = {}
+    run: dict[str, list[tuple[Any, float]]] = {}
+    for item in questions:
+        labels = locations[item.question] if by_span else item.ids
+        judgements[item.question] = dict.fromkeys(labels, 1)
+        run[item.question] = [  # the order counts, the scores do not
+            (source_span(node) if by_span else node.uid, 0.0) for node in nodes[item.question]
+        ]
     return evaluate(run, judgements, [measure.name]).values[measure.name]
 
 
@@ -893,20 +894,22 @@ class MeasureReport:
     @property
     def measures(self) -> tuple[str, ...]:
         """Names of the measures, in the order of their first appearance."""
-        return tuple(dict.fromkeys(measure for row in self.rows for measure in row))
+        return tuple(dict.fromkeys(chain.from_iterable(self.rows)))
 
     @property
     def means(self) -> dict[str, float | None]:
         """By measure, the mean of its values; None if there is none."""
-        return {measure: mean([row.get(measure) for row in self.rows]) for measure in self.measures}
+        return {measure: mean(self._column(measure)) for measure in self.measures}
 
     @property
     def counts(self) -> dict[str, int]:
         """By measure, the number of its values."""
         return {
-            measure: sum(row.get(measure) is not None for row in self.rows)
-            for measure in self.measures
+            measure: len(self.rows) - self._column(measure).count(None) for measure in self.measures
         }
+
+    def _column(self, measure: str) -> list[float | None]:
+        return [row.get(measure) for row in self.rows]
 
     def table(self) -> str:
         """Format measures with their means and counts as a Markdown table.
@@ -948,9 +951,7 @@ class MeasureReport:
         box = f'viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif" font-size="13"'
         lines = [f'<svg xmlns="http://www.w3.org/2000/svg" {box}>']
         for at, (key, value) in enumerate(means.items()):
-            largest = max(
-                [1.0, *(abs(each) for row in self.rows if (each := row.get(key)) is not None)]
-            )
+            largest = max([1.0, *(abs(number or 0.0) for number in self._column(key))])
             length = (_WIDTH - _LEFT - 140) * abs(value or 0.0) / largest
             top = _PAD + _ROW * at
             label = f"{_format(value)} ({counts[key]} of {len(self.rows)})"

@@ -37,6 +37,7 @@ from lazyrag.retrieval.stages import (
     retrieve_nodes,
 )
 from lazyrag.text.sentences import resolve_language
+from lazyrag.types import Metadata
 from lazyrag.validation import is_list_of, known_arguments, require, validate_integer
 
 if TYPE_CHECKING:
@@ -102,7 +103,8 @@ class RAGInterface(Generic[M_co]):
 
         Example:
             >>> class New(RAGInterface):
-            ...     def retrieve_with_metadata(self, query): return RetrievalResult(["80 degrees."], ["n1"])
+            ...     def retrieve_with_metadata(self, query):
+            ...         return RetrievalResult(["80 degrees."], ["n1"])
             ...     def generate(self, query, contexts): return contexts[0]
             >>> New().retrieve("How hot?")
             ['80 degrees.']
@@ -331,7 +333,7 @@ def _each(
     system: RAGInterface[Any],
     method: str,
     *args: Sequence[Any],
-    kept: tuple[type[Exception], ...] = (),
+    returned_errors: tuple[type[Exception], ...] = (),
 ) -> Any:
     """Call a method for each query; the results of coroutines are awaited together.
 
@@ -342,17 +344,20 @@ def _each(
         system: The system.
         method: Name of the method.
         args: A list for each argument.
-        kept: The errors that are returned in place of a result.
+        returned_errors: The errors that are returned in place of a result.
     """
-    waits = not _overrides(type(system), method) and inspect.iscoroutinefunction(
+    workers = 1
+    if isinstance(system, _Adapter):
+        workers = system.workers
+    elif not _overrides(type(system), method) and inspect.iscoroutinefunction(
         getattr(system, _OTHER[method])
-    )
-    workers = system.workers if isinstance(system, _Adapter) else _AT_A_TIME if waits else 1
+    ):
+        workers = _AT_A_TIME
 
-    def call(one: tuple[Any, ...]) -> Any:
+    def call(arguments: tuple[Any, ...]) -> Any:
         try:
-            return getattr(system, method)(*one)
-        except kept as exc:
+            return getattr(system, method)(*arguments)
+        except returned_errors as exc:
             return exc
 
     async def gather(results: list[Any]) -> list[Any]:
@@ -364,7 +369,7 @@ def _each(
             async with turn:
                 try:
                     return await result if inspect.isawaitable(result) else result
-                except kept as exc:
+                except returned_errors as exc:
                     return exc
 
         return await concurrency.together(*map(settle, results))
@@ -373,7 +378,7 @@ def _each(
     return concurrency.run(gather(results)) if any(map(inspect.isawaitable, results)) else results
 
 
-class _Adapter(RAGInterface[Mapping[str, Any]], abc.ABC):
+class _Adapter(RAGInterface[Metadata], abc.ABC):
     """A system whose methods may be called by several threads."""
 
     workers: int
@@ -382,9 +387,9 @@ class _Adapter(RAGInterface[Mapping[str, Any]], abc.ABC):
 def _wrong_return(
     system: RAGInterface[Any], method: str, returned: Any, expected: str
 ) -> InterfaceError:
-    given = f"{returned!r:.80} ({type(returned).__name__})"
+    description = f"{returned!r:.80} ({type(returned).__name__})"
     return InterfaceError(
-        f"{type(system).__name__}.{method}() returned {given}; return {expected}."
+        f"{type(system).__name__}.{method}() returned {description}; return {expected}."
     )
 
 
@@ -467,7 +472,7 @@ class RetrieverRAG(_Adapter):
         self._prompt = prompt
         self.workers = validate_integer("workers", workers, 1)
 
-    def retrieve_with_metadata(self, query: str) -> RetrievalResult[Mapping[str, Any]]:
+    def retrieve_with_metadata(self, query: str) -> RetrievalResult[Metadata]:
         """Call the retriever.
 
         Raises:
@@ -484,9 +489,7 @@ class RetrieverRAG(_Adapter):
         }
         return RetrievalResult.from_nodes(nodes, metadata)
 
-    def generate_with_metadata(
-        self, query: str, contexts: list[str]
-    ) -> GenerationResult[Mapping[str, Any]]:
+    def generate_with_metadata(self, query: str, contexts: list[str]) -> GenerationResult[Metadata]:
         """Call the model.
 
         Raises:
@@ -534,7 +537,9 @@ class PipelineRAG(_Adapter):
         >>> from lazyrag import Document, RAGPipeline
         >>> docs = Document()
         >>> _ = docs.add_texts({"tea.txt": "Water of 80 degrees."})
-        >>> rag = PipelineRAG(RAGPipeline.over(docs, "FineChunk", generator=lambda prompt: "80 degrees [1]."))
+        >>> model = lambda prompt: "80 degrees [1]."
+        >>> pipeline = RAGPipeline.over(docs, "FineChunk", generator=model)
+        >>> rag = PipelineRAG(pipeline)
         >>> found = rag.retrieve_with_metadata("How hot is the water?")
         >>> rag.generate("How hot is the water?", found.contexts)
         '80 degrees [1].'
@@ -558,25 +563,25 @@ class PipelineRAG(_Adapter):
             None if max_tokens is None else validate_integer("max_tokens", max_tokens, 1)
         )
         self.workers = validate_integer("workers", workers, 1)
-        self._found: dict[str, Sequence[Hit]] = {}  # by query, to answer from
+        self._hits_by_query: dict[str, Sequence[Hit]] = {}  # by query, to answer from
 
-    def retrieve_with_metadata(self, query: str) -> RetrievalResult[Mapping[str, Any]]:
+    def retrieve_with_metadata(self, query: str) -> RetrievalResult[Metadata]:
         """Retrieve, and rerank if the pipeline reranks.
 
         Raises:
             RetrievalError: If the retriever or the reranker fails.
         """
         sync = self._pipeline.sync
-        found = (sync.retrieve_and_rerank if self._pipeline.reranks else sync.retrieve)(
+        retrieved = (sync.retrieve_and_rerank if self._pipeline.reranks else sync.retrieve)(
             query, self._top_k
         )
-        self._found[query] = found
-        metadata = {**(found.metadata or {}), "sources": [hit.source for hit in found]}
-        return dataclasses.replace(found, metadata=metadata)  # the same lists: nothing is copied
+        self._hits_by_query[query] = retrieved
+        metadata = {**(retrieved.metadata or {}), "sources": [hit.source for hit in retrieved]}
+        return dataclasses.replace(
+            retrieved, metadata=metadata
+        )  # the same lists: nothing is copied
 
-    def generate_with_metadata(
-        self, query: str, contexts: list[str]
-    ) -> GenerationResult[Mapping[str, Any]]:
+    def generate_with_metadata(self, query: str, contexts: list[str]) -> GenerationResult[Metadata]:
         """Answer from contexts, with the files and locations of those that were retrieved for the
         query.
 
@@ -589,9 +594,9 @@ class PipelineRAG(_Adapter):
         Warns:
             AnswerWarning: For each problem of the answer.
         """
-        known = {hit.text: hit for hit in self._found.get(query, ())}
+        hits_by_text = {hit.text: hit for hit in self._hits_by_query.get(query, ())}
         hits = [
-            known.get(text, Hit(str(number), text, math.nan))
+            hits_by_text.get(text, Hit(str(number), text, math.nan))
             for number, text in enumerate(contexts, start=1)
         ]
         return self._pipeline.sync.answer_from(hits, self._max_tokens, query=query).generation
@@ -675,9 +680,9 @@ class Sample:
     query_length: str | None = None
     scores: Sequence[float] | None = None
     confidence: float | None = None
-    retrieval_metadata: Mapping[str, Any] | None = None
-    generation_metadata: Mapping[str, Any] | None = None
-    extra: Mapping[str, Any] | None = None
+    retrieval_metadata: Metadata | None = None
+    generation_metadata: Metadata | None = None
+    extra: Metadata | None = None
 
     def __post_init__(self) -> None:
         for name in _ALL_FIELDS:
@@ -778,7 +783,8 @@ def prepare(records: Any, rag: RAGInterface[Any], *, generate: bool = True) -> l
 
     Example:
         >>> class Tea(RAGInterface):
-        ...     def retrieve_with_metadata(self, query): return RetrievalResult(["80 degrees."], ["n1"])
+        ...     def retrieve_with_metadata(self, query):
+        ...         return RetrievalResult(["80 degrees."], ["n1"])
         ...     def generate(self, query, contexts): return contexts[0]
         >>> [sample] = prepare([{"user_input": "How hot?", "reference_context_ids": ["n1"]}], Tea())
         >>> sample.retrieved_context_ids, sample.response, sample.multi_responses
@@ -788,24 +794,24 @@ def prepare(records: Any, rag: RAGInterface[Any], *, generate: bool = True) -> l
     require(
         is_system, "rag", rag, "an instance of a subclass of RAGInterface", error=InterfaceError
     )
-    given = list(getattr(records, "samples", records))
-    records = [_validate_record(number, record) for number, record in enumerate(given, start=1)]
+    listed = list(getattr(records, "samples", records))
+    records = [_validate_record(number, record) for number, record in enumerate(listed, start=1)]
     ids = [record["extra"]["id"] for record in records if "id" in record["extra"]]
-    twice = next((one for one, times in Counter(ids).items() if times > 1), None)
+    twice = next((record_id for record_id, times in Counter(ids).items() if times > 1), None)
     require(twice is None, "'id' of the records", twice, "unique")
     queries = [record["user_input"] for record in records]
-    found = _call_batch(rag, "batch_retrieve_with_metadata", queries)
+    retrieved = _call_batch(rag, "batch_retrieve_with_metadata", queries)
     samples = [
         _sample(number, *pair)
-        for number, pair in enumerate(zip(records, found, strict=True), start=1)
+        for number, pair in enumerate(zip(records, retrieved, strict=True), start=1)
     ]
     if not generate:  # else the samples were validated before any model is paid for
         return samples
-    contexts = [result.contexts for result in found]
+    contexts = [result.contexts for result in retrieved]
     answers = _answers(rag, queries, contexts)
     return [
         _sample(number, *row)
-        for number, row in enumerate(zip(records, found, answers, strict=True), start=1)
+        for number, row in enumerate(zip(records, retrieved, answers, strict=True), start=1)
     ]
 
 
@@ -819,23 +825,22 @@ def _answers(
     in_batches = _overrides(cls, "batch_generate") and not _overrides(cls, "generate_with_metadata")
     if in_batches or _overrides(cls, "batch_generate_with_metadata"):
         return _call_batch(rag, "batch_generate_with_metadata", queries, contexts)
-    answers = _each(rag, "generate_with_metadata", queries, contexts, kept=(Exception,))
-    for one in answers:
-        if isinstance(one, InterfaceError):
-            raise one
-        if not isinstance(one, (Exception, GenerationResult)):
-            raise _wrong_return(rag, "generate_with_metadata", one, "a GenerationResult")
-    failed = {
-        number: one for number, one in enumerate(answers, start=1) if isinstance(one, Exception)
-    }
+    answers = _each(rag, "generate_with_metadata", queries, contexts, returned_errors=(Exception,))
+    for answer in answers:
+        if isinstance(answer, InterfaceError):
+            raise answer
+        if not isinstance(answer, (Exception, GenerationResult)):
+            raise _wrong_return(rag, "generate_with_metadata", answer, "a GenerationResult")
+    results = [None if isinstance(answer, Exception) else answer for answer in answers]
+    failed = [number for number, result in enumerate(results, start=1) if result is None]
     if failed:
-        first = next(iter(failed.values()))
+        first = answers[failed[0] - 1]
         if len(failed) == len(answers):
             raise first
         which = ", ".join(map(str, failed))
         missing = f"{len(failed)} of {len(answers)} answers failed, of record {which}"
         warn_user(f"{missing}. The first error: {type(first).__name__}: {first}", AnswerWarning)
-    return [None if isinstance(one, Exception) else one for one in answers]
+    return results
 
 
 def make_sample(
@@ -854,14 +859,15 @@ def make_sample(
         ConfigError: If the record has no question, or a field of the wrong type.
 
     Example:
-        >>> make_sample({"user_input": "How hot?"}, RetrievalResult(["80 degrees."])).retrieved_context_ids
+        >>> sample = make_sample({"user_input": "How hot?"}, RetrievalResult(["80 degrees."]))
+        >>> sample.retrieved_context_ids
     """
     return _sample(1, _validate_record(1, record), retrieval, generation)
 
 
 def _validate_record(number: int, record: Any) -> dict[str, Any]:
     """The fields of a record, those beyond the sample's under ``"extra"``."""
-    what = f"Record {number}"
+    subject = f"Record {number}"
     to_dict = getattr(record, "to_dict", None)
     if hasattr(record, "user_input") and callable(to_dict):  # a Sample, or RAGAS's
         record = {
@@ -872,29 +878,30 @@ def _validate_record(number: int, record: Any) -> dict[str, Any]:
         record |= record.pop("extra", {})
     require(
         isinstance(record, Mapping),
-        what,
+        subject,
         record,
         "a mapping with the question as 'user_input', or a sample",
     )
-    known: dict[str, Any] = {"extra": {}}
+    fields: dict[str, Any] = {"extra": {}}
     for name, value in record.items():
         if name in SYSTEM_FIELDS:
             raise ConfigError(
-                f"{what} has the field {name!r}, which the system fills. Remove it, or make a"
+                f"{subject} has the field {name!r}, which the system fills. Remove it, or make a"
                 " Sample."
             )
-        if (
-            name not in _RECORD_FIELDS
-            and (near := nearest(str(name), _RECORD_FIELDS, _TYPO)) is not None
-        ):
+        if name in _RECORD_FIELDS:
+            fields[name] = value
+            continue
+        fields["extra"][name] = value
+        near = nearest(str(name), _RECORD_FIELDS, _TYPO)
+        if near is not None:
             warn_user(
                 f"The field {name!r} of a record goes to Sample.extra. Did you mean {near!r}?",
                 UserWarning,
             )
-        (known if name in _RECORD_FIELDS else known["extra"])[name] = value
-    question = known.get("user_input")
-    require(isinstance(question, str), f"'user_input' of {what.lower()}", question, "a string")
-    return known
+    question = fields.get("user_input")
+    require(isinstance(question, str), f"'user_input' of {subject.lower()}", question, "a string")
+    return fields
 
 
 def _sample(
@@ -903,17 +910,18 @@ def _sample(
     retrieval: RetrievalResult[Any] | None,
     generation: GenerationResult[Any] | None = None,
 ) -> Sample:
+    fields = {**record, "extra": record["extra"] or None}
+    if retrieval is not None:
+        fields["retrieved_contexts"] = retrieval.contexts
+        fields["retrieved_context_ids"] = retrieval.context_ids
+        fields["scores"] = retrieval.scores
+        fields["retrieval_metadata"] = retrieval.metadata
+    if generation is not None:
+        fields["response"] = generation.response
+        fields["multi_responses"] = generation.multi_responses
+        fields["confidence"] = generation.confidence
+        fields["generation_metadata"] = generation.metadata
     try:
-        return Sample(
-            **{**record, "extra": record["extra"] or None},
-            retrieved_contexts=None if retrieval is None else retrieval.contexts,
-            retrieved_context_ids=None if retrieval is None else retrieval.context_ids,
-            response=None if generation is None else generation.response,
-            multi_responses=None if generation is None else generation.multi_responses,
-            scores=None if retrieval is None else retrieval.scores,
-            confidence=None if generation is None else generation.confidence,
-            retrieval_metadata=None if retrieval is None else retrieval.metadata,
-            generation_metadata=None if generation is None else generation.metadata,
-        )
+        return Sample(**fields)
     except ConfigError as exc:
         raise ConfigError(f"Record {number}: {exc}") from exc

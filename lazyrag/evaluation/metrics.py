@@ -13,8 +13,9 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
+from itertools import filterfalse
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME
 from lazyrag.errors import ConfigError, known_names
 from lazyrag.ranking.fusion import first_of_each
+from lazyrag.types import FloatArray
 from lazyrag.validation import (
     require,
     validate_choice,
@@ -29,10 +31,6 @@ from lazyrag.validation import (
     validate_number,
     validate_text,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 K = TypeVar("K", bound=Hashable)
 Q = TypeVar("Q", bound=Hashable)
@@ -190,8 +188,8 @@ def _relevant(grades: Mapping[K, float]) -> set[K]:
     return {uid for uid, grade in grades.items() if grade >= 1}
 
 
-def _first(found: Sequence[K], k: int | None) -> Sequence[K]:
-    return found if k is None else found[: validate_integer("k", k, 1)]
+def _first(ranking: Sequence[K], k: int | None) -> Sequence[K]:
+    return ranking if k is None else ranking[: validate_integer("k", k, 1)]
 
 
 # Significance
@@ -252,8 +250,9 @@ class Comparison:
                 it is certain.
 
         Example:
-            >>> compare({"q1": 0.0, "q2": 0.5}, {"q1": 1.0, "q2": 1.0}).sentence()
-            'The new one is better by 0.7500, which is not certain (p = 0.5; 2 better, 0 worse, 0 equal).'
+            >>> comparison = compare({"q1": 0.0, "q2": 0.5}, {"q1": 1.0, "q2": 1.0})
+            >>> comparison.sentence().partition(" (")[0]
+            'The new one is better by 0.7500, which is not certain'
         """
         p = self.p if p is None else p
         counts = f"p = {p:.2g}; {self.wins} better, {self.losses} worse, {self.ties} equal"
@@ -433,7 +432,7 @@ def holm(p_values: Mapping[Q, float]) -> dict[Q, float]:
     return {name: adjusted[name] for name in p_values}
 
 
-def _differences(old: Mapping[Q, float], new: Mapping[Q, float]) -> NDArray[np.float64]:
+def _differences(old: Mapping[Q, float], new: Mapping[Q, float]) -> FloatArray:
     """New minus old, by query."""
     if not old or old.keys() != new.keys():
         common = len(old.keys() & new.keys())
@@ -442,8 +441,8 @@ def _differences(old: Mapping[Q, float], new: Mapping[Q, float]) -> NDArray[np.f
             f"The systems were measured on {counts}; a paired test needs the same queries, at least"
             " one."
         )
-    pairs = [[_value(query, system[query]) for system in (old, new)] for query in old]
-    return np.array([after - before for before, after in pairs], np.float64)
+    differences = [_value(query, new[query]) - _value(query, old[query]) for query in old]
+    return np.array(differences, np.float64)
 
 
 def _value(query: Any, value: Any) -> float:
@@ -462,7 +461,7 @@ def _binomial(count: int, least: int) -> float:
     return float(Fraction(reached, 2**count))
 
 
-def _all_sums(sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+def _all_sums(sizes: FloatArray) -> FloatArray:
     """Sums of all sign assignments with + first; the others are the same with all signs turned."""
     sums = sizes[:1]
     for size in sizes[1:]:
@@ -470,9 +469,7 @@ def _all_sums(sizes: NDArray[np.float64]) -> NDArray[np.float64]:
     return sums
 
 
-def _drawn_sums(
-    sizes: NDArray[np.float64], rounds: int, seed: int
-) -> Iterator[NDArray[np.float64]]:
+def _drawn_sums(sizes: FloatArray, rounds: int, seed: int) -> Iterator[FloatArray]:
     """Sums of random sign assignments, in batches: twice the sum of those with +, minus the
     total.
     """
@@ -485,7 +482,7 @@ def _drawn_sums(
 
 
 def _flip_interval(
-    differences: NDArray[np.float64], p: float, widest: float, level: float, rounds: int, seed: int
+    differences: FloatArray, p: float, widest: float, level: float, rounds: int, seed: int
 ) -> tuple[float, float]:
     """Ends of the interval of differences that the paired randomisation test does not reject; p
     decides about 0.
@@ -493,10 +490,14 @@ def _flip_interval(
     count = len(differences)
     mean = float(differences.mean())
     is_exact = len(differences) <= EXACT
-    sums, shifts = (
-        _all_sums(one) if is_exact else np.concatenate([*_drawn_sums(one, rounds, seed)])
-        for one in (differences, np.ones(count))
-    )
+
+    def signed_sums(terms: FloatArray) -> FloatArray:
+        if is_exact:
+            return _all_sums(terms)
+        return np.concatenate([*_drawn_sums(terms, rounds, seed)])
+
+    sums = signed_sums(differences)
+    shifts = signed_sums(np.ones(count))
 
     def is_possible(difference: float) -> bool:
         least = count * abs(mean - difference) - 1e-12 * float(
@@ -702,12 +703,13 @@ def span_recall(
         From 0 to 1; 0 if nothing is relevant.
 
     Example:
-        >>> span_recall([SourceSpan("a", 0, 10)], {SourceSpan("a", 2, 4): 1, SourceSpan("b", 0, 9): 1})
+        >>> grades = {SourceSpan("a", 2, 4): 1, SourceSpan("b", 0, 9): 1}
+        >>> span_recall([SourceSpan("a", 0, 10)], grades)
         0.5
     """
     first, relevant = _validated(found, grades, k)
-    matched = [any(_match(span, label) for span in first) for label in relevant]
-    return sum(matched) / len(relevant) if relevant else 0.0
+    matched = [label for label in relevant if _matches_any(label, first)]
+    return len(matched) / len(relevant) if relevant else 0.0
 
 
 def span_precision(
@@ -722,7 +724,8 @@ def span_precision(
         k: Number of found spans that count.
 
     Example:
-        >>> span_precision([SourceSpan("a", 0, 10), SourceSpan("a", 20, 30)], {SourceSpan("a", 2, 4): 1}, k=2)
+        >>> ranking = [SourceSpan("a", 0, 10), SourceSpan("a", 20, 30)]
+        >>> span_precision(ranking, {SourceSpan("a", 2, 4): 1}, k=2)
         0.5
     """
     return sum(_matches(found, grades, k)) / k
@@ -757,17 +760,22 @@ def span_reciprocal_rank(
         k: Number of found spans that count; None: all of them.
 
     Example:
-        >>> span_reciprocal_rank([SourceSpan("b", 0, 9), SourceSpan("a", 0, 10)], {SourceSpan("a", 2, 4): 1})
+        >>> ranking = [SourceSpan("b", 0, 9), SourceSpan("a", 0, 10)]
+        >>> span_reciprocal_rank(ranking, {SourceSpan("a", 2, 4): 1})
         0.5
     """
     relevant = _matches(found, grades, k)
     return 1.0 / (relevant.index(True) + 1) if True in relevant else 0.0
 
 
-def _matches(found: Sequence[Any], grades: Mapping[Any, float], k: int | None) -> list[bool]:
+def _matches(spans: Sequence[Any], grades: Mapping[Any, float], k: int | None) -> list[bool]:
     """For each of the first k spans, whether it matches a relevant one."""
-    first, relevant = _validated(found, grades, k)
-    return [any(_match(span, label) for label in relevant) for span in first]
+    first, relevant = _validated(spans, grades, k)
+    return [_matches_any(span, relevant) for span in first]
+
+
+def _matches_any(span: Any, others: Iterable[Any]) -> bool:
+    return any(_match(span, other) for other in others)
 
 
 def _match(span: SourceSpan, other: SourceSpan) -> bool:
@@ -776,10 +784,10 @@ def _match(span: SourceSpan, other: SourceSpan) -> bool:
 
 
 def _sizes(
-    found: Sequence[Any], grades: Mapping[Any, float], k: int | None
+    spans: Sequence[Any], grades: Mapping[Any, float], k: int | None
 ) -> tuple[int, int, int]:
     """Numbers of characters in F, in R, and in both."""
-    first, relevant = _validated(found, grades, k)
+    first, relevant = _validated(spans, grades, k)
     found_size = _size(first)
     relevant_size = _size(relevant)
     return found_size, relevant_size, found_size + relevant_size - _size([*first, *relevant])
@@ -800,10 +808,10 @@ def _size(spans: Iterable[SourceSpan]) -> int:
 
 
 def _validated(
-    found: Sequence[Any], grades: Mapping[Any, float], k: int | None
+    spans: Sequence[Any], grades: Mapping[Any, float], k: int | None
 ) -> tuple[Sequence[Any], set[Any]]:
     """The first k spans, and the relevant ones."""
-    first = _first(found, k)
+    first = _first(spans, k)
     relevant = _relevant(grades)
     for span in (*first, *relevant):
         require(
@@ -919,7 +927,7 @@ def evaluate(
         >>> evaluate(run, {"q1": {"b": 1}, "q2": {"c": 1}}, ["recall@10", "MRR"]).means
         {'recall@10': 0.5, 'MRR': 0.25}
     """
-    chosen = [given if isinstance(given, Measure) else measure(given) for given in measures]
+    chosen = [item if isinstance(item, Measure) else measure(item) for item in measures]
     names = [item.name for item in chosen]
     require(
         isinstance(run, Mapping), "run", run, "a mapping {query: [(uid, score), ...]}, best first"
@@ -929,32 +937,37 @@ def evaluate(
     )
     require(graded, "judgements", judgements, "a mapping {query: {uid: grade}}")
     if not judgements or not names or len(set(names)) < len(names):
-        given = f"{len(judgements)} judged queries and the measures {names}"
-        raise ConfigError(f"evaluate got {given}; pass at least one of each, each measure once.")
-    found = {
-        query: [uid for uid, _ in first_of_each(_ranking(query, run.get(query, ())))]
-        for query in judgements
-    }
-    values = {
-        item.name: MappingProxyType(
-            {query: item.func(found[query], grades) for query, grades in judgements.items()}
-        )
-        for item in chosen
-    }
-    missing = tuple(query for query in judgements if query not in run)
-    unjudged = tuple(query for query in run if query not in judgements)
+        passed = f"{len(judgements)} judged queries and the measures {names}"
+        raise ConfigError(f"evaluate got {passed}; pass at least one of each, each measure once.")
+    ranked = {}
+    for query in judgements:
+        ranking = first_of_each(_ranking(query, run.get(query, ())))
+        ranked[query] = [uid for uid, _ in ranking]
+    values = {item.name: _measured(item, ranked, judgements) for item in chosen}
+    missing = tuple(filterfalse(run.__contains__, judgements))
+    unjudged = tuple(filterfalse(judgements.__contains__, run))
     return Evaluation(MappingProxyType(values), missing, unjudged)
 
 
-def _ranking(query: Any, given: Any) -> list[tuple[Any, float]]:
+def _measured(
+    item: Measure,
+    ranked: Mapping[Any, Sequence[Any]],
+    judgements: Mapping[Any, Mapping[Any, float]],
+) -> Mapping[Any, float]:
+    return MappingProxyType(
+        {query: item.func(ranked[query], grades) for query, grades in judgements.items()}
+    )
+
+
+def _ranking(query: Any, ranking: Any) -> list[tuple[Any, float]]:
     """Validate a ranking: plain uids or a mapping would be unpacked into something else."""
-    is_listed = isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping))
-    pairs = list(given) if is_listed else []
+    is_listed = isinstance(ranking, Iterable) and not isinstance(ranking, (str, bytes, Mapping))
+    pairs = list(ranking) if is_listed else []
     is_ranking = is_listed and all(map(_is_pair, pairs))
     require(
         is_ranking,
         f"The ranking of query {query!r:.60}",
-        given,
+        ranking,
         "a list [(uid, score), ...], best first",
     )
     return pairs

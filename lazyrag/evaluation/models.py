@@ -13,7 +13,7 @@ from typing import Any
 from lazyrag.data.segment import content_text
 from lazyrag.document.document import Document, indexer_of
 from lazyrag.errors import ConfigError
-from lazyrag.evaluation.golden import judge, read_golden
+from lazyrag.evaluation.golden import GoldenReport, judge, read_golden
 from lazyrag.evaluation.metrics import compare
 from lazyrag.groups.node_group import Step
 from lazyrag.ingest.indexer import Indexer
@@ -86,7 +86,7 @@ def change_model(
         IngestionError: If a text cannot be embedded, or all of them.
     """
     reader = docs.reader
-    embed_key, candidate = (one.key for one in reader.embedders([embed_key, candidate]))
+    embed_key, candidate = (embedder.key for embedder in reader.embedders([embed_key, candidate]))
 
     indexer = indexer_of(docs)
     view = indexer.now()
@@ -101,8 +101,8 @@ def change_model(
     groups: list[str] = []
     for name in view.groups if group is None else view.groups.keys() & {group}:
         step = Step(name, embed_key=embed_key)
-        own: Any = planner.index_key(step)
-        index = planner.live_index(view, step) if is_other else view.groups[name].indexes.get(own)
+        key: Any = planner.index_key(step)
+        index = planner.live_index(view, step) if is_other else view.groups[name].indexes.get(key)
         groups += [name] * (index is not None and index.complete)
     require(
         bool(groups),
@@ -125,7 +125,7 @@ def change_model(
         if questions is not None:
             measures = _compared(docs, groups, embed_key, candidate, questions)
     if switch is None:
-        switch = all(one["difference"] >= 0 for one in measures.values())
+        switch = all(values["difference"] >= 0 for values in measures.values())
     raise_if_canceled()
     if switch:
         with indexer.writing():
@@ -136,13 +136,13 @@ def change_model(
 def _count_tokens(indexer: Indexer, group: str, embed_key: str) -> int:
     """The tokens of a group's texts that no cache has a vector of, approximately."""
     embedder: Any = indexer.planner.embedders[embed_key].embedder
-    known = indexer.now().groups[group]
+    state = indexer.now().groups[group]
     key = indexer.planner.index_key(Step(group, embed_key=embed_key))
-    if key is not None and key in known.indexes and known.indexes[key].complete:
+    if key is not None and key in state.indexes and state.indexes[key].complete:
         return 0
     total = 0
-    for rows in pages(functools.partial(indexer.nodes.segments.scan, known.collection)):
-        texts = {content_text(one.content) for one in rows}
+    for rows in pages(functools.partial(indexer.nodes.segments.scan, state.collection)):
+        texts = {content_text(row.content) for row in rows}
         texts -= embedder.cached(texts) if hasattr(embedder, "cached") else set()
         total += sum(map(token_counters["utf8"].count, texts))
     return total
@@ -159,25 +159,25 @@ def _compared(
     their differences.
     """
     golden = read_golden(os.fspath(questions))
-    wanted = golden.settings.group if golden.settings.group in groups else groups[0]
-    retriever = functools.partial(Retriever, docs, wanted)
-    old, new = (
-        judge(golden, docs, retriever(embed_keys=[key], topk=golden.settings.topk))
-        for key in (embed_key, candidate)
-    )
-    found: dict[str, dict[str, float]] = {}
+    group = golden.settings.group if golden.settings.group in groups else groups[0]
+    retriever = functools.partial(Retriever, docs, group)
+    topk = golden.settings.topk
+    old = judge(golden, docs, retriever(embed_keys=[embed_key], topk=topk))
+    new = judge(golden, docs, retriever(embed_keys=[candidate], topk=topk))
+    compared_measures: dict[str, dict[str, float]] = {}
     for before, after in zip(old.verdicts, new.verdicts, strict=True):
-        values = [
-            {
-                one.question: one.values[before.measure]
-                for one in report.questions
-                if before.measure in one.values
-            }
-            for report in (old, new)
-        ]
-        compared = dataclasses.asdict(compare(*values))
-        found[before.measure] = {"old": before.value, "new": after.value, **compared}
-    return found
+        name = before.measure
+        compared = dataclasses.asdict(compare(_values_of(old, name), _values_of(new, name)))
+        compared_measures[name] = {"old": before.value, "new": after.value, **compared}
+    return compared_measures
+
+
+def _values_of(report: GoldenReport, measure: str) -> dict[str, float]:
+    return {
+        question.question: question.values[measure]
+        for question in report.questions
+        if measure in question.values
+    }
 
 
 def _switch(ledger: Ledger, embed_key: str, candidate: str) -> None:

@@ -15,7 +15,7 @@ from lazyrag.evaluation.golden import LocationLabel
 from lazyrag.models.chat import ChatCallable, as_chat_model
 from lazyrag.models.protocols import ChatModel
 from lazyrag.text.sentences import sentence_spans
-from lazyrag.validation import known_keywords, validate_integer
+from lazyrag.validation import validate_integer
 
 _LETTERS = 12, 300  # of a sentence that is asked
 _APART = 4  # sentences between two that are asked, so that the text around each stays
@@ -25,7 +25,6 @@ _PROMPT = (
 )
 
 
-@known_keywords
 def write_questions(
     docs: Document,
     folder: str | os.PathLike[str],
@@ -64,32 +63,32 @@ def write_questions(
     Example:
         >>> import tempfile
         >>> docs = Document()
-        >>> _ = docs.add_texts({"tea": "Tea grows on hills. Pick the leaves in April. Dry them on a tray."})
+        >>> text = "Tea grows on hills. Pick the leaves in April. Dry them on a tray."
+        >>> _ = docs.add_texts({"tea": text})
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     print(json.loads(write_questions(docs, folder).read_text())["questions"])
-        [{'question': 'Pick the leaves in April.', 'texts': [{'text': 'Tea grows on hills. Dry them on a tray.', \
-'path': '00000.txt'}]}]
+        ...     questions = json.loads(write_questions(docs, folder).read_text())["questions"]
+        >>> questions[0]["question"], questions[0]["texts"][0]["text"]
+        ('Pick the leaves in April.', 'Tea grows on hills. Dry them on a tray.')
     """
     validate_integer("count", count, 1)
     texts = Path(folder) / "texts"
     if Path(folder).exists() and any(Path(folder).iterdir()):
         raise ConfigError(f"The folder {str(folder)!r} must be empty. Pass a new one.")
-    given = [node.text for node in docs.get_nodes()]
-    picked = _picked([sentence_spans(text) for text in given], given, count, seed)
+    documents = [node.text for node in docs.get_nodes()]
+    picked = _picked([sentence_spans(text) for text in documents], documents, count, seed)
     write = None if model is None else _writer(model)
     questions = []
     texts.mkdir(parents=True, exist_ok=True)
-    asked: set[str] = set()
-    for number, text in enumerate(given):
+    written: set[str] = set()
+    for number, text in enumerate(documents):
         path = f"{number:05d}.txt"
-        places = [one for one in picked if one.document == number]
-        kept = text if write else _without(text, places)
-        (texts / path).write_text(kept, encoding="utf-8")
+        places = [place for place in picked if place.document == number]
+        remainder = text if write else _without(text, places)
+        (texts / path).write_text(remainder, encoding="utf-8")
         for place in places:
-            passage = text[place.before : place.after] if write else place.around(text)
-            question = (write(passage) if write else text[place.start : place.end]).strip()
-            if question and question not in asked and _is_found(passage, path, kept):
-                asked.add(question)
+            passage, question = place.question(text, write)
+            if question and question not in written and _is_found(passage, path, remainder):
+                written.add(question)
                 questions.append(
                     {"question": question, "texts": [{"text": passage.strip(), "path": path}]}
                 )
@@ -124,6 +123,13 @@ class _Place:
         """The two sentences beside it, as they stand when it is cut out."""
         return text[self.before : self.start] + text[self.end : self.after]
 
+    def question(self, text: str, write: Callable[[str], str] | None) -> tuple[str, str]:
+        """The passage that answers, and the question: a model's, or the sentence cut out of it."""
+        if write is None:
+            return self.around(text), text[self.start : self.end].strip()
+        passage = text[self.before : self.after]
+        return passage, write(passage).strip()
+
 
 def _picked(
     spans: Sequence[list[tuple[int, int]]], texts: Sequence[str], count: int, seed: int
@@ -138,17 +144,17 @@ def _picked(
         if len(picked) < count and not near.intersection(range(at - _APART, at + _APART + 1)):
             near.add(at)
             picked.append(place)
-    return sorted(picked, key=lambda one: (one.document, one.start))
+    return sorted(picked, key=lambda place: (place.document, place.start))
 
 
 def _places(
     spans: Sequence[list[tuple[int, int]]], texts: Sequence[str]
 ) -> Iterator[tuple[int, _Place]]:
-    for number, own in enumerate(spans):
-        for at in range(1, len(own) - 1):
-            start, end = own[at]
+    for number, sentences in enumerate(spans):
+        for at in range(1, len(sentences) - 1):
+            start, end = sentences[at]
             if _LETTERS[0] <= sum(map(str.isalnum, texts[number][start:end])) <= _LETTERS[1]:
-                yield at, _Place(number, own[at - 1][0], start, end, own[at + 1][1])
+                yield at, _Place(number, sentences[at - 1][0], start, end, sentences[at + 1][1])
 
 
 def _without(text: str, places: Sequence[_Place]) -> str:

@@ -10,6 +10,7 @@ import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -86,8 +87,10 @@ def cited_span(source: str, claim: str) -> Span:
     verbs, single Chinese characters and single digits are no content words.
 
     Example:
-        >>> cited_span("Tea is old. Water is best.", "It is the best."), cited_span("# Tea is old.", "It is hot.")
-        ((12, 26), (2, 2))
+        >>> cited_span("Tea is old. Water is best.", "It is the best.")
+        (12, 26)
+        >>> cited_span("# Tea is old.", "It is hot.")
+        (2, 2)
     """
     terms = set(filter(_is_content, english_terms(claim)))
     letter = re.search(r"[^\W_]", source)
@@ -160,7 +163,8 @@ def is_statement(sentence: str) -> bool:
     answer.
 
     Example:
-        >>> [is_statement(one) for one in ("Tea is old [1].", "I don't know.", "不知道。", "The steps are:")]
+        >>> texts = "Tea is old [1].", "I don't know.", "不知道。", "The steps are:"
+        >>> [is_statement(text) for text in texts]
         [True, False, False, False]
     """
     plain = replace_markers(sentence, "").strip().replace("’", "'")
@@ -186,6 +190,22 @@ def cited_with(
         >>> cited_with(text, scan(text).markers, [(1, 12)], sources=2)
         [(2,)]
     """
+    starts, numbers = _cited_by_sentence(text, markers, sources)
+    indices = []
+    for start, end in spans:
+        first = bisect_right(starts, start) - 1
+        last = bisect_right(starts, max(start, end - 1)) - 1
+        numbers_of_span: dict[int, None] = {}
+        for sentence in range(first, last + 1):
+            numbers_of_span.update(numbers.get(sentence, {}))
+        indices.append(tuple(numbers_of_span))
+    return indices
+
+
+def _cited_by_sentence(
+    text: str, markers: Sequence[Marker], sources: int
+) -> tuple[list[int], dict[int, dict[int, None]]]:
+    """The start of each sentence, and the numbers that it cites."""
     starts: list[int] = []
     worded: list[int] = []  # by sentence: itself, or the last one before it that has words
     for number, (start, end) in enumerate(sentence_spans(text)):
@@ -211,14 +231,7 @@ def cited_with(
             numbers.setdefault(sentence, {}).update(cited)
         if not claims and sentence > 0:  # it follows the full stop
             numbers.setdefault(worded[sentence - 1], {}).update(cited)
-    found = []
-    for start, end in spans:
-        first = bisect_right(starts, start) - 1
-        last = bisect_right(starts, max(start, end - 1)) - 1
-        found.append(
-            tuple({number: None for at in range(first, last + 1) for number in numbers.get(at, ())})
-        )
-    return found
+    return starts, numbers
 
 
 def _pieces(text: str) -> Iterator[Span]:
@@ -253,7 +266,8 @@ def citing_markers(
     Example:
         >>> from lazyrag import Hit
         >>> text = "As Lu showed [1], tea is old [1]."
-        >>> [marker.start for marker in citing_markers(text, scan(text).markers, [Hit("n", "As Lu showed [1].", 1.0)])]
+        >>> sources = [Hit("n", "As Lu showed [1].", 1.0)]
+        >>> [marker.start for marker in citing_markers(text, scan(text).markers, sources)]
         [29]
     """
     texts = [hit.text for hit in sources]
@@ -295,8 +309,11 @@ _MAX_LENGTH = 1000
 # Each body excludes its own opening mark, so that unclosed marks take linear time. Straight marks
 # are at the edge of a word, else they are inches; a single mark within a word is an apostrophe.
 _QUOTATION = re.compile(
-    rf"“([^“”\n]{{1,{_MAX_LENGTH}}})”|「([^「」\n]{{1,{_MAX_LENGTH}}})」|『([^『』\n]{{1,{_MAX_LENGTH}}})』"
-    rf"|«([^«»\n]{{1,{_MAX_LENGTH}}})»|(?<![A-Za-z0-9])\"([^\"\n]{{1,{_MAX_LENGTH}}})\"(?![A-Za-z0-9])"
+    rf"“([^“”\n]{{1,{_MAX_LENGTH}}})”"
+    rf"|「([^「」\n]{{1,{_MAX_LENGTH}}})」"
+    rf"|『([^『』\n]{{1,{_MAX_LENGTH}}})』"
+    rf"|«([^«»\n]{{1,{_MAX_LENGTH}}})»"
+    rf"|(?<![A-Za-z0-9])\"([^\"\n]{{1,{_MAX_LENGTH}}})\"(?![A-Za-z0-9])"
     rf"|(?<!\w)‘([^‘\n]{{1,{_MAX_LENGTH}}}?)’(?!\w)"
 )
 _ELISION = re.compile(
@@ -341,10 +358,10 @@ class QuoteCheck:
         """The problem, as a sentence; "" if there is none."""
         if self.ok:
             return ""
-        shown = self.quote if len(self.quote) <= 60 else self.quote[:60] + "..."
+        quote = self.quote if len(self.quote) <= 60 else self.quote[:60] + "..."
         cited = " and ".join(f"[{index}]" for index in self.indices)
         where = "no source contains them" if self.found is None else f"they are in [{self.found}]"
-        return f"The words {shown!r} are quoted from {cited}, but {where}."
+        return f"The words {quote!r} are quoted from {cited}, but {where}."
 
 
 def quotations(text: str) -> list[tuple[int, int]]:
@@ -359,14 +376,14 @@ def quotations(text: str) -> list[tuple[int, int]]:
         >>> [text[start:end] for start, end in quotations(text)]
         ['Pour it at 80 degrees']
     """
-    found = []
+    spans = []
     for match in _QUOTATION.finditer(text):
         start, end = match.span(match.lastindex or 0)
         cjk = len(_CJK.findall(text, start, end))
         words = len(_WORD.findall(text, start, end))
         if cjk >= _MIN_CJK or words >= _MIN_WORDS:
-            found.append((start, end))
-    return found
+            spans.append((start, end))
+    return spans
 
 
 class QuotedText:
@@ -509,11 +526,9 @@ def resolve(response: str, sources: Sequence[Hit]) -> ResolvedCitations:
     for marker in markers:
         before = response[max(0, marker.start - CLAIM_CHARACTERS) : marker.start]
         citations += new_citations(marker, before, sources, seen)
-    problems = [problem for marker in markers if (problem := marker_problem(marker, len(sources)))]
-    problems += [
-        check.problem for check in quote_checks(response, scanned, sources) if not check.ok
-    ]
-    return ResolvedCitations(tuple(citations), tuple(dict.fromkeys(problems)))
+    problems = [marker_problem(marker, len(sources)) for marker in markers]
+    problems += [check.problem for check in quote_checks(response, scanned, sources)]
+    return ResolvedCitations(tuple(citations), tuple(dict.fromkeys(filter(None, problems))))
 
 
 def new_citations(
@@ -554,12 +569,12 @@ def marker_problem(marker: Marker, sources: int) -> str:
     missing = [number for number in marker.numbers if not 1 <= number <= sources]
     if not missing:
         return ""
-    given = {0: "no sources", 1: "only [1]"}.get(sources, f"[1] to [{sources}]")
+    range_of_sources = {0: "no sources", 1: "only [1]"}.get(sources, f"[1] to [{sources}]")
     named = ", ".join(f"[{number}]" for number in missing[:3]) + (
         ", ..." if len(missing) > 3 else ""
     )
     are = "is no source" if len(missing) == 1 else "are no sources"
-    return f"The answer cites {named}, which {are}; it was given {given}."
+    return f"The answer cites {named}, which {are}; it was given {range_of_sources}."
 
 
 def quote_checks(response: str, scanned: Scanned, sources: Sequence[Hit]) -> list[QuoteCheck]:
@@ -580,17 +595,19 @@ def quote_checks(response: str, scanned: Scanned, sources: Sequence[Hit]) -> lis
         names = _names(sources) if names is None else names
         if plain(quote) in names:
             continue  # it names a source, and quotes nothing
-        found, span = _find(quote.strip(), indices, sources, texts)
-        checks.append(QuoteCheck(quote.strip(), indices, found, span))
+        quoted_in, span = _find(quote.strip(), indices, sources, texts)
+        checks.append(QuoteCheck(quote.strip(), indices, quoted_in, span))
     return checks
 
 
 def _names(sources: Sequence[Hit]) -> set[str]:
     """Names of sources: paths, file names with and without suffix, and titles."""
     paths = [PurePosixPath(str(hit.source).replace("\\", "/")) for hit in sources if hit.source]
-    titles = [title for hit in sources if isinstance(title := hit.metadata.get("title"), str)]
-    names = [*titles, *(name for path in paths for name in (str(path), path.name, path.stem))]
-    return {plain(name) for name in names} - {""}
+    titles = [hit.metadata.get("title") for hit in sources]
+    names = {plain(title) for title in titles if isinstance(title, str)}
+    for path in paths:
+        names.update(map(plain, (str(path), path.name, path.stem)))
+    return names - {""}
 
 
 def _find(
@@ -647,7 +664,9 @@ class CitationStream:
     Example:
         >>> from lazyrag import Hit
         >>> stream = CitationStream([Hit("n", "Use water of 80 degrees.", 1.0)])
-        >>> [citation.index for piece in ("80 degrees [", "1]", ".") for citation in stream.feed(piece)]
+        >>> stream.feed("80 degrees [")
+        ()
+        >>> [citation.index for citation in stream.feed("1].")]
         [1]
         >>> stream.text, stream.finish().problems
         ('80 degrees [1].', ())
@@ -685,12 +704,13 @@ class CitationStream:
             )
         self._pieces.append(text)
         self._tail += text
-        found = self._citations(self._scanner.feed(text))
+        markers = self._scanner.feed(text)
+        citations = self._citations(markers)
         # The scanner holds back less than half of this, and claims need the rest.
         if len(self._tail) > 2 * _KEPT:
             self._tail_begins += len(self._tail) - _KEPT
             self._tail = self._tail[-_KEPT:]
-        return found
+        return citations
 
     def finish(self) -> ResolvedCitations:
         """Return the citations and problems of the complete answer. Idempotent."""
@@ -699,7 +719,7 @@ class CitationStream:
         return self._resolved
 
     def _citations(self, markers: Sequence[Marker]) -> tuple[Citation, ...]:
-        found: list[Citation] = []
+        citations: list[Citation] = []
         for marker in markers:
             at = marker.start - self._tail_begins
             before = self._tail[max(0, at - CLAIM_CHARACTERS) : at]
@@ -709,8 +729,8 @@ class CitationStream:
             )
             if is_undecided or is_copied(marker, before, "", self._texts):
                 continue
-            found += new_citations(marker, before, self._sources, self._seen)
-        return tuple(found)
+            citations += new_citations(marker, before, self._sources, self._seen)
+        return tuple(citations)
 
 
 _LARGEST = 10**9
@@ -742,7 +762,7 @@ class CitationManager:
             [3, 1, 2]
         """
         markers = scan(_validate_response(response)).markers
-        return list(dict.fromkeys(number for marker in markers for number in marker.numbers))
+        return list(dict.fromkeys(chain.from_iterable(marker.numbers for marker in markers)))
 
     def format_citations(self, results: Sequence[Hit]) -> str:
         """Format the list of sources under an answer: a line with number, file and location for
@@ -818,7 +838,8 @@ class CitationManager:
 
         Example:
             >>> source = Hit("n", "Use water of 80 degrees.", 1.0)
-            >>> [check.ok for check in CitationManager().check_quotes("“Water of 90 degrees” [1].", [source])]
+            >>> checks = CitationManager().check_quotes("“Water of 90 degrees” [1].", [source])
+            >>> [check.ok for check in checks]
             [False]
         """
         return quote_checks(
@@ -853,10 +874,11 @@ class CitationManager:
                 else validate_integer(f"The new number of [{old}]", new, 1, _LARGEST)
             )
         markers = scan(_validate_response(response)).markers
-        cited = (numbers.get(number, number) for marker in markers for number in marker.numbers)
-        expected = list(dict.fromkeys(number for number in cited if number is not None))
+        cited = self.extract_citations(response)
+        expected = dict.fromkeys(numbers.get(number, number) for number in cited)
+        expected.pop(None, None)
         written = _renumbered(response, markers, numbers, removed="")
-        if self.extract_citations(written) == expected:
+        if self.extract_citations(written) == list(expected):
             return written
         # Text around a removed marker would be read as another marker: "[2[1]]" without [1].
         return _renumbered(response, markers, numbers, removed="[]")
@@ -872,7 +894,9 @@ class CitationManager:
 
         Example:
             >>> stream = CitationManager().stream([Hit("n", "It is hot.", 1.0)])
-            >>> [citation.index for piece in ("Hot [1", "]", "!") for citation in stream.feed(piece)]
+            >>> stream.feed("Hot [1")
+            ()
+            >>> [citation.index for citation in stream.feed("]!")]
             [1]
         """
         return CitationStream(sources)

@@ -181,11 +181,9 @@ def beginning(hit: Hit, room: int, cost: Callable[[Hit], int]) -> Hit | None:
     does.
     """
     size = _largest(len(hit.text), lambda number: cost(_truncated(hit, number)) <= room)
-    ends = (
-        [found.end() for found in _WORD_END.finditer(hit.text, 0, size)]
-        if size < len(hit.text)
-        else [size]
-    )
+    ends = [size]
+    if size < len(hit.text):
+        ends = [word.end() for word in _WORD_END.finditer(hit.text, 0, size)]
     while ends and cost(_truncated(hit, ends[-1])) > room:  # fewer characters may be more tokens
         ends.pop()
     return _truncated(hit, ends[-1]) if ends and hit.text[: ends[-1]].strip() else None
@@ -212,7 +210,9 @@ def order_hits(hits: Sequence[Hit], order: Order) -> list[Hit]:
     if order == "lost_in_the_middle":
         return [*hits[::2], *hits[1::2][::-1]]
     # Documents in the order of their best hits; in each, the order of the nodes.
-    documents = {key: at for at, key in reversed(list(enumerate(_document(hit) for hit in hits)))}
+    documents: dict[Any, int] = {}
+    for hit in hits:
+        documents.setdefault(_document(hit), len(documents))
     return sorted(hits, key=lambda hit: (documents[_document(hit)], hit.chunk_id))
 
 
@@ -367,7 +367,7 @@ class ContextBuilder:
         sources = order_hits(packed.hits, self.order)
         text = page.text(sources)
         # `without` needs a template that was passed to one call.
-        own = (
+        extra = (
             {}
             if page.template is (self.template or TEMPLATES[page.language])
             else {"template": page.template}
@@ -375,7 +375,7 @@ class ContextBuilder:
         metadata = {
             "counter": self.counter.name,
             "language": page.language,
-            **own,
+            **extra,
             "max_tokens": limit,
             "cut": packed.cut,
             "left_out": packed.left_out,
@@ -416,8 +416,10 @@ class ContextBuilder:
             hit for number, hit in enumerate(context.sources, start=1) if number not in indices
         ]
         template = context.metadata.get("template")
-        own = template if isinstance(template, ContextTemplate) else None
-        page = self._page(context.query, own, context.sources, context.metadata.get("language"))
+        own_template = template if isinstance(template, ContextTemplate) else None
+        page = self._page(
+            context.query, own_template, context.sources, context.metadata.get("language")
+        )
         text = page.text(remaining)
         removed = [
             hit.id for number, hit in enumerate(context.sources, start=1) if number in indices
@@ -440,7 +442,9 @@ class ContextBuilder:
         """Append the list of sources to a context, numbered from 1 in the order of ``results``.
 
         Example:
-            >>> print(ContextBuilder(counter="utf8").add_citations("Hot water.", [Hit("1", "80", 1.0, "tea.txt")]))
+            >>> hits = [Hit("1", "80", 1.0, "tea.txt")]
+            >>> builder = ContextBuilder(counter="utf8")
+            >>> print(builder.add_citations("Hot water.", hits))
             Hot water.
             <BLANKLINE>
             Sources:
@@ -458,16 +462,16 @@ class ContextBuilder:
         template: ContextTemplate | str | None,
         hits: Sequence[Hit],
         spoken_before: Any = None,
-    ) -> _Page:
+    ) -> _ContextPage:
         require(isinstance(query, str), "query", query, "a string")
         query = query.strip()
         # Without a question the language is that of the sources.
         sample = query or " ".join(hit.text[:200] for hit in hits[:3])
         language = spoken_before or resolve_language(self.language, sample)
-        own = self.template if template is None else as_template(template)
-        return _Page(own or TEMPLATES[language], query, language)
+        chosen = self.template if template is None else as_template(template)
+        return _ContextPage(chosen or TEMPLATES[language], query, language)
 
-    def _packed(self, page: _Page, hits: Sequence[Hit], limit: int) -> Packed:
+    def _packed(self, page: _ContextPage, hits: Sequence[Hit], limit: int) -> Packed:
         """Pack hits by the tokens of the parts, then by those of the complete text, which may
         differ.
         """
@@ -489,7 +493,7 @@ class ContextBuilder:
             packed = self._shrunk(packed, page, limit)
         return packed
 
-    def _shrunk(self, packed: Packed, page: _Page, limit: int) -> Packed:
+    def _shrunk(self, packed: Packed, page: _ContextPage, limit: int) -> Packed:
         """Shorten or drop the last hit, since the whole takes more tokens than its parts."""
         *before, last = packed.hits
 
@@ -506,7 +510,7 @@ class ContextBuilder:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Page:
+class _ContextPage:
     """A template with a question in it."""
 
     template: ContextTemplate
@@ -531,9 +535,9 @@ class _Page:
         return self.template.write(number, hit.label, harmless(hit.text.rstrip()))
 
 
-def _result(given: Any, sources: Sequence[Hit]) -> RetrievalResult[Any]:
+def _result(results: Any, sources: Sequence[Hit]) -> RetrievalResult[Any]:
     return RetrievalResult.from_hits(
-        sources, given.metadata if isinstance(given, RetrievalResult) else None
+        sources, results.metadata if isinstance(results, RetrievalResult) else None
     )
 
 
@@ -548,13 +552,15 @@ def _as_hit(value: Any) -> Hit:
     if isinstance(value, DocNode):
         return Hit.from_node(value)
     fields: dict[str, Any] = {name: getattr(value, name, None) for name in _FIELDS}
-    given = {name: value for name, value in fields.items() if value is not None}
+    present = {name: value for name, value in fields.items() if value is not None}
     for name, kind in _KINDS.items():
-        is_valid = isinstance(given[name], kind) if name in given else name not in ("id", "text")
+        is_valid = (
+            isinstance(present[name], kind) if name in present else name not in ("id", "text")
+        )
         hint = f"The result is a {type(value).__name__}."
         require(is_valid, f"The {name} of a result", fields[name], f"a {kind.__name__}", hint)
     return (
         value
-        if isinstance(value, Hit) and len(given) == len(fields)
-        else Hit(**{"score": math.nan, **given})
+        if isinstance(value, Hit) and len(present) == len(fields)
+        else Hit(**{"score": math.nan, **present})
     )

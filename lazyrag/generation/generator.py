@@ -103,10 +103,11 @@ def agreement(candidates: Sequence[str]) -> list[float]:
         [0.5, 0.5, 0.0]
     """
     counts = [Counter(words(text)) for text in candidates]
-    return [
-        math.fsum(_f1(count, other) for j, other in enumerate(counts) if j != i) / (len(counts) - 1)
-        for i, count in enumerate(counts)
-    ]
+    agreements = []
+    for number, count in enumerate(counts):
+        others = counts[:number] + counts[number + 1 :]
+        agreements.append(math.fsum(_f1(count, other) for other in others) / len(others))
+    return agreements
 
 
 def words(text: str) -> list[str]:
@@ -170,7 +171,7 @@ class AnswerReader:
         self._splitter = ReasoningSplitter()
         self._length = 0  # of the model's output
         self._pieces: list[str] = []  # of the answer, untrimmed
-        self._shown = False  # whether anything but blanks was returned
+        self._has_text = False  # whether anything but blanks was returned
         self._spaces = ""  # blanks after it, returned when more comes
 
     def feed(self, text: str) -> str:
@@ -191,8 +192,8 @@ class AnswerReader:
             streamed: Whether the pieces were returned to a user, so that thoughts among them are a
                 problem.
         """
-        given = "".join(self._pieces)
-        unopened, rest = (None, given) if self._splitter.found else split_unopened(given)
+        answer = "".join(self._pieces)
+        unopened, rest = (None, answer) if self._splitter.found else split_unopened(answer)
         text = rest.strip()
         problems = [*self._characters.problems(), *self._echo.problems()]
         if unopened is not None and streamed:
@@ -209,24 +210,26 @@ class AnswerReader:
     def _trimmed(self, text: str) -> str:
         self._pieces.append(text)
         text = self._spaces + text
-        if not self._shown:
+        if not self._has_text:
             text = text.lstrip()
-        shown = text.rstrip()
-        self._spaces = text[len(shown) :]
-        self._shown = self._shown or bool(shown)
-        return shown
+        visible_text = text.rstrip()
+        self._spaces = text[len(visible_text) :]
+        self._has_text = self._has_text or bool(visible_text)
+        return visible_text
 
     def _ending(self, reason: str | None, *, blank: bool) -> str | None:
         """A problem with the end of the answer, or None."""
-        what = "The answer is blank" if blank else "The answer is incomplete"
-        shown = "" if reason is None else f" (finish_reason {reason!r:.40})"
+        problem = "The answer is blank" if blank else "The answer is incomplete"
+        cause = "" if reason is None else f" (finish_reason {reason!r:.40})"
         if self._splitter.unclosed:
-            return f"{what}: the model was still thinking when it ended{shown}; raise max_tokens."
+            return (
+                f"{problem}: the model was still thinking when it ended{cause}; raise max_tokens."
+            )
         if reason == "length":
-            return f"{what}: it was cut at the limit of tokens{shown}; raise max_tokens."
+            return f"{problem}: it was cut at the limit of tokens{cause}; raise max_tokens."
         if reason == "content_filter":
-            return f"{what}: a content filter ended it{shown}."
-        return f"{what}{shown}." if blank else None
+            return f"{problem}: a content filter ended it{cause}."
+        return f"{problem}{cause}." if blank else None
 
 
 def read_answer(text: str, prompt: str, reason: str | None = None) -> ReadAnswer:
@@ -238,8 +241,9 @@ def read_answer(text: str, prompt: str, reason: str | None = None) -> ReadAnswer
         reason: The model's finish reason, or None.
 
     Example:
-        >>> read_answer("80 degrees", "How hot?", "length").problems
-        ("The answer is incomplete: it was cut at the limit of tokens (finish_reason 'length'); raise max_tokens.",)
+        >>> [problem] = read_answer("80 degrees", "How hot?", "length").problems
+        >>> problem.partition(";")[0]
+        "The answer is incomplete: it was cut at the limit of tokens (finish_reason 'length')"
     """
     reader = AnswerReader(prompt)
     reader.feed(text)
@@ -251,31 +255,31 @@ class _Characters:
     """Removes control characters, normalises line ends, and joins or replaces lone surrogates."""
 
     def __init__(self) -> None:
-        self._held = ""
+        self._withheld = ""
         self._controls = 0
         self._halves = 0
 
     def feed(self, text: str) -> str:
-        text = self._held + text
-        held = _HELD_BACK.search(text)
-        self._held = held[0] if held else ""
-        return self._cleaned(text[: held.start()] if held else text)
+        text = self._withheld + text
+        match = _HELD_BACK.search(text)
+        self._withheld = match[0] if match else ""
+        return self._cleaned(text[: match.start()] if match else text)
 
     def end(self) -> str:
-        held = self._held
-        self._held = ""
-        return self._cleaned(held)
+        remainder = self._withheld
+        self._withheld = ""
+        return self._cleaned(remainder)
 
     def problems(self) -> list[str]:
-        found = []
+        problems = []
         if self._controls:
-            found.append(f"Control characters were removed from the answer: {self._controls}.")
+            problems.append(f"Control characters were removed from the answer: {self._controls}.")
         if self._halves:
-            found.append(
+            problems.append(
                 "Halves of characters (lone surrogates) in the answer became U+FFFD:"
                 f" {self._halves}."
             )
-        return found
+        return problems
 
     def _cleaned(self, text: str) -> str:
         if _SURROGATE.search(text):
@@ -358,7 +362,8 @@ class Generator:
 
     Example:
         >>> from lazyrag import RAGContext, RetrievalResult
-        >>> context = RAGContext("How hot?", "[1] Water of 80 degrees. How hot?", RetrievalResult([]), 9)
+        >>> text = "[1] Water of 80 degrees. How hot?"
+        >>> context = RAGContext("How hot?", text, RetrievalResult([]), 9)
         >>> generator = Generator(lambda text: "<think>Easy.</think>80 degrees [1].")
         >>> result = generator.generate(context)
         >>> result.response, result.confidence, result.metadata["reasoning"]
@@ -483,17 +488,19 @@ class Generator:
 
     def _language(self, context: RAGContext) -> ResolvedLanguage:
         """The language of the system message: the same as the context's."""
-        own: Any = context.metadata.get("language")
-        is_known = self.language == "auto" and own in ("en", "zh")
-        return own if is_known else resolve_language(self.language, context.query)
+        language: Any = context.metadata.get("language")
+        is_known = self.language == "auto" and language in ("en", "zh")
+        return language if is_known else resolve_language(self.language, context.query)
 
     def _call_options(self) -> ChatOptions | None:
         """The given options, else the model's own, with n and logprobs set; None if all are
         defaults.
         """
         logprobs = self.confidence == "logprobs"
-        own = getattr(self.model, "options", None)
-        options = self.options or (own if isinstance(own, ChatOptions) else None)
+        options_of_model = getattr(self.model, "options", None)
+        options = self.options or (
+            options_of_model if isinstance(options_of_model, ChatOptions) else None
+        )
         if options is None and self.n == 1 and not logprobs:
             return None
         options = options or ChatOptions()
@@ -531,10 +538,11 @@ class Generator:
         response = read[chosen]
         likely = _likelihood(response, choices[chosen].logprobs)
         measures = {"logprobs": likely, "agreement": agreed}
-        wanted = (
-            measures if self.confidence == "auto" else [self.confidence] if self.confidence else []
-        )
-        measure = next((name for name in wanted if measures[name] is not None), None)
+        measure: str | None = self.confidence
+        if measure == "auto":
+            measure = next((name for name in measures if measures[name] is not None), None)
+        elif measure is not None and measures[measure] is None:
+            measure = None
         metadata = {
             "model": completion.model or self.model.identity,
             "usage": None if completion.usage is None else dataclasses.asdict(completion.usage),
@@ -605,11 +613,11 @@ def _likelihood(answer: ReadAnswer, tokens: Sequence[TokenLogprob] | None) -> fl
     return likelihood([token.logprob for token in tokens[begin:]])
 
 
-def _problems(read: Sequence[ReadAnswer], chosen: int, wanted: int) -> list[str]:
+def _problems(read: Sequence[ReadAnswer], chosen: int, count: int) -> list[str]:
     """Problems of the response and of the other candidates."""
     problems = list(read[chosen].problems)
-    if len(read) < wanted:
-        problems.append(f"The model gave {len(read)} of {wanted} candidates.")
+    if len(read) < count:
+        problems.append(f"The model gave {len(read)} of {count} candidates.")
     blank = sum(not answer.text for answer in read)
     if 0 < blank < len(read):
         problems.append(

@@ -17,7 +17,8 @@ WIDEST_RANGE = 100
 _DIGITS = "[0-9０-９]"
 LABEL = (
     r"(?:参考资料|参考文献|参考来源|资料来源|资料|来源|文献|参考|引用|出处|文档|片段|上下文"
-    r"|sources?|documents?|docs?|references?|refs?|citations?|cites?|passages?|contexts?|chunks?|snippets?)"
+    r"|sources?|documents?|docs?|references?|refs?|citations?|cites?|passages?|contexts?|chunks?"
+    r"|snippets?)"
 )
 """Regular expression of labels that models put before a source's number."""
 _LABELLED = rf"(?:{LABEL}[\s.:：#_-]*)"
@@ -76,11 +77,10 @@ class Marker:
     @property
     def numbers(self) -> tuple[int, ...]:
         """Its numbers, in order, each once."""
-        return tuple(
-            dict.fromkeys(
-                number for first, last in self.ranges for number in range(first, last + 1)
-            )
-        )
+        numbers: dict[int, None] = {}
+        for first, last in self.ranges:
+            numbers.update(dict.fromkeys(range(first, last + 1)))
+        return tuple(numbers)
 
 
 def read_marker(start: int, opener: str, body: str) -> Marker | None:
@@ -99,22 +99,24 @@ def read_marker(start: int, opener: str, body: str) -> Marker | None:
     closer = CLOSER_OF[opener[0]] * len(opener)
     text = f"{opener}{body}{closer}"
     end = start + len(text)
-    found = _well_formed(body)
-    if found is None:
+    match = _well_formed(body)
+    if match is None:
         is_meant = _MEANT.fullmatch(body.strip()) and not _DATE.fullmatch(body.strip())
-        fault = f"The marker {_shown(text)} is malformed; write it as [1], [1, 2] or [1-3]."
+        fault = f"The marker {_abbreviated(text)} is malformed; write it as [1], [1, 2] or [1-3]."
         return Marker(start, end, text, fault=fault) if is_meant else None
     noted = _noted(body)
-    items = " ".join(item["items"] for item, _ in noted) if noted else found["items"]
+    items = " ".join(item["items"] for item, _ in noted) if noted else match["items"]
     ranges = _ranges(items)
     for low, high in ranges:
         if low > high:
-            fault = f"The marker {_shown(text)} runs backwards; write the smaller number first."
+            fault = (
+                f"The marker {_abbreviated(text)} runs backwards; write the smaller number first."
+            )
             return Marker(start, end, text, fault=fault)
         if high - low >= WIDEST_RANGE:
             fault = (
-                f"The marker {_shown(text)} names more than {WIDEST_RANGE} sources; name at most"
-                " that many."
+                f"The marker {_abbreviated(text)} names more than {WIDEST_RANGE} sources; name at"
+                " most that many."
             )
             return Marker(start, end, text, fault=fault)
     return Marker(start, end, text, ranges)
@@ -131,7 +133,7 @@ def read_unclosed(start: int, opener: str, body: str) -> Marker | None:
     if begun is None:
         return None
     text = opener + begun.group()
-    fault = f"The marker {_shown(text)} is not closed; write it as [1]."
+    fault = f"The marker {_abbreviated(text)} is not closed; write it as [1]."
     return Marker(start, start + len(text), text, fault=fault)
 
 
@@ -150,19 +152,18 @@ def rewritten(marker: Marker, mapping: Mapping[int, int | None]) -> str:
         '[Source 2: tea.txt, Source 1: milk.txt]'
     """
     numbers = marker.numbers
-    remaining = list(
-        dict.fromkeys(new for old in numbers if (new := mapping.get(old, old)) is not None)
-    )
+    changed = [mapping.get(number, number) for number in numbers]
+    remaining = list(dict.fromkeys(number for number in changed if number is not None))
     if tuple(remaining) == numbers or not remaining:
         return marker.text if remaining else ""
     opener = marker.text[: 2 if marker.text[1] == marker.text[0] else 1]
     closer = CLOSER_OF[opener[0]] * len(opener)
     old = marker.text[len(opener) : -len(closer)]
-    found = _well_formed(old)
-    if found is None:
+    match = _well_formed(old)
+    if match is None:
         raise ValueError(f"{marker.text!r} has a fault.")
     body = _rewritten_notes(_noted(old), mapping)
-    body = body or found["head"] + _items(remaining, found) + found["tail"]
+    body = body or match["head"] + _items(remaining, match) + match["tail"]
     if len(body) > MAX_BODY_LENGTH:  # it would not be read again
         return "".join(f"{opener}{number}{closer}" for number in remaining)
     return f"{opener}{body}{closer}"
@@ -172,18 +173,18 @@ def _well_formed(body: str) -> re.Match[str] | None:
     """Match a well-formed body. Text after the numbers needs a label before them, or must be a
     location.
     """
-    found = _WELL_FORMED.fullmatch(body.strip())
-    if found is None or found["head"].strip(" \t^") or _PLACED.match(found["tail"]):
-        return found
-    return None if found["tail"].lstrip()[:1] in (":", "：", "|") else found
+    match = _WELL_FORMED.fullmatch(body.strip())
+    if match is None or match["head"].strip(" \t^") or _PLACED.match(match["tail"]):
+        return match
+    return None if match["tail"].lstrip()[:1] in (":", "：", "|") else match
 
 
 def _noted(body: str) -> list[tuple[re.Match[str], str]]:
     """Items with texts of their own, each with the separator before it; [] if there are not at
     least two.
     """
-    found = _well_formed(body)
-    if found is None or not _NEXT_NOTED.search(found["tail"]):
+    match = _well_formed(body)
+    if match is None or not _NEXT_NOTED.search(match["tail"]):
         return []
     pieces = _NEXT_NOTED.split(body.strip())  # item, separator, item, ...
     read = [_well_formed(piece) for piece in pieces[::2]]
@@ -203,7 +204,8 @@ def _rewritten_notes(
     remaining: list[str] = []
     for item, separator in items:
         marker = Marker(0, 0, f"[{item.group()}]", _ranges(item["items"]))
-        if written := rewritten(marker, mapping)[1:-1]:
+        written = rewritten(marker, mapping)[1:-1]
+        if written:
             remaining.append((separator if remaining else "") + written)
     return "".join(remaining)
 
@@ -212,40 +214,43 @@ def _ranges(items: str) -> tuple[tuple[int, int], ...]:
     return tuple((int(first), int(last or first)) for first, _, last in _SPANS.findall(items))
 
 
-def _items(numbers: Sequence[int], found: re.Match[str]) -> str:
+def _items(numbers: Sequence[int], match: re.Match[str]) -> str:
     """Format numbers as items of a marker, with its separator, dash and labels."""
-    dashes = [dash for _, dash, _ in _SPANS.findall(found["items"]) if dash]
-    separator = found["separator"] or (", " if found["head"].isascii() else "，")
-    labelled = re.search(rf"{_SEPARATOR}\s*{_LABELLED}", found["items"], re.IGNORECASE) is not None
-    items: list[str] = []
-    at = 0
-    while at < len(numbers):
-        after = at + 1
-        while (
-            dashes
-            and after < len(numbers)
-            and numbers[after] == numbers[after - 1] + 1
-            and after - at < WIDEST_RANGE
-        ):
-            after += 1
-        dash = (
-            f" {dashes[0]} "
-            if dashes and dashes[0].isalpha() and dashes[0].isascii()
-            else "".join(dashes[:1])
-        )
-        items.append(
-            str(numbers[at]) if after == at + 1 else f"{numbers[at]}{dash}{numbers[after - 1]}"
-        )
-        at = after
-    if separator[:1].isascii() and separator[:1].isalpha():
+    dashes = [dash for _, dash, _ in _SPANS.findall(match["items"]) if dash]
+    dash = dashes[0] if dashes else ""
+    if _is_ascii_word(dash):
+        dash = f" {dash} "
+    items = []
+    for first, last in _runs_of_numbers(numbers, WIDEST_RANGE if dashes else 1):
+        items.append(str(first) if first == last else f"{first}{dash}{last}")
+    separator = match["separator"] or (", " if match["head"].isascii() else "，")
+    if _is_ascii_word(separator[:1]):
         separator = f" {separator}"
-    label = found["head"].strip().lstrip("^") if labelled else ""
+    label = ""
+    if re.search(rf"{_SEPARATOR}\s*{_LABELLED}", match["items"], re.IGNORECASE):
+        label = match["head"].strip().lstrip("^")
     if label.isascii() and label:
         label += " "
     return (separator + label).join(items)
 
 
-def _shown(text: str) -> str:
+def _is_ascii_word(text: str) -> bool:
+    return text.isalpha() and text.isascii()
+
+
+def _runs_of_numbers(numbers: Sequence[int], longest: int) -> list[tuple[int, int]]:
+    """Runs of consecutive numbers as pairs (first, last)."""
+    runs: list[tuple[int, int]] = []
+    for number in numbers:
+        first, last = runs[-1] if runs else (number, number)
+        if number == last + 1 and number - first < longest:
+            runs[-1] = first, number
+        else:
+            runs.append((number, number))
+    return runs
+
+
+def _abbreviated(text: str) -> str:
     return repr(text) if len(text) <= 40 else repr(text[:40] + "...")
 
 
@@ -347,18 +352,18 @@ class MarkerScanner:
                 break
         self._text = self._text[at:]
         self._begins += at
-        found = tuple(self._markers)
+        markers = tuple(self._markers)
         self._markers = []
-        return found
+        return markers
 
     def finish(self) -> tuple[Marker, ...]:
         """Return the markers of the rest, at the end of the text."""
         self._ended = True
-        found = self.feed("")
+        markers = self.feed("")
         if self._fence:
             self.code.append((self._code_begins, self._begins))
             self._fence = ""
-        return found
+        return markers
 
     def _step(self, at: int) -> int | None:
         """Return the index after the next decided part; None if more text is needed."""

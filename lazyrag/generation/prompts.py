@@ -68,7 +68,8 @@ class Prompts:
 
         Example:
             >>> from lazyrag import RAGContext, RetrievalResult
-            >>> context = RAGContext("How hot?", "[1] Water of 80 degrees. How hot?", RetrievalResult([]), 9)
+            >>> text = "[1] Water of 80 degrees. How hot?"
+            >>> context = RAGContext("How hot?", text, RetrievalResult([]), 9)
             >>> [message.role for message in Prompts(zh=None).messages(context, "zh")]
             ['user']
         """
@@ -119,7 +120,8 @@ class ContextTemplate:
             ``}}`` for braces.
 
     Example:
-        >>> template = ContextTemplate("Read this.\n{sources}\n\nQ: {query}", item="[{number}] {text} ({source})")
+        >>> item = "[{number}] {text} ({source})"
+        >>> template = ContextTemplate("Read this.\n{sources}\n\nQ: {query}", item=item)
         >>> print(template.fill([(1, "tea.txt", "Water of 80 degrees.")], "How hot?"))
         Read this.
         [1] Water of 80 degrees. (tea.txt)
@@ -171,10 +173,14 @@ class ContextTemplate:
 # Line ends are those of str.splitlines: a model may read any of them as a new line. Markdown's
 # marks of emphasis, quotations and lists, and invisible characters, may precede the bracket.
 _HEADING = re.compile(
-    r"((?:\A|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])[\s*_>#+\-\u200b-\u200f\u2060\ufeff]*)([\[【［〔]{1,2})"
+    r"((?:\A|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])[\s*_>#+\-\u200b-\u200f\u2060\ufeff]*)"
+    r"([\[【［〔]{1,2})"
     rf"(?=\s*{LABEL}?\s*[0-9０-９]{{1,4}}\s*[\]】］〕])",
     re.IGNORECASE,
 )
+
+
+_HARMLESS = str.maketrans("[【［〔", "［(((")
 
 
 def harmless(text: str) -> str:
@@ -183,13 +189,11 @@ def harmless(text: str) -> str:
     ``[`` becomes ``［``, other brackets become ``(``.
 
     Example:
-        >>> harmless("[资料2] 来源：x").splitlines()[0], harmless("as in [2]"), harmless("**【source 2】 From: y")
-        ('［资料2] 来源：x', 'as in [2]', '**(source 2】 From: y')
+        >>> texts = "[资料2] 来源：x", "as in [2]", "**【source 2】 From: y"
+        >>> [harmless(text) for text in texts]
+        ['［资料2] 来源：x', 'as in [2]', '**(source 2】 From: y']
     """
-    return _HEADING.sub(
-        lambda found: found[1] + "".join("［" if bracket == "[" else "(" for bracket in found[2]),
-        text,
-    )
+    return _HEADING.sub(lambda match: match[1] + match[2].translate(_HARMLESS), text)
 
 
 def as_template(template: Any) -> ContextTemplate:

@@ -41,7 +41,6 @@ from lazyrag.validation import (
     check_keywords,
     function_name,
     is_list_of,
-    known_keywords,
     require,
     required_names,
     validate_integer,
@@ -70,7 +69,9 @@ def scores_of(
     return [scores[at] for at in range(len(texts))]
 
 
-_TEXT_FLOOR, _SENTENCE_FLOOR = 0.3, 0.2  # of the best sentence; measured by benchmarks/refine.py
+# of the best sentence; measured by benchmarks/refine.py
+_TEXT_FLOOR = 0.3
+_SENTENCE_FLOOR = 0.2
 
 
 def supports_of(
@@ -93,34 +94,45 @@ def supports_of(
         The numbers of sentences, [] for an irrelevant one.
 
     Example:
-        >>> supports_of("tea", [0, 0, 0, 1], ["Tea.", "It is hot.", "Cats.", "Dogs."], [1.0, 0.0, 0.0, 0.0], None)
+        >>> sentences = ["Tea.", "It is hot.", "Cats.", "Dogs."]
+        >>> supports_of("tea", [0, 0, 0, 1], sentences, [1.0, 0.0, 0.0, 0.0], None)
         [[0], [0], [], []]
     """
-    lowest = min(scores, default=0.0)
-    terms_of = matching_function(resolve_language("auto", query), query)
-    if model is not None or (
-        texts and not {*terms_of(query)}.isdisjoint(terms_of(texts[scores.index(lowest)]))
-    ):
-        lowest = min(0.0, lowest)
-    gains = [score - lowest for score in scores]
-    best = max(gains, default=0.0)
+    if not texts:
+        return []
+    gains = _gains(query, texts, scores, model)
+    best = max(gains)
     by_text: dict[int, float] = {}
     for number, gain in zip(numbers, gains, strict=True):
         by_text[number] = max(gain, by_text.get(number, 0.0))
-    is_relevant = [
-        gain >= _SENTENCE_FLOOR * best and by_text[number] >= _TEXT_FLOOR * best
-        for gain, number in zip(gains, numbers, strict=True)
-    ]
-    supports = [[at] if relevant else [] for at, relevant in enumerate(is_relevant)]
+    relevant = {
+        at: number
+        for at, number in enumerate(numbers)
+        if gains[at] >= _SENTENCE_FLOOR * best and by_text[number] >= _TEXT_FLOOR * best
+    }
+    supports = []
     for at, number in enumerate(numbers):
-        if not is_relevant[at]:
-            near = [
-                other
-                for other in (at - 1, at + 1)
-                if numbers[max(other, 0) : other + 1] == [number]
-            ]
-            supports[at] = [other for other in near if is_relevant[other]]
+        places = (at,) if at in relevant else (at - 1, at + 1)
+        supports.append([place for place in places if relevant.get(place) == number])
     return supports
+
+
+def _gains(query: str, texts: Sequence[str], scores: Sequence[float], model: Any) -> list[float]:
+    """Scores above that of an irrelevant sentence."""
+    lowest = min(scores)
+    terms_of = matching_function(resolve_language("auto", query), query)
+    if model is not None or not {*terms_of(query)}.isdisjoint(
+        terms_of(texts[scores.index(lowest)])
+    ):
+        lowest = min(0.0, lowest)
+    return [score - lowest for score in scores]
+
+
+def _best_first(scores: Sequence[float], supports: Sequence[Sequence[int]]) -> list[int]:
+    """The sentences that support themselves, by score, and then the others."""
+    return sorted(
+        range(len(scores)), key=lambda number: (number not in supports[number], -scores[number])
+    )
 
 
 def cut(text: str, limit: int, counter: TokenCounter) -> str:
@@ -273,23 +285,21 @@ def refine_by_sentences(
     Returns:
         One text for each, "" if no sentence is left.
     """
-    spans = [
-        (at, span)
-        for at, text in enumerate(texts)
-        for span in sentence_spans(text)
-        if text[slice(*span)].strip()
-    ]
-    sentences = [texts[at][slice(*span)] for at, span in spans]
+    places: list[int] = []
+    sentences: list[str] = []
+    for at, text in enumerate(texts):
+        of_text = [text[start:end] for start, end in sentence_spans(text)]
+        of_text = [sentence for sentence in of_text if sentence.strip()]
+        sentences += of_text
+        places += [at] * len(of_text)
     stripped = [sentence.strip() for sentence in sentences]
     scores = scores_of(query, stripped, model)
-    supports = supports_of(query, [at for at, _ in spans], stripped, scores, model)
+    supports = supports_of(query, places, stripped, scores, model)
     selection = _Selection(query, len(texts), budget, counter, _join_sentences)
     taken: set[int] = set()
-    for number in sorted(
-        range(len(spans)), key=lambda one: (one not in supports[one], -scores[one], one)
-    ):
+    for number in _best_first(scores, supports):
         if number in supports[number] or not taken.isdisjoint(supports[number]):
-            at, _ = spans[number]
+            at = places[number]
             piece = _Piece(number, sentences[number])
             if selection.add(at, selection.pieces[at], piece, may_cut=number in supports[number]):
                 taken.add(number)
@@ -403,7 +413,6 @@ class Refined:
         return self.refined_length / self.original_length if self.original_length else 1.0
 
 
-@known_keywords
 def register_refiner(
     func: RefineFunction | None = None, *, name: str | None = None, replace: bool = False
 ) -> Any:
@@ -429,7 +438,8 @@ def register_refiner(
         >>> @register_refiner(replace=True)
         ... def first_words(query, texts, *, budget, counter):
         ...     return [text.split()[0] for text in texts]
-        >>> [one.text for one in Refiner("first_words", budget=4)("tea?", ["Green tea.", "Black tea."])]
+        >>> refiner = Refiner("first_words", budget=4)
+        >>> [refined.text for refined in refiner("tea?", ["Green tea.", "Black tea."])]
         ['Green', 'Black']
     """
 
@@ -505,13 +515,13 @@ class Refiner:
             GenerationError: If the function fails, or exceeds the budget.
         """
         checked_query(query)
-        given, _ = checked_documents(texts, None)
-        before = [self.counter.count(text) for text in given]
+        originals, _ = checked_documents(texts, None)
+        before = [self.counter.count(text) for text in originals]
         unchanged = sum(before) <= self.budget and self._function not in (
             refine_by_parts,
             refine_by_sentences,
         )
-        refined = given if unchanged else self._refined(query, given)
+        refined = originals if unchanged else self._refined(query, originals)
         after = [self.counter.count(text) for text in refined]
         if sum(after) > self.budget:
             raise GenerationError(
@@ -539,7 +549,7 @@ _UNDERLINE = re.compile(r"\A {0,3}(?:=+|-+)[ \t]*(?:\n|\Z)")  # of the heading a
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class TextPart:
     r"""A part of a text with its own parts.
 
     Args:
@@ -554,10 +564,10 @@ class Part:
 
     text: str
     title: str = ""
-    parts: tuple[Part, ...] = ()
+    parts: tuple[TextPart, ...] = ()
 
 
-def part_of_text(text: str, title: str = "") -> Part:
+def part_of_text(text: str, title: str = "") -> TextPart:
     """Make the tree of a text: sections under Markdown headings, paragraphs, sentences.
 
     Example:
@@ -575,32 +585,29 @@ def part_of_text(text: str, title: str = "") -> Part:
         ends = [*(heading.start for heading in starts[1:]), len(text)]
         for heading, end in zip(starts, ends, strict=True):
             parts.append(_section(text[heading.start : end], heading.title))
-    return Part(
-        text.strip(), title, tuple(parts) if len(parts) > 1 else parts[0].parts if parts else ()
-    )
+    if len(parts) == 1:
+        parts = list(parts[0].parts)
+    return TextPart(text.strip(), title, tuple(parts))
 
 
-def _section(text: str, title: str) -> Part:
+def _section(text: str, title: str) -> TextPart:
     body = _UNDERLINE.sub("", text.partition("\n")[2], count=1)
-    return Part(
+    return TextPart(
         text.strip(),
         title,
-        part_of_text(body).parts or ((Part(body.strip()),) if body.strip() else ()),
+        part_of_text(body).parts or ((TextPart(body.strip()),) if body.strip() else ()),
     )
 
 
-def _paragraphs(text: str) -> Iterator[Part]:
-    for paragraph in text.split("\n\n"):
-        if stripped := paragraph.strip():
-            sentences = [
-                sentence
-                for span in sentence_spans(stripped)
-                if (sentence := stripped[slice(*span)].strip())
-            ]
-            yield Part(stripped, "", tuple(map(Part, sentences)) if len(sentences) > 1 else ())
+def _paragraphs(text: str) -> Iterator[TextPart]:
+    for paragraph in map(str.strip, text.split("\n\n")):
+        if paragraph:
+            sentences = [paragraph[start:end].strip() for start, end in sentence_spans(paragraph)]
+            parts = tuple(map(TextPart, filter(None, sentences)))
+            yield TextPart(paragraph, "", parts if len(parts) > 1 else ())
 
 
-def part_of_node(node: DocNode, *groups: str) -> Part:
+def part_of_node(node: DocNode, *groups: str) -> TextPart:
     """Make the tree of a node from its children in some node groups, from the top down.
 
     Args:
@@ -624,7 +631,7 @@ def part_of_node(node: DocNode, *groups: str) -> Part:
         tuple(part_of_node(child, *groups[1:]) for child in children[groups[0]]) if groups else ()
     )
     title = node.metadata.get("title")
-    return Part(node.text, title if isinstance(title, str) else "", parts)
+    return TextPart(node.text, title if isinstance(title, str) else "", parts)
 
 
 class TreeRefiner:
@@ -653,8 +660,10 @@ class TreeRefiner:
 
     Example:
         >>> from lazyrag.text.tokens import token_counters
-        >>> tree = part_of_text("# Tea\n\nGreen tea is hot.\n\n# Hills\n\nThey are steep. They are far.")
-        >>> TreeRefiner().refine("How hot is tea?", [tree], budget=10, counter=token_counters["utf8"])
+        >>> text = "# Tea\n\nGreen tea is hot.\n\n# Hills\n\nThey are steep. They are far."
+        >>> tree = part_of_text(text)
+        >>> counter = token_counters["utf8"]
+        >>> TreeRefiner().refine("How hot is tea?", [tree], budget=10, counter=counter)
         ['# Tea\n\nGreen tea is hot.']
     """
 
@@ -670,7 +679,7 @@ class TreeRefiner:
         self.chat = None if chat is None else as_chat_model(chat)
 
     def refine(
-        self, query: str, trees: Sequence[Part], *, budget: int, counter: TokenCounter | str
+        self, query: str, trees: Sequence[TextPart], *, budget: int, counter: TokenCounter | str
     ) -> list[str]:
         """Select parts of each tree, in order, on separate lines.
 
@@ -696,30 +705,30 @@ class TreeRefiner:
         validate_integer("budget", budget, 1)
         counter = resolve_counter(counter)
         require(
-            is_list_of(trees, Part),
+            is_list_of(trees, TextPart),
             "trees",
             trees,
             "a list of results of part_of_text or part_of_node",
         )
         chosen = self.choose(query, trees, budget=budget, counter=counter)
-        return ["\n".join(part.text for part in parts) for parts in chosen]
+        return list(map(_text_of, chosen))
 
     def choose(
-        self, query: str, trees: Sequence[Part], *, budget: int, counter: TokenCounter
-    ) -> list[list[Part]]:
+        self, query: str, trees: Sequence[TextPart], *, budget: int, counter: TokenCounter
+    ) -> list[list[TextPart]]:
         """Return the selected parts of each tree, in order; none contains another. A leaf may be
         cut.
         """
-        rows = [row for number, tree in enumerate(trees) for row in _rows(tree, number)]
+        rows: list[_Row] = []
+        for number, tree in enumerate(trees):
+            rows += _rows(tree, number)
         scores, supports = self._scores(query, rows)
         selection = _Selection(query, len(trees), budget, counter, _join_parts)
-        for at in sorted(
-            range(len(rows)), key=lambda one: (one not in supports[one], -scores[one], one)
-        ):
+        for at in _best_first(scores, supports):
             row = rows[at]
             pieces = selection.pieces[row.tree]
             taken = [rows[int(piece.order)] for piece in pieces]
-            supported = at in supports[at] or any(rows[one].is_in(taken) for one in supports[at])
+            supported = at in supports[at] or any(rows[leaf].is_in(taken) for leaf in supports[at])
             if not supported or not row.part.text.strip() or row.is_in(taken):
                 continue
             others = [
@@ -727,13 +736,7 @@ class TreeRefiner:
             ]
             may_cut = at in supports[at] and not row.part.parts
             selection.add(row.tree, others, _Piece(at, row.part.text), may_cut=may_cut)
-        return [
-            [
-                rows[int(piece.order)].part if piece.order % 1 == 0 else Part(piece.text)
-                for piece in pieces
-            ]
-            for pieces in selection.pieces
-        ]
+        return [_parts_of(pieces, rows) for pieces in selection.pieces]
 
     def _scores(self, query: str, rows: Sequence[_Row]) -> tuple[list[float], list[list[int]]]:
         """The scores of parts, and the rows that speak for them, see `supports_of`.
@@ -743,38 +746,65 @@ class TreeRefiner:
         leaves = [at for at, row in enumerate(rows) if not row.part.parts]
         texts = [rows[at].part.text for at in leaves]
         listed = scores_of(query, texts, self.model)
-        found = dict(zip(leaves, listed, strict=True))
         of_leaves = supports_of(query, [rows[at].tree for at in leaves], texts, listed, self.model)
-        supports: dict[int, list[int]] = {}
-        for at, numbers in zip(leaves, of_leaves, strict=True):
+        supports: list[list[int]] = [[] for _ in rows]
+        scores = [0.0] * len(rows)
+        for at, score, numbers in zip(leaves, listed, of_leaves, strict=True):
+            scores[at] = score
             supports[at] = [leaves[number] for number in numbers]
-        scores: dict[int, float] = {}
         for at in reversed(range(len(rows))):  # the parts of a part follow it
             below = [at + 1 + step for step in rows[at].steps]
-            scores[at] = (
-                math.fsum(scores[one] for one in below) / len(below) if below else found[at]
-            )
             if below:
-                supports[at] = (
-                    [at] if 2 * sum(one in supports[one] for one in below) >= len(below) else []
-                )
+                scores[at] = math.fsum(scores[child] for child in below) / len(below)
+                if 2 * sum(child in supports[child] for child in below) >= len(below):
+                    supports[at] = [at]
+        scores = self._with_headings(query, rows, scores)
+        if self.chat is not None:
+            _prefer_sections(self.chat, query, rows, scores, supports)
+        return scores, supports
+
+    def _with_headings(
+        self, query: str, rows: Sequence[_Row], scores: Sequence[float]
+    ) -> list[float]:
+        """Normalise scores, and add the share of the query's terms in each title."""
         terms_of = matching_function(resolve_language("auto", query), query)
         terms = {*terms_of(query)}
-        common = dict(min_max(list(scores.items())))
-        titled = [len(terms & {*terms_of(row.part.title)}) / max(1, len(terms)) for row in rows]
-        made = [common[at] + self.heading_weight * titled[at] for at in range(len(rows))]
-        if self.chat is not None:
-            is_global, sections = _selected_sections(self.chat, query, rows)
-            within = {
-                one for at in sections for one in range(at, at + rows[at].last - rows[at].first)
-            }
-            for one, row in enumerate(rows):
-                if not is_global and row.part.parts:
-                    supports[one] = []
-                elif one in within:
-                    made[one] += 1
-                    supports[one] = [one]
-        return made, [supports[at] for at in range(len(rows))]
+        combined = []
+        for at, score in min_max(list(enumerate(scores))):
+            share = len(terms & {*terms_of(rows[at].part.title)}) / max(1, len(terms))
+            combined.append(score + self.heading_weight * share)
+        return combined
+
+
+def _text_of(parts: Sequence[TextPart]) -> str:
+    return "\n".join(part.text for part in parts)
+
+
+def _parts_of(pieces: Sequence[_Piece], rows: Sequence[_Row]) -> list[TextPart]:
+    return [
+        rows[int(piece.order)].part if piece.order % 1 == 0 else TextPart(piece.text)
+        for piece in pieces
+    ]
+
+
+def _prefer_sections(
+    chat: ChatModel,
+    query: str,
+    rows: Sequence[_Row],
+    scores: list[float],
+    supports: list[list[int]],
+) -> None:
+    """Raise the scores of the parts within the sections that the chat model selects."""
+    is_global, sections = _selected_sections(chat, query, rows)
+    within: set[int] = set()
+    for at in sections:
+        within.update(range(at, at + rows[at].last - rows[at].first))
+    for at, row in enumerate(rows):
+        if not is_global and row.part.parts:
+            supports[at] = []
+        elif at in within:
+            scores[at] += 1
+            supports[at] = [at]
 
 
 def _join_parts(pieces: Sequence[_Piece]) -> str:
@@ -787,7 +817,7 @@ class _Row:
     last).
     """
 
-    part: Part
+    part: TextPart
     tree: int
     first: int
     last: int
@@ -798,7 +828,7 @@ class _Row:
         return any(other.first <= self.first < other.last for other in others)
 
 
-def _rows(part: Part, tree: int, first: int = 0) -> list[_Row]:
+def _rows(part: TextPart, tree: int, first: int = 0) -> list[_Row]:
     below: list[_Row] = []
     steps = []
     for child in part.parts:
@@ -831,26 +861,24 @@ def _selected_sections(chat: ChatModel, query: str, rows: Sequence[_Row]) -> tup
     """Whether inner parts can be selected (the query asks for an overview), and the rows of the
     useful sections.
     """
-    titled = [
-        at
-        # a text with sections is none itself: it would select all of them
-        for at, row in enumerate(rows)
-        if (
-            row.part.title
-            if row.first
-            else not any(one.part.title for one in rows[at + 1 : at + row.last])
-        )
-    ][:_OUTLINE]
-    shown = (" ".join((rows[at].part.title or rows[at].part.text).split())[:80] for at in titled)
-    outline = "\n".join(f"{number}. {title}" for number, title in enumerate(shown, start=1))
+    titled = []
+    for at, row in enumerate(rows):
+        is_titled: Any = row.part.title
+        if not row.first:  # a text with sections is none itself: it would select all of them
+            is_titled = not any(below.part.title for below in rows[at + 1 : at + row.last])
+        if is_titled:
+            titled.append(at)
+    titled = titled[:_OUTLINE]
+    titles = (" ".join((rows[at].part.title or rows[at].part.text).split())[:80] for at in titled)
+    outline = "\n".join(f"{number}. {title}" for number, title in enumerate(titles, start=1))
     sent = _SELECT[resolve_language("auto", query)].format(query=query, outline=outline)
     answer = chat.chat(sent, with_schema(chat, _SELECTION)).text
     try:
-        found = find_json(
+        parsed = find_json(
             visible(answer),
             lambda value: isinstance(value, dict) and isinstance(value.get("sections"), list),
         )
-        value: Any = found.value if found else {"sections": ["none"]}
+        value: Any = parsed.value if parsed else {"sections": ["none"]}
         numbers = [int(str(number)) for number in value["sections"]]
     except ValueError:
         problem = f"The chat model's answer is no JSON of scope and sections: {answer!r:.80}"

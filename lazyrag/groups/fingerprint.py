@@ -88,11 +88,15 @@ def imports(code: types.CodeType) -> Iterator[str]:
 
 def _instructions(code: types.CodeType) -> Iterator[dis.Instruction]:
     """Yield instructions without the prefixes that only widen the next argument."""
-    return (one for one in dis.get_instructions(code) if one.opname != "EXTENDED_ARG")
+    return (
+        instruction
+        for instruction in dis.get_instructions(code)
+        if instruction.opname != "EXTENDED_ARG"
+    )
 
 
 def _inner(code: types.CodeType) -> Iterator[types.CodeType]:
-    return (one for one in code.co_consts if isinstance(one, types.CodeType))
+    return (constant for constant in code.co_consts if isinstance(constant, types.CodeType))
 
 
 def _bytecode(code: types.CodeType) -> str:
@@ -165,7 +169,9 @@ def _parsed(
     for node in ast.walk(tree):
         if isinstance(node, _DEFINITIONS):
             decorators = getattr(node, "decorator_list", [])
-            definitions[min([node.lineno, *(one.lineno for one in decorators)])].append(node)
+            definitions[min([node.lineno, *(decorator.lineno for decorator in decorators)])].append(
+                node
+            )
     return definitions, codes
 
 
@@ -307,13 +313,14 @@ def fingerprint(transform: Any, *parts: str, is_model: bool = False) -> Fingerpr
         description = describer.describe("transform", transform)
     except RecursionError:  # deeper than Python's stack
         return Fingerprint(digest(["unseen", *parts]), (("transform", transform),))
-    found = {**describer.parts, "transform": _short_name(innermost)}
-    return Fingerprint(digest([description, *parts]), tuple(describer.unseen), found)
+    parts_by_name = {**describer.parts, "transform": _short_name(innermost)}
+    return Fingerprint(digest([description, *parts]), tuple(describer.unseen), parts_by_name)
 
 
 _MAX_REASONS = 3
 _CREDENTIAL = re.compile(
-    r"(?:^|[._])(?:api_?)?(?:key|token|secret|passw(?:or)?d|credentials?|auth(?:orization)?|headers?)$",
+    r"(?:^|[._])(?:api_?)?"
+    r"(?:key|token|secret|passw(?:or)?d|credentials?|auth(?:orization)?|headers?)$",
     re.IGNORECASE,
 )
 _NO_SETTINGS = ("num_workers", "retries", "reads_text_only")  # attributes that affect no result
@@ -340,16 +347,17 @@ def changed_parts(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     ] or changed
     # the caller of a new helper first
     changed.sort(key=lambda name: (name not in before or name not in now, name))
-    texts = []
-    for name in changed:
-        values = [one.get(name, "none") for one in (before, now)]
-        is_shown = not name.startswith("code ") and not any(
-            value.startswith("#") for value in values
-        )
-        label = "model" if name.startswith("model ") else f"{name}:"
-        texts.append(f"{label} {' -> '.join(values)}" if is_shown else name)
+    texts = [_difference(name, before, now) for name in changed]
     more = [f"{len(texts) - _MAX_REASONS} more"] if len(texts) > _MAX_REASONS else []
     return ", ".join([*texts[:_MAX_REASONS], *more])
+
+
+def _difference(name: str, before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    values = [before.get(name, "none"), now.get(name, "none")]
+    if name.startswith("code ") or any(value.startswith("#") for value in values):
+        return name
+    label = "model" if name.startswith("model ") else f"{name}:"
+    return f"{label} {' -> '.join(values)}"
 
 
 def _short_name(function: Any) -> str:
@@ -383,7 +391,7 @@ def _without_credentials(name: str, value: Any) -> Any:
     if isinstance(value, (str, bytes, dict)) and _CREDENTIAL.search(name):
         return "credential"
     if type(value) is dict:
-        return {key: held for key, held in value.items() if not _CREDENTIAL.search(str(key))}
+        return {key: entry for key, entry in value.items() if not _CREDENTIAL.search(str(key))}
     return value
 
 
@@ -471,15 +479,15 @@ class _Describer:
         self._note(name, plain, "" if isinstance(value, (dict, set, frozenset)) else repr(value))
         return plain
 
-    def _note(self, name: str, description: str, shown: str, kind: str = "parameter") -> None:
+    def _note(self, name: str, description: str, text: str, kind: str = "parameter") -> None:
         """Note a parameter: its value if that can be no secret, else a digest, which begins with
         #.
         """
-        if not shown or (
-            kind == "parameter" and (not _PUBLIC.fullmatch(shown) or _SECRET.search(name))
+        if not text or (
+            kind == "parameter" and (not _PUBLIC.fullmatch(text) or _SECRET.search(name))
         ):
-            shown = f"#{digest([description])[:8]}"
-        self.parts[f"{kind} {name.replace(' default.', '.').removeprefix('transform.')}"] = shown
+            text = f"#{digest([description])[:8]}"
+        self.parts[f"{kind} {name.replace(' default.', '.').removeprefix('transform.')}"] = text
 
     def _note_named(self, name: str, value: Any, named: str) -> None:
         """Note an object that its name or identity describes; of a transform, its public attributes
@@ -493,23 +501,31 @@ class _Describer:
         self.parts[f"code of function {_short_name(_innermost(value))}"] = identity.partition(" ")[
             0
         ]
-        for key, held in getattr(value, "__dict__", {}).items():
-            label = key.removeprefix("_") if _kind_of(held) == "model" else key
-            plain = _plain(held)
+        for key, attribute in getattr(value, "__dict__", {}).items():
+            label = key.removeprefix("_") if _kind_of(attribute) == "model" else key
+            plain = _plain(attribute)
             if not label.startswith(("_", "identity", *_NO_SETTINGS)):
-                names = (getattr(held, one, None) for one in ("identity", "name"))
-                shown = (
-                    next(filter(None, names), type(held).__name__) if plain is None else repr(held)
+                names = (
+                    getattr(attribute, label_name, None) for label_name in ("identity", "name")
                 )
-                self._note(label, plain or shown, shown, _kind_of(held))
+                text = (
+                    next(filter(None, names), type(attribute).__name__)
+                    if plain is None
+                    else repr(attribute)
+                )
+                self._note(label, plain or text, text, _kind_of(attribute))
         self._note(_SETTINGS, identity, "")
 
     def _collection(self, name: str, value: tuple[Any, ...] | frozenset[Any]) -> str:
         # By equality, not identity: whether equal ones are one object depends on the Python
         # version.
         if id(value) not in self._collections:
-            parts = [self.describe(f"{name}[{index}]", one) for index, one in enumerate(value)]
-            text = f"{type(value).__name__}:{digest(sorted(parts) if isinstance(value, frozenset) else parts)}"
+            parts = [
+                self.describe(f"{name}[{index}]", element) for index, element in enumerate(value)
+            ]
+            if isinstance(value, frozenset):
+                parts.sort()
+            text = f"{type(value).__name__}:{digest(parts)}"
             self._collections[id(value)] = (text, value)
         return self._collections[id(value)][0]
 
@@ -542,8 +558,8 @@ class _Describer:
         # Objects that the identity does not cover are described one by one.
         rest = value.identity_depends_on if hasattr(type(value), "identity_depends_on") else {}
         parts = [
-            f" {name}={self.describe(f'{type(value).__name__}.{name}', one)}"
-            for name, one in rest.items()
+            f" {name}={self.describe(f'{type(value).__name__}.{name}', dependency)}"
+            for name, dependency in rest.items()
         ]
         return "".join([f"identity:{identity}", *parts])
 
@@ -553,13 +569,15 @@ class _Describer:
         """
         text = ""
         for cell in getattr(value, "__closure__", None) or ():
-            held = cell.cell_contents if _is_filled(cell) else None
-            for one in held.values() if isinstance(held, dict) else (held,):
-                if isinstance(one, types.FunctionType) and not self._is_library(one.__module__):
-                    text += self.describe(one.__name__, one)
+            content = cell.cell_contents if _is_filled(cell) else None
+            for function in content.values() if isinstance(content, dict) else (content,):
+                if isinstance(function, types.FunctionType) and not self._is_library(
+                    function.__module__
+                ):
+                    text += self.describe(function.__name__, function)
         return text
 
-    def _callable(self, name: str, value: Any) -> str | None:  # noqa: PLR0911  one return for each kind
+    def _callable(self, name: str, value: Any) -> str | None:  # noqa: PLR0911
         """Describe objects by the code behind them; None for others."""
         if isinstance(value, type):
             return self._class(value)
@@ -608,17 +626,11 @@ class _Describer:
         labels = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
         parts.append(self._parameters(f"{name} default", dict(enumerate(defaults)), labels))
         parts.append(self._parameters(f"{name} default", function.__kwdefaults__ or {}))
-        own = {key: value for key, value in vars(function).items() if key != "__wrapped__"}
-        own = _settings(own) if self._is_model else own
-        parts.append(self._parameters(name, own))
+        attributes = {key: value for key, value in vars(function).items() if key != "__wrapped__"}
+        attributes = _settings(attributes) if self._is_model else attributes
+        parts.append(self._parameters(name, attributes))
         assigned = {*_assigned_names(code)} if self._is_model else set()
-        for variable, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-            if variable in assigned:
-                continue
-            try:
-                parts.append(self.describe(variable, cell.cell_contents))
-            except ValueError:  # an empty cell
-                parts.append("empty")
+        parts += self._closure(function, assigned)
         read = dict(
             self._resolved(path, function.__globals__)
             for path in names_read(code)
@@ -633,11 +645,22 @@ class _Describer:
                 parts.append(self._list(f"import {module}", sys.intern(module)))
         return digest(parts)
 
-    def _resolved(self, path: tuple[str, ...], known: Mapping[str, Any]) -> tuple[str, Any]:
+    def _closure(self, function: types.FunctionType, assigned: set[str]) -> Iterator[str]:
+        """Describe the variables of enclosing functions, without those that it assigns."""
+        variables = function.__code__.co_freevars
+        for variable, cell in zip(variables, function.__closure__ or (), strict=True):
+            if variable in assigned:
+                continue
+            try:
+                yield self.describe(variable, cell.cell_contents)
+            except ValueError:  # an empty cell
+                yield "empty"
+
+    def _resolved(self, path: tuple[str, ...], names: Mapping[str, Any]) -> tuple[str, Any]:
         """Return the object that a function reads by a global's name: for the user's own modules,
         the attribute.
         """
-        value = known[path[0]]
+        value = names[path[0]]
         used = 1
         while (
             used < len(path)
@@ -662,21 +685,12 @@ class _Describer:
         if vars(cls).get("forward") is vars(cls).get("transform"):
             skipped.add("forward")  # set by NodeTransform
         if dataclasses.is_dataclass(cls):
-            held = {one.name: (one.default, one.default_factory) for one in dataclasses.fields(cls)}
-            given = {
-                name: [one for one in both if one is not dataclasses.MISSING]
-                for name, both in held.items()
-            }
-            parts += [f"fields={list(held)}"]
-            parts += [
-                self._parameters(f"{cls.__name__}.{name}", dict(enumerate(some)))
-                for name, some in given.items()
-            ]
-            skipped |= {*held}
+            parts += self._fields(cls)
+            skipped.update(field.name for field in dataclasses.fields(cls))
         if issubclass(cls, enum.Enum):
             parts.append(
                 self._parameters(
-                    cls.__name__, {name: one.value for name, one in cls.__members__.items()}
+                    cls.__name__, {name: member.value for name, member in cls.__members__.items()}
                 )
             )
             skipped |= {*cls.__members__} | {
@@ -688,6 +702,20 @@ class _Describer:
                     f"{name}={text}" for text in self._member(f"{cls.__name__}.{name}", member)
                 ]
         return digest(parts)
+
+    def _fields(self, cls: Any) -> list[str]:
+        """Describe the fields of a dataclass, and their defaults."""
+        fields = dataclasses.fields(cls)
+        parts = [f"fields={[field.name for field in fields]}"]
+        for declared in fields:
+            defaults = [
+                default
+                for default in (declared.default, declared.default_factory)
+                if default is not dataclasses.MISSING
+            ]
+            name = f"{cls.__name__}.{declared.name}"
+            parts.append(self._parameters(name, dict(enumerate(defaults))))
+        return parts
 
     def _member(self, name: str, member: Any) -> list[str]:
         """Describe a class's attribute; nothing if Python itself set it."""
@@ -830,26 +858,28 @@ def _attributes(value: Any) -> dict[str, Any] | None:
     more = cls.__itemsize__ or cls.__basicsize__ > _Bare.__basicsize__ + pointer * len(slots)
     if more or not (slots or hasattr(value, "__dict__")):
         return None
-    cached = {
-        name
-        for base in cls.__mro__
-        for name, one in vars(base).items()
-        if isinstance(one, functools.cached_property)
+    cached = {"_num_workers"}  # of a NodeTransform: threads do not affect its nodes
+    for base in cls.__mro__:
+        for name, attribute in vars(base).items():
+            if isinstance(attribute, functools.cached_property):
+                cached.add(name)
+    attributes = {
+        name: attribute
+        for name, attribute in getattr(value, "__dict__", {}).items()
+        if name not in cached
     }
-    cached.add("_num_workers")  # of a NodeTransform: threads do not affect its nodes
-    own = {name: one for name, one in getattr(value, "__dict__", {}).items() if name not in cached}
-    return {**{name: getattr(value, name) for name in slots if hasattr(value, name)}, **own}
+    return {**{name: getattr(value, name) for name in slots if hasattr(value, name)}, **attributes}
 
 
 def _slots(cls: type) -> list[str]:
     """Return the stored names of the slots of a class and its bases."""
-    found = []
+    slots = []
     for base in cls.__mro__:
-        given = vars(base).get("__slots__", ())
-        for name in (given,) if isinstance(given, str) else given:
+        names = vars(base).get("__slots__", ())
+        for name in (names,) if isinstance(names, str) else names:
             private = name.startswith("__") and not name.endswith("__")
-            found.append(f"_{base.__name__.lstrip('_')}{name}" if private else name)
-    return [name for name in found if name not in ("__dict__", "__weakref__")]
+            slots.append(f"_{base.__name__.lstrip('_')}{name}" if private else name)
+    return [name for name in slots if name not in ("__dict__", "__weakref__")]
 
 
 def _immutable(value: Any) -> str | None:
@@ -866,11 +896,13 @@ def _immutable(value: Any) -> str | None:
 def _plain(value: Any) -> str | None:
     """Describe nested lists, tuples, sets and mappings of plain values; None for others."""
     if isinstance(value, (list, tuple, set, frozenset)):
-        parts = [_plain(one) for one in value]
+        parts = [_plain(element) for element in value]
         if None in parts:
             return None
-        return f"{type(value).__name__}{sorted(map(str, parts)) if isinstance(value, (set, frozenset)) else parts}"
+        if isinstance(value, (set, frozenset)):
+            parts.sort(key=str)
+        return f"{type(value).__name__}{parts}"
     if isinstance(value, dict):
-        pairs = [(_plain(key), _plain(held)) for key, held in value.items()]
+        pairs = [(_plain(key), _plain(entry)) for key, entry in value.items()]
         return None if any(None in pair for pair in pairs) else f"dict{sorted(map(str, pairs))}"
     return _immutable(value)

@@ -12,7 +12,7 @@ import json
 import threading
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
@@ -57,7 +57,9 @@ _revisions = itertools.count(1)
 _INDEX_TEXT = "1"  # incremented when the text of equal fields changes
 _ROOT_NAMES = frozenset([LAZY_ROOT_NAME, "lazyllm-root"])
 # Arguments of create_node_group.
-_KEYWORDS = "name transform parent trans_node ref num_workers memo replace version index_fields index_text".split()
+_KEYWORDS = (
+    "name transform parent trans_node ref num_workers memo replace version index_fields index_text"
+).split()
 
 
 def group_name(name: str) -> str:
@@ -106,7 +108,7 @@ class NodeGroup:
         revision: A number that is unique in this process, if part of the definition is invisible to
             fingerprints and it has no version; otherwise 0. Never stored.
         sees_nodes: Whether the transform receives nodes instead of their content.
-        given: The user's transform, instantiated.
+        user_transform: The user's transform, instantiated.
         ref: Name of the group whose nodes the transform receives, too.
         memo: Whether results are used again by the parents' texts.
         index_fields: Names of the fields that its indexes read, by embed key, ``"bm25"``, or
@@ -123,7 +125,7 @@ class NodeGroup:
     version: str | None = None
     revision: int = 0
     sees_nodes: bool = False
-    given: Any = None
+    user_transform: Any = None
     ref: str | None = None
     memo: bool = False
     index_fields: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -138,7 +140,7 @@ class NodeGroup:
     @property
     def parts(self) -> dict[str, str]:
         """What its fingerprint covers, by name."""
-        own = {
+        parameters = {
             "parent": self.parent,
             "ref": self.ref,
             "version": self.version,
@@ -146,7 +148,7 @@ class NodeGroup:
         }
         return {
             **self.fingerprint.parts,
-            **{f"parameter {name}": repr(value) for name, value in own.items()},
+            **{f"parameter {name}": repr(value) for name, value in parameters.items()},
         }
 
     @property
@@ -154,9 +156,11 @@ class NodeGroup:
         """Whether its transform calls a model, or something invisible to fingerprints, which may be
         one.
         """
-        has_model = getattr(self.given, "calls_per_node", 0) or hasattr(self.given, "embed")
+        has_model = getattr(self.user_transform, "calls_per_node", 0) or hasattr(
+            self.user_transform, "embed"
+        )
         return bool(has_model or self.fingerprint.unseen) or any(
-            one.startswith("model ") for one in self.parts
+            part.startswith("model ") for part in self.parts
         )
 
     def differs_from(self, other: NodeGroup) -> str:
@@ -247,14 +251,14 @@ def make_group(
     else:
         group = _prepare_entries(name, parent, entries, kwargs, options)
     by_key = _fields_by_key(index_fields)
-    own = index_text if isinstance(index_text, str) else ""
+    child = index_text if isinstance(index_text, str) else ""
     if not callable(index_text):
         return dataclasses.replace(
-            group, index_fields=by_key, index_text=index_text, index_text_digest=own
+            group, index_fields=by_key, index_text=index_text, index_text_digest=child
         )
     seen = fingerprint(index_text)
     digits = group.fingerprint
-    unseen = (*digits.unseen, *((f"index_text: {what}", held) for what, held in seen.unseen))
+    unseen = (*digits.unseen, *((f"index_text: {part}", value) for part, value in seen.unseen))
     digits = dataclasses.replace(digits, unseen=unseen)
     return dataclasses.replace(
         group,
@@ -265,14 +269,16 @@ def make_group(
     )
 
 
-def _fields_by_key(given: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    by_key = given if isinstance(given, Mapping) else {"*": given} if given else {}
+def _fields_by_key(index_fields: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    by_key = index_fields
+    if not isinstance(index_fields, Mapping):
+        by_key = {"*": index_fields} if index_fields else {}
     expected = (
         "a list of names such as ['path', 'title', 'headings'], or a mapping from embed keys and"
         " 'bm25' to lists"
     )
     is_valid = all(isinstance(key, str) and is_list_of(names, str) for key, names in by_key.items())
-    require(is_valid, "index_fields", given, expected)
+    require(is_valid, "index_fields", index_fields, expected)
     return tuple((key, tuple(names)) for key, names in sorted(by_key.items()))
 
 
@@ -280,30 +286,19 @@ def _prepare(
     name: str, parent: str, transform: Any, kwargs: dict[str, Any], options: GroupOptions
 ) -> NodeGroup:
     trans_node, version, workers, memo, ref, *_ = options
-    given = _instantiate(name, transform, kwargs, workers)
-    receives_nodes = isinstance(given, NodeTransform) or trans_node
-    reads = (
-        "source"
-        if getattr(given, "reads_source", False)
-        else "path"
-        if hasattr(type(given), "path_key")
-        else ""
-    )
-    if memo and reads:
-        msg = (
-            f"memo must be False for {type(given).__name__}: it reads the file's {reads}, and memo"
-            " caches by text."
-        )
-        raise ConfigError(msg)
-    digits = fingerprint(given, "node" if trans_node else "content", version or "")
-    sees_nodes = ref is not None or (receives_nodes and not memo and not reads_text_only(given))
-    on_node = given if receives_nodes else functools.partial(_on_content, given)
+    prepared = _instantiate(name, transform, kwargs, workers)
+    receives_nodes = isinstance(prepared, NodeTransform) or trans_node
+    if memo:
+        _require_text_only(prepared)
+    digits = fingerprint(prepared, "node" if trans_node else "content", version or "")
+    sees_nodes = ref is not None or (receives_nodes and not memo and not reads_text_only(prepared))
+    on_node = prepared if receives_nodes else functools.partial(_on_content, prepared)
     if ref is not None:
-        on_node = _with_ref(name, given, receives_nodes=receives_nodes)
-    workers = workers or getattr(given, "_num_workers", 0)
-    if workers and getattr(given, "num_workers", 0) != workers:  # which has threads of its own
+        on_node = _with_ref(name, prepared, receives_nodes=receives_nodes)
+    workers = workers or getattr(prepared, "_num_workers", 0)
+    if workers and getattr(prepared, "num_workers", 0) != workers:  # which has threads of its own
         on_node = Limited(on_node, workers)
-    if memo and not getattr(given, "calls_per_node", 0):  # which caches by itself
+    if memo and not getattr(prepared, "calls_per_node", 0):  # which caches by itself
         on_node = Memo(on_node)
     return NodeGroup(
         name,
@@ -312,25 +307,42 @@ def _prepare(
         digits,
         version,
         sees_nodes=sees_nodes,
-        given=given,
+        user_transform=prepared,
         ref=ref,
         memo=memo,
     )
 
 
-def _with_ref(name: str, given: Any, *, receives_nodes: bool) -> Callable[[DocNode], Any]:
+def _require_text_only(transform: object) -> None:
+    """Refuse memo for a transform that reads more than the text by which memo caches."""
+    if getattr(transform, "reads_source", False):
+        reads = "source"
+    elif hasattr(type(transform), "path_key"):
+        reads = "path"
+    else:
+        return
+    msg = (
+        f"memo must be False for {type(transform).__name__}: it reads the file's {reads}, and memo"
+        " caches by text."
+    )
+    raise ConfigError(msg)
+
+
+def _with_ref(name: str, transform: Any, *, receives_nodes: bool) -> Callable[[DocNode], Any]:
     """Return the function that calls a transform with a node and the related nodes of its group's
     ref.
     """
-    call: Callable[..., Any] = given.transform if isinstance(given, NodeTransform) else given
+    call: Callable[..., Any] = (
+        transform.transform if isinstance(transform, NodeTransform) else transform
+    )
     names, takes_any = keyword_names(call, skip=1)
     expected = "a function or method with a parameter ref, such as f(text, ref)"
-    require(takes_any or "ref" in names, f"The transform of {name!r}", given, expected)
+    require(takes_any or "ref" in names, f"The transform of {name!r}", transform, expected)
     return functools.partial(_on_node_with_ref, call, receives_nodes)
 
 
-def _on_content(given: Callable[[Any], Any], node: DocNode) -> Any:
-    return given(node.content)
+def _on_content(function: Callable[[Any], Any], node: DocNode) -> Any:
+    return function(node.content)
 
 
 def _on_node_with_ref(call: Callable[..., Any], receives_nodes: bool, node: DocNode) -> Any:
@@ -357,37 +369,39 @@ def _prepare_entries(
             f"{msg} give TransformArgs(f, kwargs={kwargs!r:.80}). {known_names(keyword, _KEYWORDS)}"
         )
     ready = []
-    fingerprints = []
+    values = []
+    unseen: list[tuple[str, Any]] = []
+    parts: dict[str, str] = {}
     sees_nodes = False
-    for args in entries:
+    for number, args in enumerate(entries):
         as_node = options.trans_node if args.trans_node is None else args.trans_node
-        own = options._replace(
+        entry_options = options._replace(
             trans_node=as_node, num_workers=args.num_workers or options.num_workers
         )
-        group = _prepare(name, parent, args.f, dict(args.kwargs), own)
+        group = _prepare(name, parent, args.f, dict(args.kwargs), entry_options)
         if len(entries) == 1 and args.pattern is None:
             return group
-        ready.append(Entry(group.transform, args, group.given))
+        ready.append(Entry(group.transform, args, group.user_transform))
         sees_nodes |= group.sees_nodes
         pattern = (
             fingerprint(args.pattern) if callable(args.pattern) else Fingerprint(repr(args.pattern))
         )
-        fingerprints += [group.fingerprint, pattern]
-    unseen = tuple(
-        (f"transform[{at // 2}].{what}", value)
-        for at, one in enumerate(fingerprints)
-        for what, value in one.unseen
-    )
+        label = f"transform[{number}]"
+        for digits in (group.fingerprint, pattern):
+            values.append(digits.value)
+            unseen += [(f"{label}.{part}", value) for part, value in digits.unseen]
+        for part, text in group.fingerprint.parts.items():
+            if part != "transform":
+                parts[f"{part} of {label}"] = text
+        parts[f"parameter pattern of {label}"] = pattern.value
     adaptive = AdaptiveTransform(ready)
-    parts = {
-        f"{name} of transform[{at // 2}]": value
-        for at, one in enumerate(fingerprints)
-        for name, value in ({"parameter pattern": one.value} if at % 2 else one.parts).items()
-        if name != "transform"
-    }
-    combined = Fingerprint(digest(["list", *(one.value for one in fingerprints)]), unseen, parts)
+    combined = Fingerprint(digest(["list", *values]), tuple(unseen), parts)
     return dataclasses.replace(
-        group, transform=adaptive, fingerprint=combined, sees_nodes=sees_nodes, given=adaptive
+        group,
+        transform=adaptive,
+        fingerprint=combined,
+        sees_nodes=sees_nodes,
+        user_transform=adaptive,
     )
 
 
@@ -425,19 +439,19 @@ def _instantiate(
     require(
         not is_async, f"The transform of {name!r}", transform, "a function that is not asynchronous"
     )
-    made: Callable[..., Any] = transform
-    return made
+    checked: Callable[..., Any] = transform
+    return checked
 
 
 def _wrong_parameters(name: str, transform: type, kwargs: dict[str, Any], exc: TypeError) -> str:
-    known = [
+    parameters = [
         parameter for parameter in inspect.signature(transform).parameters if parameter != "self"
     ]
-    unknown = [keyword for keyword in kwargs if keyword not in known]
-    near = nearest(unknown[0], known) if unknown else None
+    unknown = [keyword for keyword in kwargs if keyword not in parameters]
+    near = nearest(unknown[0], parameters) if unknown else None
     return (
         f"create_node_group({name!r}): {transform.__name__} cannot be made with {kwargs!r} ({exc})."
-        f" Its parameters: {', '.join(known) or 'none'}."
+        f" Its parameters: {', '.join(parameters) or 'none'}."
         + (f" Did you mean {near!r}?" if near else "")
     )
 
@@ -636,22 +650,22 @@ class Definitions:
             self._fingerprints = {}
             self._needed = {}
             self._changes = self.graph.changes
-        known = self._needed.get(name)
-        if known is not None:
-            return known
-        found: dict[str, NodeGroup] = {}
+        needed = self._needed.get(name)
+        if needed is not None:
+            return needed
+        groups: dict[str, NodeGroup] = {}
         todo = [name]
         while todo:
             for group in self.line(todo.pop()):
-                if group.name == name and found:
+                if group.name == name and groups:
                     raise ConfigError(
                         f"The node group {name!r} is made of itself. Redefine one with"
                         " replace=True."
                     )
-                if group.name not in found:
-                    found[group.name] = group
+                if group.name not in groups:
+                    groups[group.name] = group
                     todo += group.above[1:]
-        self._needed[name] = list(found.values())
+        self._needed[name] = list(groups.values())
         return self._needed[name]
 
     def fingerprint(self, name: str) -> str:
@@ -665,12 +679,12 @@ class Definitions:
         return self._fingerprint(name, self.needed(name))
 
     def _fingerprint(self, name: str, needed: Sequence[NodeGroup]) -> str:
-        found = self._fingerprints.get(name)
-        if found is None:
+        value = self._fingerprints.get(name)
+        if value is None:
             refs = [f"ref={group.ref}" for group in needed if group.ref is not None]
             line = digest([*(f"{group.name}={group.fingerprint.value}" for group in needed), *refs])
-            found = self._fingerprints[name] = digest([line, self._root])
-        return found
+            value = self._fingerprints[name] = digest([line, self._root])
+        return value
 
     def index_text(self, step: Step) -> IndexText:
         """Return what the index of a step reads of a node.
@@ -683,22 +697,23 @@ class Definitions:
         group = self.graph[step.group]
         key = "bm25" if step.embed_key is None else step.embed_key
         by_key = dict(group.index_fields)
-        given = group.index_text
+        reader = group.index_text
         fields = by_key.get(key, by_key.get("*", ()))
-        if not fields and given is None:
+        if not fields and reader is None:
             return IndexText()
-        child = group_name(given) if isinstance(given, str) else ""
+        child = group_name(reader) if isinstance(reader, str) else ""
         if child and (
-            child not in self.graph or group.name not in [one.name for one in self.line(child)[1:]]
+            child not in self.graph
+            or group.name not in [group.name for group in self.line(child)[1:]]
         ):
             msg = (
                 f"index_text of {group.name!r} must be a function or a group below {group.name!r};"
-                f" got {given!r}."
+                f" got {reader!r}."
             )
             raise ConfigError(f"{msg} Define that group with create_node_group.")
         of_text = self.fingerprint(child) if child else group.index_text_digest
-        own = digest([_INDEX_TEXT, *fields, "", of_text, group.version or ""])
-        return IndexText(fields, given if callable(given) else None, child, own)
+        text_digest = digest([_INDEX_TEXT, *fields, "", of_text, group.version or ""])
+        return IndexText(fields, reader if callable(reader) else None, child, text_digest)
 
     def is_defined(self, name: str) -> bool:
         """Whether a group and its ancestors are defined."""
@@ -714,10 +729,10 @@ class Definitions:
             needed = self.needed(group.name)
         except (NotRegisteredError, ConfigError):
             return False
-        revisions = tuple([one.revision for one in needed])
-        found = self._fingerprints.get(group.name) or self._fingerprint(group.name, needed)
+        revisions = tuple([group.revision for group in needed])
+        value = self._fingerprints.get(group.name) or self._fingerprint(group.name, needed)
         return (
-            found == group.fingerprint
+            value == group.fingerprint
             and self._accepted.setdefault(group.name, revisions) == revisions
         )
 
@@ -732,7 +747,7 @@ class Definitions:
         """Return what distinguishes a group's definition in this process from others with the same
         fingerprint.
         """
-        return tuple(one.revision for one in self.needed(name))
+        return tuple(group.revision for group in self.needed(name))
 
     def accept(self, name: str, revisions: tuple[int, ...]) -> None:
         """Record the revisions of the definition that built the live group."""
@@ -742,32 +757,29 @@ class Definitions:
         """Return the groups of a tree that are current, each after those that its nodes are made
         of.
         """
-        found = {name: group for name, group in tree.groups.items() if self.is_current(group)}
+        current = {name: group for name, group in tree.groups.items() if self.is_current(group)}
         # other threads may have cleared it
-        needed = [(name, self._needed.get(name, ())) for name in found]
-        if not {one.ref for _, groups in needed for one in groups} - {None}:
-            return found
-        needed.sort(key=lambda pair: len(pair[1]))
-        return {
-            name: found[name]
-            for name, groups in needed
-            if found.keys() >= {one.ref for one in groups} - {None}
-        }
+        needed = {name: self._needed.get(name, ()) for name in current}
+        refs = {name: _refs(groups) for name, groups in needed.items()}
+        if not any(refs.values()):
+            return current
+        in_order = sorted(current, key=lambda name: len(needed[name]))
+        return {name: current[name] for name in in_order if current.keys() >= refs[name]}
 
     def all_fingerprints(self) -> dict[str, str]:
-        """Return the fingerprints of all groups, by name."""
-        return {
-            name: self.fingerprint(name)
-            for name in (LAZY_ROOT_NAME, *self.graph)
-            if self.is_defined(name)
-        }
+        """Return the fingerprints of all groups that are defined with their ancestors, by name."""
+        fingerprints: dict[str, str] = {}
+        for name in (LAZY_ROOT_NAME, *self.graph):
+            with suppress(NotRegisteredError, ConfigError):
+                fingerprints[name] = self.fingerprint(name)
+        return fingerprints
 
     def described(self, names: Iterable[str]) -> dict[str, tuple[str, str]]:
         """Return fingerprint and parts, as JSON, of the definitions of some groups; without the
         root group.
         """
-        known = [name for name in names if name != LAZY_ROOT_NAME]
-        return {name: (self.fingerprint(name), json.dumps(self._parts(name))) for name in known}
+        defined = [name for name in names if name != LAZY_ROOT_NAME]
+        return {name: (self.fingerprint(name), json.dumps(self._parts(name))) for name in defined}
 
     def _parts(self, name: str) -> dict[str, dict[str, str]]:
         return {group.name: group.parts for group in self.needed(name)}
@@ -807,6 +819,10 @@ class Definitions:
         return lambda suffix: collection_name(self._document, name, definition + suffix, embed_key)
 
 
+def _refs(groups: Iterable[NodeGroup]) -> set[str]:
+    return {group.ref for group in groups if group.ref is not None}
+
+
 def schema_digest(schema: Schema) -> str:
     """Return a digest of the filterable fields.
 
@@ -817,12 +833,12 @@ def schema_digest(schema: Schema) -> str:
     """
     fields: Mapping[str, object] = {
         name: [
-            one.data_type.value,
-            one.element_type and one.element_type.value,
-            one.default_value,
-            one.max_size,
+            field.data_type.value,
+            field.element_type and field.element_type.value,
+            field.default_value,
+            field.max_size,
         ]
-        for name, one in schema.items()
+        for name, field in schema.items()
     }
     return digest([json.dumps(fields, sort_keys=True, default=str)])
 

@@ -292,8 +292,8 @@ def _values(
         np.array([postings.rows[start:end].searchsorted(rows) for start, end in ranges])
         + bounds[:, :1]
     )
-    found = (postings.rows.take(at, mode="clip") == rows) & (at < bounds[:, 1:])
-    values: NDArray[Any] = postings.values.take(at, mode="clip") * found
+    is_present = (postings.rows.take(at, mode="clip") == rows) & (at < bounds[:, 1:])
+    values: NDArray[Any] = postings.values.take(at, mode="clip") * is_present
     return values
 
 
@@ -314,8 +314,8 @@ def matching_rows(
         firsts: The number of each part's row 0, and that of all rows.
     """
     touched = np.zeros(firsts[-1], np.bool_)
-    for part, own, first in zip(parts, ranges, firsts, strict=False):
-        for start, end in own:
+    for part, own_ranges, first in zip(parts, ranges, firsts, strict=False):
+        for start, end in own_ranges:
             touched[part.rows[start:end] + np.int32(first)] = True
     return np.flatnonzero(touched).astype(np.int32)
 
@@ -395,8 +395,10 @@ class TermPart(RowPart):
             fields: See `of_rows`.
         """
         postings, distinct = Postings.of_codes(blocks)
-        found = [np.bincount(rows, minlength=count).astype(np.int32) for _, rows, count in blocks]
-        lengths = np.concatenate([np.zeros(0, np.int32), *found])
+        row_lengths = [
+            np.bincount(rows, minlength=count).astype(np.int32) for _, rows, count in blocks
+        ]
+        lengths = np.concatenate([np.zeros(0, np.int32), *row_lengths])
         vocabulary = terms(distinct)
         for number in (number for number, term in enumerate(vocabulary) if STOP_MARK in term):
             some = slice(*postings.starts[number : number + 2].tolist())
@@ -556,18 +558,18 @@ class LexicalState:
         ones are cached.
         """
         cached = self._scoped
-        found = cached.get(scope)
-        if found is None or next(reversed(cached)) is not scope:
-            if found is None:
+        restricted = cached.get(scope)
+        if restricted is None or next(reversed(cached)) is not scope:
+            if restricted is None:
                 alive = [
                     part.rows.mask(scope) if mask is None else part.rows.mask(scope) & mask
                     for part, mask in zip(self.parts, self.alive, strict=True)
                 ]
-                found = LexicalState(self.parts, alive, restricts=self)
+                restricted = LexicalState(self.parts, alive, restricts=self)
             others = [(other, state) for other, state in cached.items() if other != scope]
             # A new dict: other threads may be reading the old one.
-            self._scoped = {**dict(others[1 - _MAX_SCOPES :]), scope: found}
-        return found
+            self._scoped = {**dict(others[1 - _MAX_SCOPES :]), scope: restricted}
+        return restricted
 
     def statistics(self, terms: Sequence[str], model: BM25 = BM25()) -> Statistics:
         """Statistics of the live rows for a query.
@@ -648,8 +650,8 @@ class LexicalState:
         slack = 2.0 * ((len(weights) + 6) * 2.0**-24 + 1.01 * drift)
         if firsts[-1] >= MANY_ROWS:
             parts = [
-                (part.postings, own.contributions)
-                for part, own in zip(self.parts, saturations, strict=True)
+                (part.postings, saturation.contributions)
+                for part, saturation in zip(self.parts, saturations, strict=True)
             ]
             peaks = self._peaks.setdefault(saturations[0].computed_for, {})
             few = RareTerms(
@@ -661,8 +663,15 @@ class LexicalState:
 
         def add_terms(terms: list[int]) -> None:
             for number, (part, saturation) in enumerate(zip(self.parts, saturations, strict=True)):
-                own = scores[firsts[number] : firsts[number + 1]]
-                add_up(own, part.postings, saturation.contributions, ranges[number], weights, terms)
+                part_scores = scores[firsts[number] : firsts[number + 1]]
+                add_up(
+                    part_scores,
+                    part.postings,
+                    saturation.contributions,
+                    ranges[number],
+                    weights,
+                    terms,
+                )
             if mask is not None:
                 np.multiply(scores, mask, out=scores)
 
@@ -671,15 +680,15 @@ class LexicalState:
         if late:
             # A term adds less than its weight to a row. So rows far enough behind do not need the
             # late terms.
-            found = contenders(
+            best = contenders(
                 scores,
                 topk,
                 slack=slack,
                 missing=sum(weights[at] for at in late),
                 max_candidates=postings // (POSTINGS_PER_LOOKUP * len(weights)),
             )
-            if found is not None:
-                return found
+            if best is not None:
+                return best
             add_terms(late)
         return best_rows(scores, topk, slack=slack)
 
@@ -693,21 +702,21 @@ class LexicalState:
         """Scores of some rows, which are ascending."""
         scores = np.zeros(len(rows))
         ends = rows.searchsorted(self._rows.firsts).tolist()
-        for number, (part, own, saturation) in enumerate(
+        for number, (part, part_ranges, saturation) in enumerate(
             zip(self.parts, ranges, saturations, strict=True)
         ):
             start, end = ends[number : number + 2]
             if start < end:  # such a row has a term, so its part has postings
                 local = rows[start:end] - np.int32(self._rows.firsts[number])
                 scores[start:end] = exact_scores(
-                    part.postings, saturation.norms, local, own, weights
+                    part.postings, saturation.norms, local, part_ranges, weights
                 )
         return scores
 
     def _statistics(self, terms: int, ranges: Ranges, model: BM25) -> Statistics:
         frequencies = [0] * terms
-        for number, (own, mask) in enumerate(zip(ranges, self.alive, strict=True)):
-            for at, (start, end) in enumerate(own):
+        for number, (part_ranges, mask) in enumerate(zip(ranges, self.alive, strict=True)):
+            for at, (start, end) in enumerate(part_ranges):
                 if mask is None:
                     frequencies[at] += end - start
                 elif start < end:
@@ -718,13 +727,13 @@ class LexicalState:
     def _frequency(self, number: int, mask: Mask, start: int, end: int) -> int:
         """How many live rows of a part are in a term's postings; counted once."""
         postings = self.parts[number].postings
-        known = self._frequencies.get(number)
-        if known is None:
-            known = self._frequencies[number] = np.full(len(postings.starts), -1, np.int32)
+        frequencies = self._frequencies.get(number)
+        if frequencies is None:
+            frequencies = self._frequencies[number] = np.full(len(postings.starts), -1, np.int32)
         term = postings.starts.searchsorted(start)
-        if known[term] < 0:
-            known[term] = np.count_nonzero(mask[postings.rows[start:end]])
-        return int(known[term])
+        if frequencies[term] < 0:
+            frequencies[term] = np.count_nonzero(mask[postings.rows[start:end]])
+        return int(frequencies[term])
 
     def _live_vocabulary(self) -> Counter[str]:
         if not self._vocabulary:  # several threads may count it at once; each counts the same
@@ -742,9 +751,9 @@ class LexicalState:
         return self._vocabulary[0]
 
     def _saturated(self, model: BM25, mean_length: float) -> tuple[Saturation, ...]:
-        wanted = (model.k1, model.b, mean_length)
-        found = self._saturations.get(wanted)
-        if found is None:
+        key = (model.k1, model.b, mean_length)
+        saturations = self._saturations.get(key)
+        if saturations is None:
             # A scope takes the contributions of all rows, however far their mean is from its own:
             # one number for each posting would be too much to cache for each scope.
             shared = (
@@ -754,11 +763,11 @@ class LexicalState:
                     model, _mean_length(self._restricts.tokens, self._restricts.live)
                 )
             )
-            found = tuple(
+            saturations = tuple(
                 near.moved(part.lengths, mean_length)
                 for near, part in zip(shared, self.parts, strict=False)
             )
-            found = found or tuple(
+            saturations = saturations or tuple(
                 Saturation.of(part.postings, part.lengths, model, mean_length, self._recent(part))
                 for part in self.parts
             )
@@ -766,19 +775,17 @@ class LexicalState:
             # never changed, since a later state may be reading it.
             self._saturations = {
                 **(self._saturations if len(self._saturations) < 2 else {}),
-                wanted: found,
+                key: saturations,
             }
-        return found
+        return saturations
 
     def _recent(self, part: TermPart) -> list[Saturation]:
         """The computed saturations of a part, here or in an earlier state; the latest ones."""
-        own = [
-            saturation
-            for of_parts in reversed(self._saturations.values())
-            for owner, saturation in zip(self.parts, of_parts, strict=True)
-            if owner is part
-        ]
-        return (own or self._inherited.get(id(part), []))[:2]
+        recent: list[Saturation] = []
+        for of_parts in reversed(self._saturations.values()):
+            pairs = zip(self.parts, of_parts, strict=True)
+            recent += [saturation for owner, saturation in pairs if owner is part]
+        return (recent or self._inherited.get(id(part), []))[:2]
 
 
 _MAX_PARTS = 8

@@ -22,7 +22,7 @@ from lazyrag.data.filters import Filter
 from lazyrag.errors import ConfigError, StoreError, missing_package
 from lazyrag.indexes.postings import Mask, RowBlock, RowPart, VectorRows, kth_largest, pick, ranked
 from lazyrag.indexes.tiers import TieredIndex
-from lazyrag.progress.bar import Work
+from lazyrag.progress.calls import ProgressTask
 from lazyrag.storage.arrays import Arrays, DamagedError
 from lazyrag.types import Fields, Matrix, Metric, Ranking, Vector
 from lazyrag.validation import require, validate_choice, validate_integer
@@ -107,7 +107,7 @@ class Codes:
             sources[0].codes.rotation if sources else _rotation(matrix, norms, _split(dimension))
         )
         split = sources[0].codes.head.shape[1] if sources else _split(dimension)
-        made = cls(
+        graph = cls(
             rotation,
             allocate((count, split), np.int8),
             allocate((count, dimension - split), np.int8),
@@ -115,14 +115,14 @@ class Codes:
         )
         missing = np.ones(count, np.bool_)
         for codes, rows, positions in sources:
-            made.head[positions], made.tail[positions] = codes.head[rows], codes.tail[rows]
-            made.facts[:, positions] = codes.facts[:, rows]
+            graph.head[positions], graph.tail[positions] = codes.head[rows], codes.tail[rows]
+            graph.facts[:, positions] = codes.facts[:, rows]
             missing[positions] = False
         numbers = np.flatnonzero(missing)
         step = max(1, _NUMBERS_AT_ONCE // dimension)
         for start in range(0, len(numbers), step):
-            made._fill(numbers[start : start + step], matrix, norms)
-        return made
+            graph._fill(numbers[start : start + step], matrix, norms)
+        return graph
 
     def _fill(self, rows: NDArray[np.intp], matrix: Matrix, norms: NDArray[np.float64]) -> None:
         rotated = unit_rows(matrix[rows], norms[rows]) @ self.rotation.T
@@ -402,7 +402,7 @@ class Graph:
         index = faiss.IndexIDMap(graph)
         step = max(1, -(-len(matrix) // _ROWS_SAMPLED))
         index.train(unit_rows(matrix[::step], norms[::step]).astype(np.float32))
-        with Work("graph of vectors", len(matrix), "row") as work:
+        with ProgressTask("graph of vectors", len(matrix), "row") as work:
             for start in range(0, len(matrix), _ROWS_AT_ONCE):
                 some = slice(start, start + _ROWS_AT_ONCE)
                 # Vectors without length are equally far from everything: ways that lead to them
@@ -425,9 +425,9 @@ class Graph:
         """
         with self._searching:
             _faiss().downcast_index(self._index.index).hnsw.efSearch = count
-            _, found = self._index.search(vector[None], count)
+            _, labels = self._index.search(vector[None], count)
         # -1 where there are no more
-        rows: NDArray[np.intp] = found[0][found[0] >= 0].astype(np.intp)
+        rows: NDArray[np.intp] = labels[0][labels[0] >= 0].astype(np.intp)
         return rows
 
     def write(self, path: Path, name: str) -> None:
@@ -471,10 +471,10 @@ class Graph:
                 raise DamagedError(msg)
             with (
                 mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
-                memoryview(mapped) as whole,
+                memoryview(mapped) as view,
             ):
-                content = whole[:-_DIGEST_BYTES]
-                digest = bytes(whole[-_DIGEST_BYTES:])
+                content = view[:-_DIGEST_BYTES]
+                digest = bytes(view[-_DIGEST_BYTES:])
                 with content:
                     if _digest(content, name) != digest:
                         msg = "is damaged, or over other rows"
@@ -515,14 +515,14 @@ def check_installed() -> None:
     _faiss()
 
 
-def _faiss(what: str = "index='ann' of the map store") -> Any:
+def _faiss(feature: str = "index='ann' of the map store") -> Any:
     try:
         with warnings.catch_warnings():
             # what its bindings are made with is its own affair
             warnings.simplefilter("ignore", DeprecationWarning)
             import faiss  # an optional package
     except ModuleNotFoundError as exc:
-        raise missing_package(what, exc, "ann") from exc
+        raise missing_package(feature, exc, "ann") from exc
     return faiss
 
 
@@ -623,7 +623,10 @@ class DenseBlock(RowPart):
             for block, mask in zip(blocks, masks, strict=True)
         ]
         rows = RowBlock.joined(
-            [block.rows.select(own) for block, own in zip(blocks, chosen, strict=True)]
+            [
+                block.rows.select(block_rows)
+                for block, block_rows in zip(blocks, chosen, strict=True)
+            ]
         )
         order = rows.keys.argsort(kind="stable")  # it finds that the blocks are sorted
         positions = np.empty(len(order), np.intp)
@@ -632,15 +635,15 @@ class DenseBlock(RowPart):
         norms = np.empty(len(order))
         sources = []
         first = 0
-        for block, own in zip(blocks, chosen, strict=True):
-            to = positions[first : first + len(own)]
-            norms[to] = block.norms[own]
-            for start in range(0, len(own), _ROWS_MOVED):
+        for block, block_rows in zip(blocks, chosen, strict=True):
+            to = positions[first : first + len(block_rows)]
+            norms[to] = block.norms[block_rows]
+            for start in range(0, len(block_rows), _ROWS_MOVED):
                 some = slice(start, start + _ROWS_MOVED)
-                matrix[to[some]] = block.matrix[own[some]]
+                matrix[to[some]] = block.matrix[block_rows[some]]
             if block.codes is not None:
-                sources.append(KnownCodes(block.codes, own, to))
-            first += len(own)
+                sources.append(KnownCodes(block.codes, block_rows, to))
+            first += len(block_rows)
         return cls._coded(rows.select(order), matrix, norms, allocate, sources)
 
     @classmethod
@@ -901,9 +904,9 @@ def _cosines(
     relative = 2.0 * (block.matrix.shape[1] + 4) * 2.0**-24
     inverses = block.inverse_norms()
     if inverses is not None:
-        own = inverses if rows is None else inverses[rows]
+        row_inverses = inverses if rows is None else inverses[rows]
         # the same for all: (), which spares passes over all rows
-        return products * own, np.array(relative)
+        return products * row_inverses, np.array(relative)
     norms = block.norms if rows is None else block.norms[rows]
     there = norms > 0
     with np.errstate(over="ignore", invalid="ignore"):
@@ -1059,24 +1062,26 @@ class DenseState(VectorRows[DenseBlock, "Vector"]):
         searches = []
         if len(rows) > topk:  # else all of them are among the best
             searches = [
-                (first, BlockSearch(block, own, queries))
-                for block, first, own, _ in self._by_block(rows)
+                (first, BlockSearch(block, block_rows, queries))
+                for block, first, block_rows, _ in self._by_block(rows)
             ]
         for number, query in enumerate(queries):
             left = rows
             read = 0
             if query.length and searches:
-                found = [(first, search.contenders(number, topk)) for first, search in searches]
-                left = _can_be_best(found, topk)
-                read = sum(contenders.bytes_read for _, contenders in found)
+                candidates = [
+                    (first, search.contenders(number, topk)) for first, search in searches
+                ]
+                left = _can_be_best(candidates, topk)
+                read = sum(contenders.bytes_read for _, contenders in candidates)
             scores = self._scores(left, query)
             yield ranked(self._rows.keys, left, scores, topk), read + left.size * self.dimension * 4
 
     def _scores(self, rows: NDArray[np.intp], query: VectorQuery) -> NDArray[np.float64]:
-        found = np.empty(len(rows))
-        for block, _, own, position in self._by_block(rows):
-            found[position] = query.scores(block.matrix[own].astype(np.float64))
-        return found
+        scores = np.empty(len(rows))
+        for block, _, block_rows, position in self._by_block(rows):
+            scores[position] = query.scores(block.matrix[block_rows].astype(np.float64))
+        return scores
 
     def _by_block(
         self, rows: NDArray[np.intp]
@@ -1140,12 +1145,12 @@ def checked_queries(queries: NDArray[Any], topk: int, dimension: int) -> NDArray
     return exact
 
 
-def _can_be_best(found: Sequence[tuple[int, Contenders]], topk: int) -> NDArray[np.intp]:
+def _can_be_best(candidates: Sequence[tuple[int, Contenders]], topk: int) -> NDArray[np.intp]:
     """The rows that can be among the topk best of all parts, given those of each with the number of
     its first row.
     """
-    raw_score = np.concatenate([contenders.raw_score for _, contenders in found])
-    errors = np.concatenate([contenders.errors for _, contenders in found])
-    rows = np.concatenate([contenders.rows + first for first, contenders in found])
+    raw_score = np.concatenate([contenders.raw_score for _, contenders in candidates])
+    errors = np.concatenate([contenders.errors for _, contenders in candidates])
+    rows = np.concatenate([contenders.rows + first for first, contenders in candidates])
     best: NDArray[np.intp] = rows[raw_score + errors >= kth_largest(raw_score - errors, topk)]
     return best

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -91,10 +92,11 @@ def approximate_rankings(
         else:
             exact.append((block, mask))
     exact_rankings = _exact_state(exact, state.dimension).search_many(queries, topk)
-    return [
-        _merge_rankings([ranking, *(search.ranking(query) for search in by_graph)], topk)
-        for query, ranking in zip(vectors, exact_rankings, strict=True)
-    ]
+    merged = []
+    for query, ranking in zip(vectors, exact_rankings, strict=True):
+        rankings = [ranking, *(search.ranking(query) for search in by_graph)]
+        merged.append(_merge_rankings(rankings, topk))
+    return merged
 
 
 class _GraphSearch:
@@ -156,5 +158,6 @@ def _exact_state(parts: Sequence[tuple[DenseBlock, Mask | None]], dimension: int
 
 def _merge_rankings(rankings: Iterable[Ranking], topk: int) -> Ranking:
     """Merge rankings of different rows."""
-    together = [pair for ranking in rankings for pair in ranking]
-    return sorted(together, key=lambda pair: (-pair[1], pair[0]))[:topk]
+    return sorted(itertools.chain.from_iterable(rankings), key=lambda pair: (-pair[1], pair[0]))[
+        :topk
+    ]

@@ -196,14 +196,16 @@ class RowBlock:
         """New rows; fields default to none for each. Those of one file should share one object."""
         numbers: dict[int, int] = {}
         distinct: list[Fields] = []
-        found = []
-        for own in fields if fields is not None else [EMPTY] * len(keys):
-            number = numbers.get(id(own))  # comparing the mappings would cost more than it saves
+        values = []
+        for row_fields in fields if fields is not None else [EMPTY] * len(keys):
+            number = numbers.get(
+                id(row_fields)
+            )  # comparing the mappings would cost more than it saves
             if number is None:
-                number = numbers[id(own)] = len(distinct)
-                distinct.append(own)
-            found.append(number)
-        return cls(encoded_keys(keys), np.array(found, np.int32), FieldTable(distinct))
+                number = numbers[id(row_fields)] = len(distinct)
+                distinct.append(row_fields)
+            values.append(number)
+        return cls(encoded_keys(keys), np.array(values, np.int32), FieldTable(distinct))
 
     @classmethod
     def joined(cls, blocks: Sequence[RowBlock]) -> RowBlock:
@@ -373,7 +375,7 @@ class Vocabulary:
                 np.asarray(self._arrays[name], kind).data for name, kind in names.items()
             ]
         crcs, by_crc, ends, text = self._views
-        found = []
+        pieces = []
         for term in terms:
             encoded = encode_basestring(term).encode("utf-8", "surrogatepass")
             crc = zlib.crc32(encoded)
@@ -385,8 +387,8 @@ class Vocabulary:
                 if text[start : start + len(encoded)] == encoded:  # quotes included
                     number = candidate
                 at += 1
-            found.append(number)
-        return found
+            pieces.append(number)
+        return pieces
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The terms as a JSON list, where each ends in it, their CRCs ascending, and whose those
@@ -465,9 +467,9 @@ class Postings:
         is_new = np.ones(len(pairs), np.bool_)
         np.not_equal(pairs[1:], pairs[:-1], out=is_new[1:])
         starts = np.flatnonzero(is_new)
-        found = pairs[starts]
+        first_pairs = pairs[starts]
         postings = cls(np.append(starts, len(pairs)), rows, counts)
-        return postings, found if distinct is None else distinct[found]
+        return postings, first_pairs if distinct is None else distinct[first_pairs]
 
     @classmethod
     def of_weights(
@@ -519,18 +521,19 @@ class Postings:
             allocate: Makes room for an array of a shape and a type.
         """
         sizes = np.zeros(
-            max((int(own.max(initial=-1)) + 1 for own in numbers), default=0), np.int64
+            max((int(part_numbers.max(initial=-1)) + 1 for part_numbers in numbers), default=0),
+            np.int64,
         )
-        for part, own in zip(parts, numbers, strict=True):
-            sizes[own] += np.diff(part.starts)
+        for part, part_numbers in zip(parts, numbers, strict=True):
+            sizes[part_numbers] += np.diff(part.starts)
         starts = _starts(sizes)
         free = starts[:-1].copy()
         total = (int(starts[-1]),)
         rows = allocate(total, np.int32)
         values = allocate(total, np.result_type(np.uint8, *(part.values.dtype for part in parts)))
-        for part, first, own in zip(parts, first_rows, numbers, strict=True):
+        for part, first, part_numbers in zip(parts, first_rows, numbers, strict=True):
             of_term = np.diff(part.starts)
-            shifts = free[own] - part.starts[:-1]
+            shifts = free[part_numbers] - part.starts[:-1]
             steps = part.starts.searchsorted(np.arange(0, len(part.rows), _JOINED_AT_ONCE)).tolist()
             for start, end in itertools.pairwise([*steps, len(of_term)]):
                 some = slice(int(part.starts[start]), int(part.starts[end]))
@@ -541,7 +544,7 @@ class Postings:
                 values[positions] = part.values[some]
                 for mapped in (rows, values, part.rows, part.values):
                     unload(mapped)
-            free[own] += of_term
+            free[part_numbers] += of_term
         return cls(starts, rows, values)
 
 
@@ -580,7 +583,8 @@ class LiveRows:
         alive: For each part a mask that is false for dead rows; None where all live.
 
     Example:
-        >>> rows = LiveRows([RowBlock.of(["a", "b"], None), RowBlock.of(["c"], None)], [np.array([True, False]), None])
+        >>> blocks = [RowBlock.of(["a", "b"], None), RowBlock.of(["c"], None)]
+        >>> rows = LiveRows(blocks, [np.array([True, False]), None])
         >>> rows.live, rows.keys(np.array([2, 0]))
         (2, ['c', 'a'])
     """
@@ -619,30 +623,31 @@ class LiveRows:
         if len(self.blocks) == 1:
             return decoded_keys(self.blocks[0].keys[rows])
         block_of = self.firsts.searchsorted(rows, side="right") - 1
-        own = (rows - self.firsts[block_of]).tolist()
-        found = [
-            self.blocks[block].keys[row] for block, row in zip(block_of.tolist(), own, strict=True)
+        block_rows = (rows - self.firsts[block_of]).tolist()
+        keys = [
+            self.blocks[block].keys[row]
+            for block, row in zip(block_of.tolist(), block_rows, strict=True)
         ]
-        return decoded_keys(np.array(found, np.bytes_))
+        return decoded_keys(np.array(keys, np.bytes_))
 
     def find(self, keys: NDArray[np.bytes_]) -> NDArray[np.intp]:
         """(k,) the row of each key that lives, see `encoded_keys`; -1 for the others."""
-        found = np.full(len(keys), -1)
+        row_of_key = np.full(len(keys), -1)
         for block, first in zip(self.blocks, self.firsts[:-1], strict=True):
             rows = block.find(keys)
             rows = np.where(rows < 0, -1, rows + first)
             live = rows >= 0 if self.alive is None else (rows >= 0) & self.alive[rows]
-            found[live] = rows[live]
-        return found
+            row_of_key[live] = rows[live]
+        return row_of_key
 
     def page(self, after: str, limit: int) -> list[str]:
         """The next ``limit`` keys of live rows that are greater than one, in order."""
         start = encoded_keys([after])
-        found = [np.zeros(0, np.bytes_)]
+        keys = [np.zeros(0, np.bytes_)]
         for block, first in zip(self.blocks, self.firsts[:-1].tolist(), strict=True):
             alive = None if self.alive is None else self.alive[first : first + len(block)]
-            found.append(block.keys[block.after(start, limit, alive)])
-        return decoded_keys(np.sort(np.concatenate(found))[:limit])
+            keys.append(block.keys[block.after(start, limit, alive)])
+        return decoded_keys(np.sort(np.concatenate(keys))[:limit])
 
 
 class VectorPart(Protocol[V_co]):
@@ -694,8 +699,12 @@ class VectorRows(Generic[P, V_co]):
     def _row(self, key: str, row: int) -> tuple[str, V_co, Fields]:
         number = int(self._rows.firsts.searchsorted(row, side="right")) - 1
         part = self.parts[number]
-        own = row - int(self._rows.firsts[number])
-        return key, part.vector(own), part.rows.fields.values()[part.rows.field_ids[own]]
+        block_row = row - int(self._rows.firsts[number])
+        return (
+            key,
+            part.vector(block_row),
+            part.rows.fields.values()[part.rows.field_ids[block_row]],
+        )
 
 
 def scratch_zeros(n: int) -> NDArray[np.float32]:
@@ -768,8 +777,8 @@ def contenders(
         return None
     layer, column = np.nonzero(columns[:, tall] >= bound)
     rest = np.flatnonzero(scores[groups * _GROUP_SIZE :] >= bound) + groups * _GROUP_SIZE
-    found = np.concatenate([layer * groups + tall[column], rest])
-    rows = cut(found, scores, topk, slack=slack, missing=missing)
+    order = np.concatenate([layer * groups + tall[column], rest])
+    rows = cut(order, scores, topk, slack=slack, missing=missing)
     return None if max_candidates is not None and len(rows) > max_candidates else rows
 
 

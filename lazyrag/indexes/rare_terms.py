@@ -67,37 +67,57 @@ class RareTerms:
             postings += sizes[at]
             if postings * ROWS_A_POSTING > self.firsts[-1]:
                 return None
-            own, added = self._postings(at)
+            part_rows, added = self._postings(at)
             rows, scores = _sums_by_row(
-                np.concatenate([rows, own]), np.concatenate([scores, added])
+                np.concatenate([rows, part_rows]), np.concatenate([scores, added])
             )
             missing = sum(most[taken:])
             rest = order[taken:]
             if missing > sum(most[:taken]):  # no row scores more than that yet
                 continue
-            found, lower = (
-                (rows, scores) if mask is None else (rows[mask[rows]], scores[mask[rows]])
-            )
-            if len(found) < topk:
+            visible = rows
+            lower = scores
+            if mask is not None:
+                seen = mask[rows]
+                visible = rows[seen]
+                lower = scores[seen]
+            if len(visible) < topk:
                 if rest:
                     continue
-                return found
+                return visible
             probed = lower >= kth_largest(lower, min(len(lower), _PROBES * topk))
-            best = found[probed]
+            best = visible[probed]
             full = lower[probed]
             for term in rest:
                 full = full + self._lookup(term, best)
             bound = kth_largest(full, topk) * (1.0 - self.slack)
             if bound <= missing:
                 continue
-            for number in range(taken, len(order) + 1):
-                left = lower * (1.0 + self.slack) + sum(most[number:]) >= bound
-                found = found[left]
-                lower = lower[left]
-                if number < len(order):
-                    lower = lower + self._lookup(order[number], found)
-            return found
+            return self._narrow(visible, lower, bound, rest, most[taken:])
         return None
+
+    def _narrow(
+        self,
+        rows: NDArray[np.int32],
+        scores: NDArray[np.float32],
+        bound: float,
+        terms: Sequence[int],
+        most: Sequence[float],
+    ) -> NDArray[np.int32]:
+        """The rows that may reach a bound, after looking up the terms that are not added yet.
+
+        Args:
+            rows: The rows.
+            scores: Of each row, without these terms.
+            bound: The least score of the best rows.
+            terms: Not added yet.
+            most: What each of them adds at most.
+        """
+        for number, term in enumerate(terms):
+            left = scores * (1.0 + self.slack) + sum(most[number:]) >= bound
+            rows = rows[left]
+            scores = scores[left] + self._lookup(term, rows)
+        return rows[scores * (1.0 + self.slack) >= bound]
 
     def _lookup(self, term: int, rows: NDArray[np.int32]) -> NDArray[np.float32]:
         """What a term adds to the scores of some rows, which are ascending."""
@@ -107,11 +127,11 @@ class RareTerms:
             some = slice(ends[number], ends[number + 1])
             if some.start < some.stop and start < end:
                 postings, contributions = self.parts[number]
-                own = postings.rows[start:end]
+                term_rows = postings.rows[start:end]
                 local = rows[some] - np.int32(self.firsts[number])
-                at = own.searchsorted(local)
+                at = term_rows.searchsorted(local)
                 added[some] = contributions[start:end].take(at, mode="clip") * (
-                    own.take(at, mode="clip") == local
+                    term_rows.take(at, mode="clip") == local
                 )
         return added * np.float32(self.weights[term])
 
@@ -133,16 +153,16 @@ class RareTerms:
 
     def _peak(self, ranges: tuple[tuple[int, int], ...]) -> float:
         """The largest contribution of a term."""
-        found = self.peaks.get(ranges)
-        if found is None:
-            own = zip(self.parts, ranges, strict=True)
-            found = max(
-                float(numbers[start:end].max(initial=0.0)) for (_, numbers), (start, end) in own
+        peak = self.peaks.get(ranges)
+        if peak is None:
+            pairs = zip(self.parts, ranges, strict=True)
+            peak = max(
+                float(numbers[start:end].max(initial=0.0)) for (_, numbers), (start, end) in pairs
             )
             if len(self.peaks) >= _MAX_PEAKS:
                 self.peaks.clear()
-            self.peaks[ranges] = found
-        return found
+            self.peaks[ranges] = peak
+        return peak
 
 
 def _sums_by_row(

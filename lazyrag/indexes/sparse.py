@@ -120,7 +120,9 @@ class SparsePart(RowPart):
         blocks, own_dimensions, postings = zip(*left, strict=True)
         dimensions = np.unique(np.concatenate(own_dimensions))
         firsts = np.cumsum([0, *map(len, blocks)]).tolist()[:-1]
-        numbers = [dimensions.searchsorted(own) for own in own_dimensions]
+        numbers = [
+            dimensions.searchsorted(dimensions_of_part) for dimensions_of_part in own_dimensions
+        ]
         return cls._made(
             RowBlock.joined(blocks), dimensions, Postings.joined(postings, firsts, numbers)
         )
@@ -128,8 +130,12 @@ class SparsePart(RowPart):
     def vector(self, row: int) -> SparseVector:
         """The vector of a row, by ascending dimension."""
         positions = self.positions[self.row_starts[row] : self.row_starts[row + 1]]
-        own = self.dimensions[self.postings.starts.searchsorted(positions, side="right") - 1]
-        return dict(zip(own.tolist(), self.postings.values[positions].tolist(), strict=True))
+        row_dimensions = self.dimensions[
+            self.postings.starts.searchsorted(positions, side="right") - 1
+        ]
+        return dict(
+            zip(row_dimensions.tolist(), self.postings.values[positions].tolist(), strict=True)
+        )
 
     def ranges(
         self, dimensions: NDArray[np.uint64]
@@ -262,17 +268,17 @@ def weight_array(weights: Iterable[float], count: int) -> NDArray[np.float32]:
     """
     try:
         with np.errstate(over="ignore"):
-            found = np.fromiter(weights, np.float64, count).astype(np.float32)
+            values = np.fromiter(weights, np.float64, count).astype(np.float32)
     except (OverflowError, TypeError, ValueError) as exc:
         msg = f"A sparse vector has a weight that is no number ({exc})."
         raise ConfigError(msg) from exc
     require(
-        bool(np.isfinite(found).all()),
+        bool(np.isfinite(values).all()),
         "The weights of a sparse vector",
-        found,
+        values,
         "finite, as float32 too",
     )
-    return found
+    return values
 
 
 _MAX_PARTS = 16
@@ -352,12 +358,12 @@ class SparseState(VectorRows[SparsePart, "SparseVector"]):
         order = dimensions.argsort()
         dimensions = dimensions[order]
         weights = weight_array(query.values(), len(query))[order].astype(np.float64)
-        found = [part.ranges(dimensions) for part in self.parts]
-        low = np.min([extremes[:, 0] for _, extremes in found], axis=0, initial=0.0)
-        high = np.max([extremes[:, 1] for _, extremes in found], axis=0, initial=0.0)
+        parsed = [part.ranges(dimensions) for part in self.parts]
+        low = np.min([extremes[:, 0] for _, extremes in parsed], axis=0, initial=0.0)
+        high = np.max([extremes[:, 1] for _, extremes in parsed], axis=0, initial=0.0)
         gains = np.stack([weights * low, weights * high])
         there = np.flatnonzero(gains.any(axis=0))  # a weight of 0 shares nothing
-        ranges = [[own[at] for at in there.tolist()] for own, _ in found]
+        ranges = [[part_ranges[at] for at in there.tolist()] for part_ranges, _ in parsed]
         return _Query(
             weights[there].tolist(), ranges, gains.min(axis=0)[there], gains.max(axis=0)[there]
         )
@@ -379,10 +385,10 @@ class SparseState(VectorRows[SparsePart, "SparseVector"]):
         scores = scratch_zeros(len(self._rows))
 
         def add_up(some: list[int]) -> None:
-            for part, own, first, end in zip(
+            for part, part_ranges, first, end in zip(
                 postings, parsed.ranges, firsts[:-1], firsts[1:], strict=True
             ):
-                bm25.add_up(scores[first:end], part, part.values, own, weights, some)
+                bm25.add_up(scores[first:end], part, part.values, part_ranges, weights, some)
             if mask is not None:
                 np.multiply(scores, mask, out=scores)
 
@@ -401,26 +407,26 @@ class SparseState(VectorRows[SparsePart, "SparseVector"]):
             # and their most.
             missing = float((parsed.most - parsed.least)[late].sum()) * scale
             max_candidates = count // (bm25.POSTINGS_PER_LOOKUP * len(weights))
-            found = contenders(
+            best = contenders(
                 scores, topk, slack=0.0, missing=missing + error, max_candidates=max_candidates
             )
-            if found is not None:
-                return found
+            if best is not None:
+                return best
             add_up(late)
-        found = contenders(scores, topk, slack=0.0, missing=error)
-        return (
-            found if found is not None else cut(matching(), scores, topk, slack=0.0, missing=error)
-        )
+        best = contenders(scores, topk, slack=0.0, missing=error)
+        return best if best is not None else cut(matching(), scores, topk, slack=0.0, missing=error)
 
     def _scores(self, rows: NDArray[np.int32], parsed: _Query) -> NDArray[np.float64]:
         """Scores of some rows, which are ascending."""
         scores = np.zeros(len(rows))
         ends = rows.searchsorted(self._rows.firsts).tolist()
-        for number, (part, own) in enumerate(zip(self.parts, parsed.ranges, strict=True)):
+        for number, (part, part_ranges) in enumerate(zip(self.parts, parsed.ranges, strict=True)):
             start, end = ends[number : number + 2]
             if start < end:  # such a row has a weight, so its part has postings
                 local = rows[start:end] - np.int32(self._rows.firsts[number])
-                scores[start:end] = bm25.exact_products(part.postings, local, own, parsed.weights)
+                scores[start:end] = bm25.exact_products(
+                    part.postings, local, part_ranges, parsed.weights
+                )
         return scores
 
 

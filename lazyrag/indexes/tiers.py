@@ -69,12 +69,12 @@ class TieredIndex(Generic[P, S]):
 
     def delete(self, keys: Iterable[str]) -> int:
         """Delete rows; unknown keys are ignored. Returns the number of deleted rows."""
-        wanted = encoded_keys(list(dict.fromkeys(keys)))
+        encoded = encoded_keys(list(dict.fromkeys(keys)))
         with self._writing:
-            alive, gone = without(self._state.parts, self._state.alive, wanted)
-            if gone:
+            alive, died = without(self._state.parts, self._state.alive, encoded)
+            if died:
                 self._put(self._state.parts, alive)
-            return gone
+            return died
 
     def _put(self, parts: Sequence[P], alive: Sequence[Mask | None]) -> None:
         self._state = self._make_state(
@@ -87,7 +87,7 @@ def without(
 ) -> tuple[list[Mask | None], int]:
     """Mark the rows of some keys as dead; returns new masks and the number of rows that died."""
     masks = list(alive)
-    gone = 0
+    died = 0
     for number, part in enumerate(parts):
         rows = part.find(keys)
         rows = rows[rows >= 0]
@@ -98,8 +98,8 @@ def without(
             changed = np.ones(len(part), np.bool_) if mask is None else mask.copy()
             changed[rows] = False
             masks[number] = changed
-            gone += len(rows)
-    return masks, gone
+            died += len(rows)
+    return masks, died
 
 
 def tail_to_join(sizes: Sequence[int], live: int, most: int, *, full: int | None = None) -> int:

@@ -29,8 +29,10 @@ from lazyrag.loaders.directory import (
 )
 from lazyrag.storage.arrays import sync_folder
 from lazyrag.validation import (
+    known_arguments,
     normal_name,
     require,
+    validate_boolean,
     validate_number,
     validate_text,
     with_normal_names,
@@ -50,6 +52,48 @@ _EVERYTHING = Selection()
 _FEW_FILES = 10  # may be deleted at once, independent of their share of the dataset
 
 
+@known_arguments
+@dataclass(frozen=True, slots=True)
+class FileSelection:
+    """Which files of its folder a Document reads.
+
+    The first three are stored in the store's file; None is what was stored.
+
+    Args:
+        include: Only files that match one of these patterns of gitignore, such as
+            ``["*.md", "docs/"]``; [] for all.
+        exclude: Not these files and folders. A file ``.lazyragignore`` in the folder or below has
+            such patterns, too; ``node_modules``, ``__pycache__``, virtual environments and minified
+            CSS and JavaScript are left out.
+        use_gitignore: Leave out what the folder's ``.gitignore`` files name.
+        follow_links: Read symbolic links in the folder that lead to files outside of it. By default
+            they are skipped, and reported in `IngestReport.skipped`. Links to folders are never
+            followed.
+
+    Raises:
+        ConfigError: If an argument has the wrong type, or a pattern is invalid.
+
+    Example:
+        >>> FileSelection(["*.md"], exclude=["drafts/"]).follow_links
+        False
+    """
+
+    include: Sequence[str] | None = None
+    exclude: Sequence[str] | None = None
+    use_gitignore: bool | None = None
+    follow_links: bool = False
+
+    def __post_init__(self) -> None:
+        validate_boolean("follow_links", self.follow_links)
+        self.applied_to(_EVERYTHING)
+
+    def applied_to(self, stored: Selection) -> Selection:
+        """Return a stored selection with what is chosen here."""
+        return stored.changed(
+            include=self.include, exclude=self.exclude, use_gitignore=self.use_gitignore
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Dataset:
     """The source of a Document's files.
@@ -64,8 +108,6 @@ class Dataset:
         selection: What is chosen of the folder.
         is_chosen: Whether the user chose it now, and not before.
         store_selection: Stores a selection.
-        withholds: Decides by ``max_deleted`` whether missing files are kept, for a part of a
-            dataset; None compares their number with that of the known files.
     """
 
     where: str
@@ -77,35 +119,33 @@ class Dataset:
     selection: Selection = _EVERYTHING
     is_chosen: bool = False
     store_selection: Callable[[Selection], None] = lambda _: None
-    withholds: Callable[[float], bool] | None = None
 
-    def selected(self, store: StoreFile, name: str, **given: Any) -> Dataset:
+    def selected(self, store: StoreFile, name: str, files: FileSelection) -> Dataset:
         """Return the dataset with what the user chose of its folder, now or before.
 
         Args:
             store: The file of the ledger, beside which the choice is stored.
             name: Of the Document.
-            given: Arguments of `Selection`; None for what is stored.
+            files: What is chosen now.
 
         Raises:
-            ConfigError: If an argument is invalid, or there is no folder to choose from.
+            ConfigError: If there is no folder to choose from.
             StoreError: If the stored choice cannot be read.
         """
-        is_chosen = any(value is not None for value in given.values())
+        is_chosen = files != FileSelection(follow_links=files.follow_links)
         if self.folder is None:
             hint = "They choose files of a folder: pass dataset_path=."
             require(
                 not is_chosen,
                 "include, exclude and use_gitignore",
-                given,
+                files,
                 "None without a folder",
                 hint,
             )
         stored = _read_selections(store).get(name, Selection())
         save = functools.partial(_write_selection, store, name)
-        return replace(self, is_chosen=is_chosen, store_selection=save).with_selection(
-            stored.changed(**given)
-        )
+        dataset = replace(self, is_chosen=is_chosen, store_selection=save)
+        return dataset.with_selection(files.applied_to(stored))
 
     def with_selection(self, chosen: Selection) -> Dataset:
         """Return the dataset with other files chosen of its folder."""
@@ -129,12 +169,12 @@ class Dataset:
 
     def find(self, identity: str) -> FoundFile | None:
         """Return a file by its identity; None if there is none."""
-        place = None if self.folder is None else self.folder / identity
-        if place is None or not place.exists():  # its name may be written in another normal form
-            listed = [file for file in self.list_files().found if file.identity == identity]
-            if listed or place is None:
-                return next(iter(listed), None)
-        return FoundFile(identity, place)
+        path = None if self.folder is None else self.folder / identity
+        if path is None or not path.exists():  # its name may be written in another normal form
+            for file in self.list_files().files:
+                if file.identity == identity:
+                    return file
+        return None if path is None else FoundFile(identity, path)
 
     def metadata_of(self, file: FoundFile) -> Mapping[str, Any]:
         """Return the user's metadata of a file.
@@ -153,14 +193,6 @@ class Dataset:
         else:
             metadata = (self.metadata or {}).get(file.identity)
         return {} if metadata is None else validate_user_metadata(file.identity, metadata)
-
-    def unused_names(self, files: Collection[str]) -> list[str]:
-        """Return the keys of a metadata mapping that match no file."""
-        return (
-            [name for name in self.metadata if name not in files]
-            if isinstance(self.metadata, Mapping)
-            else []
-        )
 
 
 def validate_user_metadata(identity: str, metadata: Any) -> Mapping[str, Any]:
@@ -205,8 +237,8 @@ def make_dataset(
     if dataset_path is not None and doc_files is not None:
         raise ConfigError("Document got both dataset_path and doc_files; pass one of them.")
     if isinstance(file_metadata, Mapping):
-        own_ids = isinstance(doc_files, Mapping)
-        named = {_metadata_key(name, own_ids): metadata for name, metadata in file_metadata.items()}
+        has_ids = isinstance(doc_files, Mapping)
+        named = {_metadata_key(name, has_ids): metadata for name, metadata in file_metadata.items()}
         file_metadata = with_normal_names("file_metadata", named)
     if doc_files is not None:
         files = find_named_files(doc_files, "doc_files")
@@ -229,17 +261,15 @@ def _read_selections(store: StoreFile) -> dict[str, Selection]:
     if store.is_server:
         with store.reading() as connection:
             return {
-                name: Selection().changed(**json.loads(one))
-                for name, one in connection.execute("SELECT name, chosen FROM selection")
+                name: Selection().changed(**json.loads(chosen))
+                for name, chosen in connection.execute("SELECT name, chosen FROM selection")
             }
     file = Path(f"{store.path}.selection")
     try:
-        stored = (
-            json.loads(file.read_text(encoding="utf-8"))
-            if store.path is not None and file.exists()
-            else {}
-        )
-        return {name: Selection().changed(**one) for name, one in stored.items()}
+        if store.path is None or not file.exists():
+            return {}
+        stored = json.loads(file.read_text(encoding="utf-8"))
+        return {name: Selection().changed(**chosen) for name, chosen in stored.items()}
     except (OSError, ValueError, TypeError, AttributeError) as exc:
         msg = (
             f"{file} cannot be read ({exc}). Delete it, and pass include=, exclude= and"
@@ -263,8 +293,9 @@ def _write_selection(store: StoreFile, name: str, chosen: Selection) -> None:
     draft = Path(f"{store.path}.selection.new")
     with store.writing():  # other programs write the choices of other Documents
         selections = {**_read_selections(store), name: chosen}
+        to_store = {document: asdict(selection) for document, selection in selections.items()}
         with draft.open("w", encoding="utf-8") as out:
-            json.dump({one: asdict(selection) for one, selection in selections.items()}, out)
+            json.dump(to_store, out)
             out.flush()
             os.fsync(out.fileno())
         draft.replace(file)
@@ -273,7 +304,8 @@ def _write_selection(store: StoreFile, name: str, chosen: Selection) -> None:
 
 def copy_selection(source: StoreFile, target: StoreFile, name: str) -> None:
     """Copy what was chosen for a Document to another ledger's file."""
-    if (chosen := _read_selections(source).get(name)) is not None:
+    chosen = _read_selections(source).get(name)
+    if chosen is not None:
         _write_selection(target, name, chosen)
 
 
@@ -300,7 +332,7 @@ def _with_signatures(files: Sequence[FoundFile]) -> Listing:
     )
 
 
-def _metadata_key(name: Any, own_ids: bool) -> str:
+def _metadata_key(name: Any, has_ids: bool) -> str:
     """Return a key of file_metadata as an identity: an id as it is, a path with forward slashes."""
     require(
         isinstance(name, (str, os.PathLike)),
@@ -308,7 +340,7 @@ def _metadata_key(name: Any, own_ids: bool) -> str:
         name,
         "a path relative to the dataset, or an id",
     )
-    return str(name) if own_ids else PurePath(name).as_posix()
+    return str(name) if has_ids else PurePath(name).as_posix()
 
 
 def find_named_files(files: Any, argument: str) -> list[FoundFile]:
@@ -325,29 +357,28 @@ def find_named_files(files: Any, argument: str) -> list[FoundFile]:
     if isinstance(files, Mapping):
         for identity in files:
             validate_text(f"An id of {argument}", identity)
-        named = with_normal_names(argument, files)
-        found = [
+        paths_by_id = with_normal_names(argument, files)
+        named = [
             FoundFile(name, _existing_path(path, f"{argument}[{name!r}]"))
-            for name, path in named.items()
+            for name, path in paths_by_id.items()
         ]
     else:
         is_list = isinstance(files, Iterable) and not isinstance(files, (str, bytes, os.PathLike))
         require(is_list, argument, files, "a list of paths or a mapping of ids to paths")
-        paths = [_existing_path(path, argument) for path in files]
-        found = [_single_file(path) for path in paths]
-    for name, count in Counter(file.identity for file in found).items():
+        named = [_single_file(_existing_path(path, argument)) for path in files]
+    for name, count in Counter(file.identity for file in named).items():
         if count > 1:
             raise ConfigError(
                 f"{argument} has several files named {name!r}. Pass a mapping of ids to paths."
             )
-    for file in found:
+    for file in named:
         if file.path.is_dir():
             msg = (
                 f"{argument} contains a folder: {file.path}. Pass single files, or a folder as"
                 " dataset_path."
             )
             raise ConfigError(msg)
-    return sorted(found, key=lambda file: file.identity)
+    return sorted(named, key=lambda file: file.identity)
 
 
 def _single_file(path: Path) -> FoundFile:
@@ -364,20 +395,19 @@ def _existing_path(path: Any, argument: str) -> Path:
         hint,
     )
     # the working directory may change before the first use
-    found = Path(path).expanduser().absolute()
-    if not found.exists():
-        is_glob = bool(set("*?[") & set(found.name))
-        hint = "A glob is not expanded: pass its folder, and include=[pattern]. " if is_glob else ""
-        where = f" (looked for {found})" if os.fspath(path) != str(found) else ""
-        msg = f"{argument} {os.fspath(path)!r} does not exist{where}. {hint}"
-        raise DatasetPathError(f"{msg}Pass an existing folder or file.")
-    if not (found.is_dir() or found.is_file()):
-        msg = (
-            f"{argument} {os.fspath(path)!r} is neither a folder nor a regular file. Pass one of"
-            " those."
+    absolute = Path(path).expanduser().absolute()
+    name = f"{argument} {os.fspath(path)!r}"
+    if not absolute.exists():
+        hint = ""
+        if set("*?[") & set(absolute.name):
+            hint = "A glob is not expanded: pass its folder, and files=FileSelection([pattern]). "
+        where = f" (looked for {absolute})" if os.fspath(path) != str(absolute) else ""
+        raise DatasetPathError(
+            f"{name} does not exist{where}. {hint}Pass an existing folder or file."
         )
-        raise DatasetPathError(msg)
-    return found
+    if not (absolute.is_dir() or absolute.is_file()):
+        raise DatasetPathError(f"{name} is neither a folder nor a regular file. Pass one of those.")
+    return absolute
 
 
 # Comparing
@@ -444,13 +474,19 @@ class ComparedFile:
         file: The file; its signature is from before it was hashed.
         content_hash: Digest of its content.
         config_hash: Digest of its loader and the user's metadata.
-        known: The file in the ledger: that of the old path for a moved file, None for an added one.
+        before: The file in the ledger: that of the old path for a moved file, None for an added
+            one.
     """
 
     file: FoundFile
     content_hash: str
     config_hash: str
-    known: KnownFile | None = None
+    before: KnownFile | None = None
+
+    @property
+    def identity(self) -> str:
+        """Identity of the file."""
+        return self.file.identity
 
 
 @dataclass(frozen=True, slots=True)
@@ -466,7 +502,7 @@ class Changes:
         touched: Same content and config hash, as hashing showed: the ledger renews the signature,
             so that the file is not hashed again.
         unchanged: Nothing to do.
-        moved: A new identity with the content of a missing file, which is in ``known`` and nowhere
+        moved: A new identity with the content of a missing file, which is in ``before`` and nowhere
             else.
         unreadable: Files that had to be hashed and could not be, with the error. A known one stays
             as it is.
@@ -487,17 +523,28 @@ class Changes:
     withheld: tuple[KnownFile, ...] = ()
     unseen: tuple[KnownFile, ...] = ()
 
+    @property
+    def to_load(self) -> tuple[ComparedFile, ...]:
+        """Files to load because they are new, or their content, loader or metadata changed."""
+        return (*self.added, *self.changed, *self.reconfigured)
+
+    @property
+    def moves(self) -> tuple[tuple[str, str], ...]:
+        """Old and new identities of moved files."""
+        return tuple(
+            (file.before.identity, file.identity) for file in self.moved if file.before is not None
+        )
+
 
 def compare(
-    found: Iterable[FoundFile],
-    known: Iterable[KnownFile],
+    files: Iterable[FoundFile],
+    known_files: Iterable[KnownFile],
     *,
     unlisted: Collection[str],
     content_hash: Callable[[FoundFile], str],
     config_hash: Callable[[FoundFile], str],
     max_deleted: float,
     settled: int = 0,
-    withholds: Callable[[float], bool] | None = None,
 ) -> Changes:
     """Find added, changed, moved and deleted files, and hash only those in doubt.
 
@@ -507,8 +554,8 @@ def compare(
     covers a file that was replaced only while it was loaded.
 
     Args:
-        found: The files, each with its signature.
-        known: The files in the ledger.
+        files: The files, each with its signature.
+        known_files: The files in the ledger.
         unlisted: Identities of folders that could not be listed; known files below them do not
             count as deleted.
         content_hash: Hashes a file, e.g. with `lazyrag.loaders.directory.hash_file`. Called at most
@@ -520,10 +567,9 @@ def compare(
             are missing, or more than ten and more than this share, they are withheld; 1 allows any
             deletion.
         settled: Number of further known files, which are unchanged.
-        withholds: Decides instead whether missing files are withheld.
 
     Returns:
-        The changes; found files in the order of ``found``, the others in order of identity.
+        The changes; found files in the order of ``files``, the others in order of identity.
 
         Among several files with one content, moves are assigned by name: equal file names (the last
         part of the identity) first, then in order of identity. Empty files never count as moved.
@@ -537,15 +583,15 @@ def compare(
         >>> ledger = [KnownFile("old/tea.txt", Signature(9, 5, 1), "f00d", 7, "")]
         >>> hashes = {"content_hash": lambda file: "f00d", "config_hash": lambda file: ""}
         >>> changes = compare(files, ledger, unlisted=(), max_deleted=0.5, **hashes)
-        >>> [(one.known.identity, one.file.identity) for one in changes.moved]
-        [('old/tea.txt', 'new/tea.txt')]
+        >>> changes.moves
+        (('old/tea.txt', 'new/tea.txt'),)
     """
     validate_max_deleted(max_deleted)
-    missing = {file.identity: file for file in known}
+    missing = {file.identity: file for file in known_files}
     known_count = len(missing) + settled
     kinds: defaultdict[str, list[ComparedFile]] = defaultdict(list)
     unreadable: list[tuple[FoundFile, OSError]] = []
-    for file in found:
+    for file in files:
         before = missing.pop(file.identity, None)
         try:
             content = before.content_hash if before and before.matches(file) else content_hash(file)
@@ -554,33 +600,23 @@ def compare(
             continue
         now = ComparedFile(file, content, config_hash(file), before)
         kinds[_kind(now)].append(now)
-
-    not_found = sorted(missing.values(), key=lambda file: file.identity)
-    prefixes = tuple(f"{folder}/" for folder in unlisted)
-    unseen = {file.identity for file in not_found if f"{file.identity}/".startswith(prefixes)}
-    origins = _origins(kinds["added"], [file for file in not_found if file.identity not in unseen])
-    explained = unseen.union(file.identity for file in origins.values())
-    lost = tuple(file for file in not_found if file.identity not in explained)
-    withhold = (
-        withholds(max_deleted)
-        if withholds and lost
-        else is_suspicious(len(lost), known_count, max_deleted)
-    )
+    unseen, not_found = _split_unseen(missing.values(), unlisted)
+    new = kinds.pop("new", [])
+    origins = _origins(new, not_found)
+    for compared in new:
+        if compared.identity in origins:
+            kinds["moved"].append(replace(compared, before=origins[compared.identity]))
+        else:
+            kinds["added"].append(compared)
+    moved_from = {origin.identity for origin in origins.values()}
+    lost = tuple(file for file in not_found if file.identity not in moved_from)
+    withhold = is_suspicious(len(lost), known_count, max_deleted)
     return Changes(
-        added=tuple(now for now in kinds["added"] if now.file.identity not in origins),
-        changed=tuple(kinds["changed"]),
-        reconfigured=tuple(kinds["reconfigured"]),
-        touched=tuple(kinds["touched"]),
-        unchanged=tuple(kinds["unchanged"]),
-        moved=tuple(
-            replace(now, known=origins[now.file.identity])
-            for now in kinds["added"]
-            if now.file.identity in origins
-        ),
+        **{kind: tuple(compared_files) for kind, compared_files in kinds.items()},
         unreadable=tuple(unreadable),
         deleted=() if withhold else lost,
         withheld=lost if withhold else (),
-        unseen=tuple(file for file in not_found if file.identity in unseen),
+        unseen=tuple(unseen),
     )
 
 
@@ -592,13 +628,29 @@ def validate_max_deleted(max_deleted: float) -> None:
 
 
 def _kind(now: ComparedFile) -> str:
-    if now.known is None:
-        return "added"
-    if now.content_hash != now.known.content_hash:
+    """Return the field of `Changes` that a file belongs to; "new" if it is added or moved."""
+    if now.before is None:
+        return "new"
+    if now.content_hash != now.before.content_hash:
         return "changed"
-    if now.config_hash != now.known.config_hash:
+    if now.config_hash != now.before.config_hash:
         return "reconfigured"
-    return "unchanged" if now.known.matches(now.file) else "touched"
+    return "unchanged" if now.before.matches(now.file) else "touched"
+
+
+def _split_unseen(
+    missing: Iterable[KnownFile], unlisted: Iterable[str]
+) -> tuple[list[KnownFile], list[KnownFile]]:
+    """Return the missing files in folders that could not be listed, and the others; in order of
+    identity.
+    """
+    prefixes = tuple(f"{folder}/" for folder in unlisted)
+    unseen: list[KnownFile] = []
+    not_found: list[KnownFile] = []
+    for file in sorted(missing, key=lambda file: file.identity):
+        is_unseen = f"{file.identity}/".startswith(prefixes)
+        (unseen if is_unseen else not_found).append(file)
+    return unseen, not_found
 
 
 def _origins(added: Iterable[ComparedFile], missing: Sequence[KnownFile]) -> dict[str, KnownFile]:
@@ -608,20 +660,20 @@ def _origins(added: Iterable[ComparedFile], missing: Sequence[KnownFile]) -> dic
         The missing files by new identity.
     """
     new = sorted(
-        (now for now in added if _is_not_empty(now.file)), key=lambda now: now.file.identity
+        (file for file in added if _is_not_empty(file.file)), key=lambda file: file.identity
     )
     old = [file for file in missing if _is_not_empty(file)]
     origins: dict[str, KnownFile] = {}
     for part in (lambda identity: identity.rpartition("/")[2], lambda _: ""):  # equal names first
         taken = {file.identity for file in origins.values()}
         left: defaultdict[tuple[str, str], deque[KnownFile]] = defaultdict(deque)
-        for file in old:
-            if file.identity not in taken:
-                left[file.content_hash, part(file.identity)].append(file)
-        for now in new:
-            same = left.get((now.content_hash, part(now.file.identity)))
-            if same and now.file.identity not in origins:
-                origins[now.file.identity] = same.popleft()
+        for known_file in old:
+            if known_file.identity not in taken:
+                left[known_file.content_hash, part(known_file.identity)].append(known_file)
+        for file in new:
+            same = left.get((file.content_hash, part(file.identity)))
+            if same and file.identity not in origins:
+                origins[file.identity] = same.popleft()
     return origins
 
 
@@ -632,13 +684,13 @@ def _is_not_empty(file: FoundFile | KnownFile) -> bool:
     return file.signature is not None and file.signature.size > 0
 
 
-def is_suspicious(lost: int, known: int, max_deleted: float) -> bool:
+def is_suspicious(lost: int, total: int, max_deleted: float) -> bool:
     """Whether so many files are missing that an unmounted folder is more likely than their
     deletion.
     """
     if max_deleted >= 1 or lost == 0:
         return False
-    return lost == known or (lost > _FEW_FILES and lost / known > max_deleted)
+    return lost == total or (lost > _FEW_FILES and lost / total > max_deleted)
 
 
 # Events
@@ -652,11 +704,11 @@ def is_of_store(path: str, store: str) -> bool:
     """
     if not store or path[len(store) :][:1] not in ("", "-", "."):
         return False
-    own = path[: len(store)]
-    if own == store or own.casefold() != store.casefold():
-        return own == store
+    start = path[: len(store)]
+    if start == store or start.casefold() != store.casefold():
+        return start == store
     with suppress(OSError):  # macOS and Windows find a file by its name in any case
-        return os.path.samefile(own, store)  # noqa: PTH121  called for each file of a folder
+        return os.path.samefile(start, store)  # noqa: PTH121  called for each file of a folder
     return False
 
 
@@ -683,11 +735,13 @@ class WatchedFiles:
             store: The store's file; None in memory.
         """
         # Systems report events by real paths, also for a watched link.
-        own = "" if store is None else os.path.realpath(store)
+        prefix = "" if store is None else os.path.realpath(store)
         if dataset.folder is not None:
-            return cls(os.path.realpath(dataset.folder), frozenset(), own)
-        files = (file.path for file in dataset.list_files().found)
-        return cls(None, frozenset(str(one.parent.resolve() / one.name) for one in files), own)
+            return cls(os.path.realpath(dataset.folder), frozenset(), prefix)
+        paths = (file.path for file in dataset.list_files().files)
+        return cls(
+            None, frozenset(str(path.parent.resolve() / path.name) for path in paths), prefix
+        )
 
     @property
     def folders(self) -> tuple[str, ...]:
@@ -698,7 +752,7 @@ class WatchedFiles:
         """
         if self.folder is not None:
             return (self.folder,)
-        return tuple(sorted({str(Path(one).parent) for one in self.files}))
+        return tuple(sorted({str(Path(file).parent) for file in self.files}))
 
     def concerns(self, path: str) -> bool:
         """Whether an event at a path may change the result of a sync: not for hidden or the store's
@@ -708,8 +762,9 @@ class WatchedFiles:
             return False
         if self.folder is None:
             return path in self.files
-        # The folder itself is ".", and hidden by that: files in it have events of their own.
-        parts = os.path.relpath(path, self.folder).split(os.sep)  # noqa: PTH206  Path has no part for "."
+        # The folder itself is ".", and hidden by that: files in it have events of their own. A Path
+        # has no part for it.
+        parts = os.path.relpath(path, self.folder).split(os.sep)  # noqa: PTH206
         if parts[-1] in IGNORE_FILES:
             del parts[-1]
         return not any(part.startswith((".", "~$")) for part in parts)
@@ -817,15 +872,15 @@ def poll_files(
 
 def _inodes(folders: tuple[str, ...]) -> list[tuple[int, int] | None]:
     """Return the folders' device and inode; None for a missing one."""
-    found: list[tuple[int, int] | None] = []
+    inodes: list[tuple[int, int] | None] = []
     for folder in folders:
         try:
             status = os.stat(folder)  # noqa: PTH116  many times a second
         except OSError:
-            found.append(None)
+            inodes.append(None)
         else:
-            found.append((status.st_dev, status.st_ino))
-    return found
+            inodes.append((status.st_dev, status.st_ino))
+    return inodes
 
 
 def _poll(
@@ -843,6 +898,6 @@ def _poll(
             file.signature,
             file.signature is not None and listing.seen_ns - file.signature.mtime_ns >= _RACY_NS,
         )
-        for file in listing.found
+        for file in listing.files
         if not (watched.store and is_of_store(os.path.realpath(file.raw_path), watched.store))
     }

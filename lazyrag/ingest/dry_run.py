@@ -80,26 +80,25 @@ def plan_formats(loading: Loading, files: Iterable[FoundFile]) -> dict[str, Plan
 
 
 def merge_formats(
-    found: Iterable[PlannedFormat], skipped: Iterable[tuple[str, str]] = ()
+    formats: Iterable[PlannedFormat], skipped: Iterable[tuple[str, str]] = ()
 ) -> tuple[PlannedFormat, ...]:
     """Sum what has the same kind, way and reason; what is read comes first.
 
     Args:
-        found: Of files, or sums of them; sums of what is skipped by name are left out.
+        formats: Of files, or sums of them; sums of what is skipped by name are left out.
         skipped: Pairs (path, reason) of files and folders that no sync reads.
     """
+    by_file = (planned for planned in formats if planned.bytes or planned.how != "skipped")
     by_name = (PlannedFormat(_kind(path), "skipped", 1, 0, reason) for path, reason in skipped)
     sums: dict[tuple[int, str, str], PlannedFormat] = {}
-    for one in itertools.chain(
-        (one for one in found if one.bytes or one.how != "skipped"), by_name
-    ):
-        key = _ORDER.index(one.how), one.kind, one.why
-        known = sums.get(key)
-        sums[key] = (
-            replace(one, files=one.files + known.files, bytes=one.bytes + known.bytes)
-            if known
-            else one
-        )
+    for planned in itertools.chain(by_file, by_name):
+        key = _ORDER.index(planned.how), planned.kind, planned.why
+        total = sums.get(key)
+        if total is None:
+            sums[key] = planned
+        else:
+            files = total.files + planned.files
+            sums[key] = replace(total, files=files, bytes=total.bytes + planned.bytes)
     return tuple(sums[key] for key in sorted(sums))
 
 
@@ -124,10 +123,8 @@ def _planned(loading: Loading, file: FoundFile) -> PlannedFormat:
         if most is not None and planned.bytes > most:
             return replace(planned, why=f"larger than {most:,} bytes")
         how, why = _way(loading, file, path)
-    except (
-        LoadError,
-        MissingDependencyError,
-    ) as exc:  # of a text format without its package, a plan finds the text
+    except (LoadError, MissingDependencyError) as exc:
+        # of a text format without its package, a plan finds the text
         return with_error(planned, exc)
     except OSError as exc:
         return replace(planned, why=exc.strerror or str(exc))
@@ -135,38 +132,48 @@ def _planned(loading: Loading, file: FoundFile) -> PlannedFormat:
 
 
 def _way(loading: Loading, file: FoundFile, path: Path) -> tuple[How, str]:
+    """Return how a file would be read, and by what or why."""
     named = loading.readers.find(file.identity, path.name)
     reader = find_reader(path, file.identity, Reading(loading.limits, loading.find, depth=1))
-    given: Any = named.given if named is not None else loaders[reader.of]
-    found: tuple[How, str] = "text", _INSIDE.get(reader.name, "")
-    if isinstance(medium := getattr(given, "media_reader", None), tuple):
-        found = "media reader", getattr(medium[1], "__name__", type(medium[1]).__name__)
-    elif "PdfLoader" in (reader.name, *(one.__name__ for one in type(given).__mro__)):
-        found = _look(given() if isinstance(given, type) else given, path)
+    user_reader: Any = named.user_reader if named is not None else loaders[reader.of]
+    medium = getattr(user_reader, "media_reader", None)
+    if isinstance(medium, tuple):
+        return "media reader", getattr(medium[1], "__name__", type(medium[1]).__name__)
+    if "PdfLoader" in (reader.name, *(base.__name__ for base in type(user_reader).__mro__)):
+        how, why = _look(user_reader() if isinstance(user_reader, type) else user_reader, path)
     elif not reader.built_in:
-        found = "own reader", reader.name
+        return "own reader", reader.name
     elif reader.of in _MEDIA:
-        found = "skipped", without_reader(given.kind)
-    elif reader.name == "OldOfficeLoader":
-        from lazyrag.loaders.old_office import programs_for  # rarely needed
-
-        found = _program(programs_for(path))
-    elif reader.name == "ZipLoader":
-        found = "unknown until read", "files inside"
-    return found[0], found[1] or (f"as {reader.content}" if reader.content else "")
+        return "skipped", without_reader(user_reader.kind)
+    else:
+        how, why = _way_of_loader(reader.name, path)
+    if not why and reader.content:
+        why = f"as {reader.content}"
+    return how, why
 
 
-def _program(names: tuple[str, ...]) -> tuple[How, str]:
+def _way_of_loader(name: str, path: Path) -> tuple[How, str]:
+    """Return how a built-in loader reads a file."""
+    if name == "OldOfficeLoader":
+        return _program(path)
+    if name == "ZipLoader":
+        return "unknown until read", "files inside"
+    return "text", _INSIDE.get(name, "")
+
+
+def _program(path: Path) -> tuple[How, str]:
+    """Return the program that reads an old office file."""
+    import shutil  # slow to import, and rarely needed
+
+    from lazyrag.loaders.old_office import programs_for
+
+    names = programs_for(path)
     if not names:
         return "text", "as .rtf"
-    import shutil  # slow to import
-
-    found = next(filter(shutil.which, names), None)
-    return (
-        ("program", found)
-        if found
-        else ("not readable", f"no program: install {' or '.join(names)}")
-    )
+    program = next(filter(shutil.which, names), None)
+    if program is None:
+        return "not readable", f"no program: install {' or '.join(names)}"
+    return "program", program
 
 
 def _look(loader: PdfLoader, path: Path) -> tuple[How, str]:
@@ -174,27 +181,20 @@ def _look(loader: PdfLoader, path: Path) -> tuple[How, str]:
     try:
         with closing(loader.open(path, _LOOK_S)) as file:
             layers = file.layers()
-    except (
-        Exception
-    ) as exc:  # of pdfium as well, at a damaged page: loading may read the others, and reports it
+    except Exception as exc:
+        # of pdfium as well, at a damaged page: loading may read the others, and reports it
         if isinstance(exc, LoadError) and "password" in str(exc):
             raise
-        return "unknown until read", (
-            "too large to look at" if "took longer" in str(exc) else "damaged"
-        )
+        is_slow = "took longer" in str(exc)
+        return "unknown until read", "too large to look at" if is_slow else "damaged"
+    if not layers:
+        return "unknown until read", "no text on the pages looked at"
     if False not in layers:
-        return (
-            ("text layer", "")
-            if layers
-            else ("unknown until read", "no text on the pages looked at")
-        )
+        return "text layer", ""
     if loader.ocr is not None:
-        return "ocr", (
-            repr(loader.ocr) if path.suffix.lower() in _MEDIA else "pages without a text layer"
-        )
+        is_picture = path.suffix.lower() in _MEDIA
+        return "ocr", repr(loader.ocr) if is_picture else "pages without a text layer"
     missing = "needs OCR: lazyrag index --ocr, add_ocr()"
-    return (
-        ("text layer", f"some pages have none: {missing}")
-        if True in layers
-        else ("not readable", missing)
-    )
+    if True in layers:
+        return "text layer", f"some pages have none: {missing}"
+    return "not readable", missing

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from lazyrag.data.node import ShownHits, show_all
 from lazyrag.data.segment import LAZY_ROOT_NAME, Segment
@@ -21,35 +22,116 @@ from lazyrag.errors import (
 )
 from lazyrag.groups.node_group import LOADING, Definitions, GroupGraph, Step
 from lazyrag.ingest.dataset import Dataset, SettledFiles
-from lazyrag.ingest.engine import (
-    IngestionEngine,
+from lazyrag.ingest.engine import IngestionEngine
+from lazyrag.ingest.load_files import Loading, is_worker_of
+from lazyrag.ingest.model_identity import note_models
+from lazyrag.ingest.pending import (
     Outcome,
     PendingVersion,
     Root,
-    find_waste,
-    is_worker_of,
-    purge,
+    VersionReader,
     renewed_root,
     root_digest,
 )
-from lazyrag.ingest.load_files import Loading
-from lazyrag.ingest.model_identity import note_models
 from lazyrag.ingest.plan import BuildPlan, BuildPlanner, Rebuild
 from lazyrag.ingest.report import Failures, IngestReport, Options
 from lazyrag.ingest.term_index import TermIndexes
 from lazyrag.ledger.lease import WAIT_S, Turns
-from lazyrag.ledger.ledger import DocumentRow, Ledger
+from lazyrag.ledger.ledger import Ledger
+from lazyrag.ledger.tables import DocumentRow
 from lazyrag.ledger.tree import Build, LiveGroup, Tree, View
 from lazyrag.loaders.directory import FoundFile
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.progress.blocks import contextmanager, finishing
+from lazyrag.progress.calls import raise_if_canceled
 from lazyrag.read.nodes import NodeCache, NodeStore
+from lazyrag.read.scope import Reader
 from lazyrag.storage.arrays import flushed
 from lazyrag.stores.protocol import local_path
+from lazyrag.stores.sqlite import MapFileSegmentStore
 from lazyrag.text.analyzers import analysers
 
 if TYPE_CHECKING:
     from lazyrag.models.embedding_cache import EmbeddingCache
+
+_BUILDS_AT_ONCE = 2_000  # bounds the memory of their keys
+
+
+class Waste(NamedTuple):
+    """Builds, groups and indexes to `purge`, with their collections; the group's row is behind a
+    build's number.
+    """
+
+    builds: list[tuple[int, int, str]]
+    groups: list[tuple[int, str]]
+    indexes: list[tuple[int, str]]
+
+
+def find_waste(ledger: Ledger, before: float) -> Waste:
+    """What has been dead or dropped since before a time, in seconds since 1970; in a read."""
+    return Waste(
+        ledger.builds.dead(before),
+        ledger.groups.dropped_groups(before),
+        ledger.groups.dropped_indexes(before),
+    )
+
+
+def purge(ledger: Ledger, nodes: NodeStore, waste: Waste) -> None:
+    """Remove dead builds, and dropped groups and indexes, from the stores.
+
+    It may be killed at any instant: the rest is removed next time. Readers are notified first, so
+    that a read that still uses them is repeated.
+
+    Args:
+        ledger: The ledger, whose lease is held.
+        nodes: The stores.
+        waste: What to remove, as found since the lease is held.
+    """
+    builds, groups, indexes = waste
+    ledger.announce_removal()
+    for index, collection in indexes:
+        if collection:
+            nodes.vectors_to_write.drop(collection)
+        ledger.groups.delete_index_row(index)
+    for group, collection in groups:
+        for vectors in ledger.groups.vector_collections(group):
+            nodes.vectors_to_write.drop(vectors)
+        nodes.segments.drop(collection)
+        ledger.groups.delete_group_row(group)
+    # A build's keys follow from those above it, so all are removed from the stores before any from
+    # the ledger.
+    for (group, collection), of_group in itertools.groupby(builds, key=lambda build: build[1:]):
+        numbers = [number for number, _, _ in of_group]
+        for start in range(0, len(numbers), _BUILDS_AT_ONCE):
+            raise_if_canceled()
+            _delete_builds(
+                ledger, nodes, group, collection, numbers[start : start + _BUILDS_AT_ONCE]
+            )
+    ledger.state()  # which need not be read anew as a whole, now that it knows what is gone
+    ledger.builds.delete_build_rows(number for number, _, _ in builds)
+    if groups:
+        ledger.documents.delete_document_rows()
+
+
+def _delete_builds(
+    ledger: Ledger, nodes: NodeStore, group: int, collection: str, builds: Sequence[int]
+) -> None:
+    """Delete the nodes and vectors of some builds; their keys are computed only for a store that
+    needs them.
+    """
+    vectors = ledger.groups.vector_collections(group)
+    by_build = isinstance(nodes.segments, MapFileSegmentStore)
+    keys: list[str] = []
+    if vectors or not by_build:
+        for build in ledger.builds.with_parents(builds).values():
+            keys += build.keys
+    for collection_of_vectors in vectors:
+        nodes.vectors_to_write.delete(collection_of_vectors, keys=keys)
+    if isinstance(nodes.segments, MapFileSegmentStore):
+        nodes.segments.delete_builds(collection, builds)
+    else:
+        nodes.segments.delete(collection, keys=keys)
+
 
 _RETRY_S = 1.0  # until another program that writes is checked for its lease again
 _TRIES = 3
@@ -74,6 +156,9 @@ class Indexer:
         planner: Plans builds.
         options: How it ingests.
         close_stores: Closes files and connections.
+        cache: The embedding cache of the store file.
+        sync: Ingests the changes of the files; called at first use.
+        repair_lost: Rebuilds what the stores have lost; returns the names of what that was.
     """
 
     name: str
@@ -85,6 +170,9 @@ class Indexer:
     planner: BuildPlanner
     options: Options
     close_stores: Callable[[], None]
+    cache: EmbeddingCache | None
+    sync: Callable[[Indexer], object]
+    repair_lost: Callable[[Indexer], tuple[str, ...]]
 
     def __post_init__(self) -> None:
         options = self.options
@@ -100,10 +188,6 @@ class Indexer:
         # why steps were done for all documents since the last sync
         self.rebuilt: dict[str, str] = {}
         self.settled: SettledFiles | None = None  # since the last sync
-        # of the store file; set by the Document, as the next two
-        self.cache: EmbeddingCache | None = None
-        self.on_sync: Callable[[], object] = lambda: None
-        self.on_check: Callable[[], tuple[str, ...]] = tuple  # rebuilds what the stores have lost
         self.loading = Loading(options.processes, options.limits, options.readers)
         self.engine = IngestionEngine(
             self.ledger,
@@ -112,9 +196,8 @@ class Indexer:
             self.failures,
             self.loading,
             options,
-            self.dataset,
-            turns=self.turns,
-            owner=self,
+            self.turns,
+            VersionReader(self.ledger, self.nodes, self.loading, self.dataset, owner=self),
         )
         self.hits: ShownHits = set()
         self.is_closed = False
@@ -162,15 +245,15 @@ class Indexer:
     def now(self) -> View:
         """The present live state."""
         tree, removals = self.ledger.state()
-        state = removals, analysers.revision, *[one.revision for one in self._graphs]
-        known = self.last_view
-        if known.tree is tree and known.state == state:
-            return known
+        state = removals, analysers.revision, *[graph.revision for graph in self._graphs]
+        view = self.last_view
+        if view.tree is tree and view.state == state:
+            return view
         groups = {
             name: group for name, group in self.definitions.current(tree).items() if group.complete
         }
-        self.last_view = view = View(tree, removals, groups, state)
-        return view
+        self.last_view = View(tree, removals, groups, state)
+        return self.last_view
 
     def view(self, needs: frozenset[Step]) -> View:
         """The present live state with everything that is needed, built if missing.
@@ -196,10 +279,10 @@ class Indexer:
 
     def has(self, view: View, needs: frozenset[Step]) -> bool:
         """Whether a state has everything that is needed; the state remembers it."""
-        found = needs in view.met or all(self._has(view, step) for step in needs)
-        if found and view.tree.documents:  # without any, every query tries again
+        is_met = needs in view.met or all(self._has(view, step) for step in needs)
+        if is_met and view.tree.documents:  # without any, every query tries again
             view.met.add(needs)
-        return found
+        return is_met
 
     def _has(self, view: View, step: Step) -> bool:
         group = view.groups.get(step.group)
@@ -278,7 +361,7 @@ class Indexer:
             ]
             self._requested.update(self.first_steps)
         try:
-            self.on_sync()
+            self.sync(self)
         except (
             IngestionError,
             Warning,
@@ -292,7 +375,7 @@ class Indexer:
     def _may_call_model(self, step: Step) -> bool:
         # a group below it, that its index reads
         read = self.definitions.index_text(step).group or step.group
-        return any(one.may_call_model for one in self.definitions.needed(read))
+        return any(group.may_call_model for group in self.definitions.needed(read))
 
     def _not_built(self, step: Step) -> StoreError:
         group = self.ledger.tree.groups.get(step.group)
@@ -389,14 +472,30 @@ class Indexer:
         self._requested.add(step)
         self.failures.warn_or_raise(LOADING, lambda: len(self.ledger.tree.documents))
         rebuild = self.planner.plan_step(step)
-        self._has_noted = False
         plan = rebuild.plan
-        for one in rebuild.steps:
-            if why := self._dropped.pop(one.group, "") or self.planner.reason(one):
-                self.rebuilt[str(one)] = why
+        self._has_noted = False
+        for rebuilt_step in rebuild.steps:
+            dropped = self._dropped.pop(rebuilt_step.group, "")
+            reason = dropped or self.planner.reason(rebuilt_step)
+            if reason:
+                self.rebuilt[str(rebuilt_step)] = reason
         self.discard_old_failures(rebuild.groups, plan)
+        self._add_notes(self._build_documents(step, rebuild))
+        for rebuilt_step in rebuild.steps:
+            count_done = functools.partial(self.count_done, rebuilt_step, plan)
+            self.failures.warn_or_raise(rebuilt_step, count_done)
+        self._switch(rebuild)
+        tree = self.ledger.tree
+        built = {name: group for name, group in tree.groups.items() if group.id in plan.rows}
+        groups = {**self.now().groups, **built}
+        if rebuild.dropped:
+            self.purge()
+        return View(tree, self.ledger.removals, groups)  # nobody else removes rows
+
+    def _build_documents(self, step: Step, rebuild: Rebuild) -> list[Outcome]:
+        """Bring documents to the plan until none is left that others have not changed meanwhile."""
         documents = self.ledger.documents
-        done: list[Outcome] = []
+        outcomes: list[Outcome] = []
         tried: list[tuple[int, int]] = []
         while rows := self._rows_to_do(rebuild):
             versions = [(row.id, row.version) for row in documents.rows(rows)]
@@ -413,39 +512,36 @@ class Indexer:
             pending = (
                 PendingVersion(row, waits_for_nobody=was_overtaken) for row in documents.rows(rows)
             )
-            done += self.engine.ingest(
-                pending, plan, str(step), len(rows), steps=len(rebuild.steps), nodes=nodes
+            outcomes += self.engine.ingest(
+                pending, rebuild.plan, str(step), len(rows), steps=len(rebuild.steps), nodes=nodes
             )
             if not was_overtaken:
                 # those that have become live meanwhile come next
                 with self.turns.aside(until_sole=True):
                     pass
-        if self.report is not None:
-            before = self.report.notes
-            noted = {
-                one.identity: (*before.get(one.identity, ()), *one.notes)
-                for one in done
-                if one.notes
-            }
-            self.report = replace(self.report, notes={**before, **noted})
-        for one in rebuild.steps:
-            self.failures.warn_or_raise(one, functools.partial(self.count_done, one, plan))
-        self._switch(rebuild)
-        tree = self.ledger.tree
-        made = {name: group for name, group in tree.groups.items() if group.id in plan.rows}
-        groups = {**self.now().groups, **made}
-        if rebuild.dropped:
-            self.purge()
-        return View(tree, self.ledger.removals, groups)  # nobody else removes rows
+        return outcomes
+
+    def _add_notes(self, outcomes: Iterable[Outcome]) -> None:
+        """Add the notes of a build to the report of the last sync."""
+        if self.report is None:
+            return
+        before = self.report.notes
+        notes = dict(before)
+        for outcome in outcomes:
+            if outcome.notes:
+                notes[outcome.identity] = (*before.get(outcome.identity, ()), *outcome.notes)
+        self.report = replace(self.report, notes=notes)
 
     def _rows_to_do(self, rebuild: Rebuild) -> list[int]:
         """Rows of the documents that lack what is rebuilt, without those that have failed, in order
         of identity.
         """
         todo = self.missing(rebuild.groups, rebuild.plan)
-        known = self.ledger.documents.identities() if todo else []
+        identities = self.ledger.documents.identities() if todo else []
         return [
-            row for name, row in known if row in todo and not self.failures.has(rebuild.steps, name)
+            row
+            for name, row in identities
+            if row in todo and not self.failures.has(rebuild.steps, name)
         ]
 
     def ensure_root(self) -> None:
@@ -475,7 +571,7 @@ class Indexer:
 
     def _switch(self, rebuild: Rebuild) -> None:
         self.ledger.switch(
-            rebuild.groups, [one.id for one in rebuild.plan.indexes], rebuild.dropped
+            rebuild.groups, [index.id for index in rebuild.plan.indexes], rebuild.dropped
         )
         for name, revisions in rebuild.names.items():
             self.definitions.accept(name, revisions)
@@ -486,7 +582,7 @@ class Indexer:
         may succeed.
         """
         now = {Step(plan.names[group]): group for group in groups}
-        now |= {one.step: one.id for one in plan.indexes}
+        now |= {index.step: index.id for index in plan.indexes}
         others = {step for step, row in now.items() if self._rows.get(step, row) != row}
         self.failures.forget(lambda step, _: step in others)
         self._rows |= now
@@ -533,14 +629,15 @@ class Indexer:
         """Read the root nodes of some builds, by uid, without those that are not what was
         written.
         """
+        keys: list[str] = []
+        for build in builds:
+            keys += build.keys
         try:
-            found = self.nodes.segments.get(
-                collection, [key for build in builds for key in build.keys]
-            )
+            roots = self.nodes.segments.get(collection, keys)
         except StoreError:
             return {}
         inputs = self.ledger.builds.inputs([build.number for build in builds])
-        return {one.uid: one for one in found if root_digest(one) == inputs[one.build]}
+        return {root.uid: root for root in roots if root_digest(root) == inputs[root.build]}
 
     def renewed(
         self, roots: LiveGroup, document: str, row: DocumentRow, file: FoundFile | None = None
@@ -570,6 +667,11 @@ class Indexer:
                 except IngestionError:
                     continue  # it is in the report
 
+    def repair(self) -> tuple[str, ...]:
+        """Rebuild what the stores have lost; returns the names of what that was."""
+        has_groups = bool(self.ledger.tree.groups)  # else there is nothing to lose yet
+        return self.repair_lost(self) if has_groups else ()
+
     def purge(self) -> None:
         """Remove from the stores what is not live any more, once the grace period for readers has
         passed.
@@ -590,10 +692,10 @@ class Indexer:
             self.ledger.groups.describe(self.definitions.described(current))
         with self.ledger.reading():
             self.ledger.state()
-            waste = any(find_waste(self.ledger, before))
+            waste = find_waste(self.ledger, before)
             stray = self.ledger.file.stray_array_files(older_than_s=grace_s)
-        if waste:
-            purge(self.ledger, self.nodes, before)
+        if any(waste):
+            purge(self.ledger, self.nodes, waste)
             stray = self.ledger.file.stray_array_files(older_than_s=grace_s)
         if stray:
             self.ledger.announce_removal()
@@ -629,14 +731,32 @@ def report_of(indexer: Indexer, seen: Collection[str] | None = None) -> IngestRe
         )
     # an old path may be out of scope
     added = sorted([*report.added, *(new for _, new in report.moved)])
+
+    def visible(identities: Iterable[str]) -> tuple[str, ...]:
+        return tuple(identity for identity in identities if identity in seen)
+
+    misnamed = indexer.failures.misnamed
     return IngestReport(
-        added=tuple(one for one in added if one in seen),
-        updated=tuple(one for one in report.updated if one in seen),
-        touched=tuple(one for one in report.touched if one in seen),
-        unchanged=tuple(one for one in report.unchanged if one in seen),
+        added=visible(added),
+        updated=visible(report.updated),
+        touched=visible(report.touched),
+        unchanged=visible(report.unchanged),
         failed=tuple(
-            one for one in failed if one.path in seen and one.path not in indexer.failures.misnamed
+            failure for failure in failed if failure.path in seen and failure.path not in misnamed
         ),
-        reasons={name: why for name, why in report.reasons.items() if name in seen},
-        notes={name: noted for name, noted in report.notes.items() if name in seen},
+        reasons={name: report.reasons[name] for name in visible(report.reasons)},
+        notes={name: report.notes[name] for name in visible(report.notes)},
     )
+
+
+def unrestricted(reader: Reader, method: str) -> Indexer:
+    """Return the indexer of a Document for a method that concerns all of it.
+
+    Raises:
+        ConfigError: If the reader is that of a restricted Document.
+    """
+    if reader.scope is not None:
+        raise ConfigError(
+            f"{method}() is not available on a restricted Document. Call it on the original one."
+        )
+    return cast("Indexer", reader.indexer)

@@ -6,19 +6,22 @@ import fnmatch
 import functools
 import hashlib
 import inspect
+import itertools
 import os
 import re
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias, TypeVar, cast, overload
+from weakref import WeakKeyDictionary
 
 from lazyrag.data.pictures import PICTURES
 from lazyrag.data.segment import IMAGE, Segment
-from lazyrag.errors import ConfigError, LazyRAGError, LoaderEndedError, LoadError
+from lazyrag.errors import ConfigError, LazyRAGError, LoaderEndedError, LoadError, set_stop_event
 from lazyrag.groups.fingerprint import Fingerprint, fingerprint
 from lazyrag.loaders.base import (
     DEFAULT_LIMITS,
@@ -43,15 +46,150 @@ from lazyrag.validation import known_keywords, require
 
 if TYPE_CHECKING:
     from queue import LifoQueue
+if TYPE_CHECKING:
+    from concurrent.futures import Executor, Future, ThreadPoolExecutor
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_AHEAD = 4  # items for each worker that may be done before their results are read
+# handing an item over costs a few tenths of a millisecond when Python does the work
+_WORTH_A_THREAD_S = 0.002
+_SURELY_WORTH_ONE_S = 0.05
+
+_owners = threading.local()
+_stop_events: WeakKeyDictionary[Executor, threading.Event] = WeakKeyDictionary()
+
+
+def _set_up(owner: object, stopping: threading.Event) -> None:
+    _owners.owner = owner
+    set_stop_event(stopping)
+
+
+@contextmanager
+def worker_pool(workers: int, count: int, owner: object) -> Iterator[ThreadPoolExecutor | None]:
+    """Threads for several items, or None; stopped at once when the body raises."""
+    if workers == 1 or count < 2:
+        yield None
+        return
+    from concurrent.futures import ThreadPoolExecutor  # 8 ms, which a start without changes saves
+
+    stopping = threading.Event()
+    executor = ThreadPoolExecutor(
+        workers, "lazyrag ingestion", initializer=_set_up, initargs=(owner, stopping)
+    )
+    _stop_events[executor] = stopping
+    try:
+        yield executor
+    except BaseException:
+        stopping.set()
+        raise
+    finally:
+        executor.shutdown(wait=True, cancel_futures=True)
+
+
+def is_worker_of(owner: object) -> bool:
+    """Whether this thread is a worker of an owner, see `worker_pool`."""
+    return getattr(_owners, "owner", None) is owner
+
+
+def map_in_order(
+    executor: Executor | None, workers: int, function: Callable[[T], R], items: Iterable[T]
+) -> Iterator[tuple[T, R | Exception]]:
+    """Yield each item with the function's result, or the exception that it raised, in the items'
+    order.
+
+    Items are processed here, one after the other, until threads pay: until one takes very long, or
+    two in a row take long (a single one may have met the garbage collector). Only a few results
+    wait to be read, so memory is bounded. On an interrupt, items that were not begun are dropped,
+    and those that were begun are finished before the interrupt continues, unless they check
+    `lazyrag.errors` and stop.
+
+    Args:
+        executor: Its workers call the function; None for none.
+        workers: How many it has.
+        function: Called with each item, by several workers at once.
+        items: Any number.
+
+    Example:
+        >>> list(map_in_order(None, 1, lambda n: 6 // n, [3, 0]))
+        [(3, 2), (0, ZeroDivisionError('integer division or modulo by zero'))]
+    """
+    rest = iter(items)
+    was_long = False
+    for item in rest:
+        since = time.perf_counter()
+        try:
+            result: R | Exception = function(item)
+        except Exception as exc:  # noqa: BLE001  it is the item's result
+            result = exc
+        took = time.perf_counter() - since
+        is_long = took > _WORTH_A_THREAD_S
+        yield item, result
+        if executor is not None and (took > _SURELY_WORTH_ONE_S or (is_long and was_long)):
+            yield from _map_in_threads(executor, workers, function, rest)
+        was_long = is_long
+
+
+def _map_in_threads(
+    executor: Executor, workers: int, function: Callable[[T], R], items: Iterator[T]
+) -> Iterator[tuple[T, R | Exception]]:
+    waiting: deque[tuple[T, Future[R]]] = deque()
+    interrupt: BaseException | None = None
+    try:
+        while True:
+            try:
+                if interrupt is None:
+                    for item in itertools.islice(items, _AHEAD * workers - len(waiting)):
+                        waiting.append((item, executor.submit(function, item)))
+                if not waiting:
+                    break
+                result = _result(waiting[0][1])
+            except BaseException as exc:
+                # somebody insists
+                if interrupt is not None and not (waiting and _raised(waiting[0][1], exc)):
+                    raise
+                interrupt = interrupt or exc
+                if executor in _stop_events:
+                    _stop_events[executor].set()
+                waiting = _still_running(waiting, exc)
+                continue
+            item, _ = waiting.popleft()
+            yield item, result
+    finally:
+        for _, future in waiting:
+            future.cancel()
+    if interrupt is not None:
+        raise interrupt
+
+
+def _still_running(
+    waiting: deque[tuple[T, Future[R]]], exc: BaseException
+) -> deque[tuple[T, Future[R]]]:
+    """Cancel what was not begun; returns the rest, without what the interrupt ended."""
+    return deque(
+        (item, future) for item, future in waiting if not (future.cancel() or _raised(future, exc))
+    )
+
+
+def _result(future: Future[R]) -> R | Exception:
+    try:
+        return future.result()
+    except Exception as exc:  # noqa: BLE001  it is the item's result
+        return exc
+
+
+def _raised(future: Future[R], exc: BaseException) -> bool:
+    """Whether an interrupt reached the worker that had this item, not the thread that waits."""
+    return future.done() and future.exception() is exc
 
 
 ReaderLike: TypeAlias = "Callable[[Path], Loadable] | type[DataLoader] | DataLoader"
 """A function of a file's path, a loader class without arguments, or a loader."""
 
-T = TypeVar("T")
-R = TypeVar("R", bound="Callable[[Path], Loadable] | type[DataLoader] | DataLoader")
+Reader = TypeVar("Reader", bound="Callable[[Path], Loadable] | type[DataLoader] | DataLoader")
 
-_WILDCARDS = frozenset("*?[")
+_NO_SUFFIX = frozenset("*?[/")  # characters of other patterns
 _MAX_OPTIONAL = 4  # of ``**/`` in a pattern that may match no folder
 _CONTAINERS = frozenset(
     f"lazyrag.loaders.{target}"
@@ -89,13 +227,13 @@ class NamedReader:
 
     Args:
         pattern: Pattern of their names.
-        given: The user's reader.
+        user_reader: The user's function, loader or loader class.
         fingerprint: Its fingerprint.
         version: The user's version.
     """
 
     pattern: str
-    given: Any
+    user_reader: Any
     fingerprint: Fingerprint
     version: str | None = None
 
@@ -106,19 +244,20 @@ class NamedReader:
 
     def reader(self) -> FileReader:
         """Return the reader as a function of one file."""
-        return as_reader(self.pattern, self.given)
+        return as_reader(self.pattern, self.user_reader)
 
 
-def as_reader(pattern: str, given: Any) -> FileReader:
+def as_reader(pattern: str, user_reader: Any) -> FileReader:
     """Return the function that loads a file: a loader's method, a new instance's method, or the
     function itself.
     """
-    if isinstance(given, type):
-        return FileReader(given.__name__, lambda path: call_loader(given(), path), pattern)
-    load = (
-        functools.partial(call_loader, given) if callable(getattr(given, "load", None)) else given
-    )
-    return FileReader(getattr(given, "__name__", type(given).__name__), load, pattern)
+    if isinstance(user_reader, type):
+        name = user_reader.__name__
+        return FileReader(name, lambda path: call_loader(user_reader(), path), pattern)
+    has_load = callable(getattr(user_reader, "load", None))
+    load = functools.partial(call_loader, user_reader) if has_load else user_reader
+    name = getattr(user_reader, "__name__", type(user_reader).__name__)
+    return FileReader(name, load, pattern)
 
 
 class Readers:
@@ -141,7 +280,7 @@ class Readers:
             if suffix:
                 self._suffixes = {**self._suffixes, suffix: reader}
             else:
-                others = (one for one in self._patterns if one.pattern != reader.pattern)
+                others = [other for other in self._patterns if other.pattern != reader.pattern]
                 self._patterns = (reader, *others)
 
     def find(self, *names: str) -> NamedReader | None:
@@ -158,20 +297,23 @@ class Readers:
         """Return all readers: by suffix, the longest first; by pattern, the newest first; then the
         base's.
         """
-        suffixes = sorted(self._suffixes.items(), key=lambda item: -len(item[0]))
-        own = [*(reader for _, reader in suffixes), *self._patterns]
-        return [*own, *(self._base.all() if self._base is not None else ())]
+        suffixes = sorted(self._suffixes, key=len, reverse=True)
+        readers = [self._suffixes[suffix] for suffix in suffixes]
+        readers += self._patterns
+        if self._base is not None:
+            readers += self._base.all()
+        return readers
 
 
 class AddReader(Protocol):
     """Type of `Document.add_reader`: a call, or a decorator factory."""
 
     @overload
-    def __call__(self, pattern: str, func: R, *, version: str | None = None) -> R: ...
+    def __call__(self, pattern: str, func: Reader, *, version: str | None = None) -> Reader: ...
     @overload
     def __call__(
         self, pattern: str, func: None = None, *, version: str | None = None
-    ) -> Callable[[R], R]: ...
+    ) -> Callable[[Reader], Reader]: ...
 
 
 @known_keywords
@@ -230,36 +372,37 @@ def add_reader(
         )
     require(version is None or isinstance(version, str), "version", version, "a text or None")
 
-    def add(given: R) -> R:
-        _validate_reader(pattern, given)
-        self_or_class._file_readers.add(NamedReader(pattern, given, fingerprint(given), version))
-        return given
+    def add(reader: Reader) -> Reader:
+        _validate_reader(pattern, reader)
+        self_or_class._file_readers.add(NamedReader(pattern, reader, fingerprint(reader), version))
+        return reader
 
     return add if func is None else add(func)
 
 
-def _validate_reader(pattern: str, given: Any) -> None:
-    load = getattr(given, "load", None)
+def _validate_reader(pattern: str, reader: Any) -> None:
+    load = getattr(reader, "load", None)
     name = f"The reader of {pattern!r}"
-    if isinstance(given, type) and callable(load):
-        needed = [
+    if isinstance(reader, type) and callable(load):
+        required = [
             name
-            for name, one in inspect.signature(given).parameters.items()
-            if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+            for name, parameter in inspect.signature(reader).parameters.items()
+            if parameter.default is parameter.empty
+            and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
         ]
-        if needed:
-            msg = f"{name} is the class {given.__name__}, which needs {', '.join(needed)}."
-            raise ConfigError(f"{msg} Pass an instance: {given.__name__}({needed[0]}=...).")
+        if required:
+            msg = f"{name} is the class {reader.__name__}, which needs {', '.join(required)}."
+            raise ConfigError(f"{msg} Pass an instance: {reader.__name__}({required[0]}=...).")
     else:
-        is_reader = not isinstance(given, type) and (callable(load) or callable(given))
+        is_reader = not isinstance(reader, type) and (callable(load) or callable(reader))
         require(
             is_reader,
             name,
-            given,
+            reader,
             "a function of the path, a loader class with load(self, path), or an instance",
         )
-    is_async = inspect.iscoroutinefunction(given) or inspect.iscoroutinefunction(load)
-    require(not is_async, name, given, "a function that is not asynchronous")
+    is_async = inspect.iscoroutinefunction(reader) or inspect.iscoroutinefunction(load)
+    require(not is_async, name, reader, "a function that is not asynchronous")
 
 
 def _first_target(target: str | None) -> str | None:
@@ -298,11 +441,11 @@ def loader_identities(readers: Readers) -> Callable[[FoundFile], str]:
         from lazyrag.loaders.detect import sniff
 
         try:
-            found = sniff(path)
+            sniffed = sniff(path)
         except OSError:  # loading reports it
-            found = None
-        if found is not None and found.suffix in loaders and found.decides(suffix):
-            return f"{suffix} as {of_suffix(found.suffix)}"
+            return suffix
+        if sniffed is not None and sniffed.suffix in loaders and sniffed.decides(suffix):
+            return f"{suffix} as {of_suffix(sniffed.suffix)}"
         return suffix
 
     return of_file
@@ -314,21 +457,21 @@ def matches(pattern: str, names: Iterable[str]) -> bool:
     Case does not matter, and ``**/`` matches any folders or none.
 
     Example:
-        >>> matches("*.log", ["a/b.LOG"]), matches("a/**/b.*", ["a/b.log"]), matches("a/*", ["b.log"])
-        (True, True, False)
+        >>> matches("*.log", ["a/b.LOG"]), matches("a/**/b.*", ["a/b.log"])
+        (True, True)
+        >>> matches("a/*", ["b.log"])
+        False
     """
     suffix = _suffix_of(pattern)
     for name in map(str.lower, names):
-        own_name = name.rpartition("/")[2]
+        file_name = name.rpartition("/")[2]
         if suffix:
-            if own_name.endswith(suffix) and own_name != suffix:
+            if file_name.endswith(suffix) and file_name != suffix:
                 return True
-        elif any(
-            fnmatch.fnmatchcase(one, form)
-            for one in (name, own_name)
-            for form in _variants(pattern.lower())
-        ):
-            return True
+            continue
+        for variant in _variants(pattern.lower()):
+            if fnmatch.fnmatchcase(name, variant) or fnmatch.fnmatchcase(file_name, variant):
+                return True
     return False
 
 
@@ -336,20 +479,18 @@ def matches(pattern: str, names: Iterable[str]) -> bool:
 def _variants(pattern: str) -> tuple[str, ...]:
     """Return a pattern with and without each of its ``**/``."""
     first, *rest = re.split(r"(?<![^/])\*\*/", pattern, maxsplit=_MAX_OPTIONAL)
-    forms = [first]
+    variants = [first]
     for piece in rest:
-        forms = [f"{form}{folders}{piece}" for form in forms for folders in ("**/", "")]
-    return tuple(forms)
+        with_folders = [f"{variant}**/{piece}" for variant in variants]
+        variants = with_folders + [f"{variant}{piece}" for variant in variants]
+    return tuple(variants)
 
 
 def _suffix_of(pattern: str) -> str:
     """Return the suffix that a pattern matches, in lower case; "" for other patterns."""
     suffix = pattern.removeprefix("*").lower()
-    return (
-        suffix
-        if suffix.startswith(".") and "/" not in suffix and _WILDCARDS.isdisjoint(suffix)
-        else ""
-    )
+    is_suffix = suffix.startswith(".") and _NO_SUFFIX.isdisjoint(suffix)
+    return suffix if is_suffix else ""
 
 
 def parse_loading(text: str | None) -> dict[str, Any]:
@@ -360,8 +501,8 @@ def parse_loading(text: str | None) -> dict[str, Any]:
         ConfigError: If the text is not a list of ``processes=`` and of limits.
 
     Example:
-        >>> parse_loading("processes=2,time_s=60")["processes"], parse_loading(None)["processes"]
-        (2, 1)
+        >>> parse_loading("processes=2,time_s=60")["limits"].processes
+        2
     """
     values: dict[str, Any] = {}
     for pair in filter(None, (text or "").split(",")):
@@ -371,7 +512,7 @@ def parse_loading(text: str | None) -> dict[str, Any]:
         except ValueError as exc:
             expected = "pairs such as 'processes=2,time_s=60,memory_bytes=1000000000'"
             raise ConfigError(f"loading must be {expected}; got {text!r}.") from exc
-    return {"processes": values.pop("processes", 1), "limits": LoadLimits(**values)}
+    return {"limits": LoadLimits(**{"processes": 1, **values})}
 
 
 TRIES = 3
@@ -380,7 +521,7 @@ _TRY_AGAIN_S = 30.0  # a loader that took longer is not called again
 _SERVER = "lazyrag.ingest.load_files:FileServer"
 _QUARANTINED = (
     "Quarantined: {} A sync reads the file again when its bytes, its reader or the limits change. "
-    "Retry it with retry_failed()."
+    "Retry it with sync(retry=True)."
 )
 
 
@@ -411,21 +552,25 @@ class Loading:
         self._idle: LifoQueue[ChildProcess | None] | None = None
         self._warm: list[ChildProcess] = []  # between two runs
         self._users = 0  # operations that keep them
-        self._table = ReaderTable()
+        # for the processes: patterns with pickled readers, and suffixes with paths of loaders
+        self._sent_readers: list[tuple[str, str | None]] = []
+        self._sent_loaders: dict[str, str | None] = {}
         # by a launcher, before they are needed
         self.loaded: dict[FoundFile, LoadedFile | LazyRAGError] = {}
 
     @contextmanager
     def running(self, count: int) -> Iterator[None]:
         """Keep processes for a number of files; each starts when it is needed."""
-        if self.processes and count:
-            pairs = tuple((one.pattern, portable(one.given)) for one in self.readers.all())
-            self._table = ReaderTable(pairs, importable_loaders())
         if not self.processes or not count:
             yield
             return
         from queue import LifoQueue
 
+        readers = [(reader.pattern, portable(reader.user_reader)) for reader in self.readers.all()]
+        self._sent_readers = [
+            (pattern, None if pickled is None else pickled.hex()) for pattern, pickled in readers
+        ]
+        self._sent_loaders = dict(importable_loaders())
         idle = self._idle
         if idle is None:
             idle = self._idle = LifoQueue()
@@ -455,14 +600,11 @@ class Loading:
             LoaderEndedError: If its loader ends each process that calls it.
             IngestionError: If no process can be started.
         """
-        if (
-            not source
-            and (found := self.loaded.pop(file, None))
-            and signature_of(file.path) == file.signature
-        ):
-            if isinstance(found, Exception):
-                raise found
-            return found
+        loaded = None if source else self.loaded.pop(file, None)
+        if loaded is not None and signature_of(file.path) == file.signature:
+            if isinstance(loaded, Exception):
+                raise loaded
+            return loaded
         load = (
             self._load_there
             if self._idle is not None and self._is_for_processes(file)
@@ -482,7 +624,6 @@ class Loading:
 
     def _load_there(self, file: FoundFile, source: bool | str) -> LoadedFile:  # noqa: FBT001
         """Load a file in a process, unless its reader exists only here."""
-        readers = [(pattern, packed and packed.hex()) for pattern, packed in self._table.readers]
         request = {
             "path": str(file.path),
             "name": file.identity,
@@ -490,7 +631,13 @@ class Loading:
             "limits": asdict(self.limits),
         }
         with self._process() as process:
-            packed = process.call("load", request, readers, self._table.loaders, limits=self.limits)
+            packed = process.call(
+                "load",
+                request,
+                self._sent_readers,
+                [*self._sent_loaders.items()],
+                limits=self.limits,
+            )
         return self._load_here(file, source) if packed is None else unpacked_file(packed)
 
     @contextmanager
@@ -536,10 +683,10 @@ class Loading:
     def _is_for_processes(self, file: FoundFile) -> bool:
         """Whether the reader of a file, judged by its name, can be imported in another process."""
         names = file.identity, file.path.name
-        for pattern, packed in self._table.readers:
+        for pattern, pickled in self._sent_readers:
             if matches(pattern, names):
-                return packed is not None
-        return dict(self._table.loaders).get(known_suffix(file.path), "") is not None
+                return pickled is not None
+        return self._sent_loaders.get(known_suffix(file.path), "") is not None
 
     def _name_of(self, file: FoundFile) -> str:
         """Return the name of a file's reader, judged by the file's name."""
@@ -563,10 +710,15 @@ class Loading:
         named = self.readers.find(identity, name.name)
         suffix = str(metadata.get("read_as") or known_suffix(name))
         if named is not None:
-            return suffix, named.given
+            return suffix, named.user_reader
         return suffix, loaders[suffix] if suffix in loaders else None  # noqa: SIM401  not a dict
 
-    def has_source(self, identity: str, metadata: Mapping[str, Any], kind: bool | str) -> bool:  # noqa: FBT001  of a transform
+    def has_source(
+        self,
+        identity: str,
+        metadata: Mapping[str, Any],
+        kind: bool | str,  # noqa: FBT001  of a transform
+    ) -> bool:
         """Whether a document's text is not that of its file, see `loader_of`; or whether its file
         may have pictures.
 
@@ -585,12 +737,13 @@ class Loading:
 
         suffix, loader = self.loader_of(root.path, root.metadata)
         with read_within(self.limits, self.find):
-            place, known = (str(node.metadata[IMAGE].get(name, "")) for name in ("place", "sha256"))
-            data = read_picture(path, suffix, place, loader)
+            image = node.metadata[IMAGE]
+            location = str(image.get("place", ""))
+            data = read_picture(path, suffix, location, loader)
         # those of a PDF are converted
-        if suffix != ".pdf" and hashlib.sha256(data).hexdigest() != known:
+        if suffix != ".pdf" and hashlib.sha256(data).hexdigest() != str(image.get("sha256", "")):
             problem = (
-                f"The picture {place!r:.100} of {path.name!r} is not the one that was ingested"
+                f"The picture {location!r:.100} of {path.name!r} is not the one that was ingested"
             )
             raise LoadError(
                 f"{problem}: the file beside the page has changed. Change the page, too, and call"
@@ -609,29 +762,16 @@ class Loading:
         return None if named is None else named.reader()
 
 
-@dataclass(frozen=True, slots=True)
-class ReaderTable:
-    """Readers and loaders of the parent process, except for built-in loaders.
-
-    Args:
-        readers: Patterns with the user's readers, pickled by `portable`, in order of precedence.
-        loaders: Suffixes of loaders that are not built in, with their import paths.
-    """
-
-    readers: tuple[tuple[str, bytes | None], ...] = ()
-    loaders: tuple[tuple[str, str | None], ...] = ()
-
-
-def portable(given: Any) -> bytes | None:
+def portable(reader: Any) -> bytes | None:
     """Return a reader pickled for another process; None if it cannot be imported there."""
     from multiprocessing.reduction import ForkingPickler
     from pickle import PicklingError
 
-    named = given if hasattr(given, "__qualname__") else type(given)
+    named = reader if hasattr(reader, "__qualname__") else type(reader)
     if named.__module__ == "__main__" or "<" in named.__qualname__:
         return None
     try:
-        return bytes(ForkingPickler.dumps(given))
+        return bytes(ForkingPickler.dumps(reader))
     except (
         PicklingError,
         TypeError,
@@ -648,7 +788,7 @@ def importable_loaders() -> tuple[tuple[str, str | None], ...]:
     """Return the suffixes of loaders that are not built in, with their import paths; None for no
     path.
     """
-    found: list[tuple[str, str | None]] = []
+    targets: list[tuple[str, str | None]] = []
     for suffix in loaders:
         if is_built_in(suffix):
             continue
@@ -657,8 +797,8 @@ def importable_loaders() -> tuple[tuple[str, str | None], ...]:
             loader = loaders[suffix]
             is_there = loader.__module__ != "__main__" and "<" not in loader.__qualname__
             target = f"{loader.__module__}:{loader.__qualname__}" if is_there else None
-        found.append((suffix, target))
-    return tuple(found)
+        targets.append((suffix, target))
+    return tuple(targets)
 
 
 # The rest runs in the loading process.
@@ -698,7 +838,10 @@ class FileServer:
         _limit_memory(limits.memory_bytes)
 
         def find(*names: str) -> FileReader | None:
-            return next((_unpickle(*one) for one in readers if matches(one[0], names)), None)
+            for pattern, pickled in readers:
+                if matches(pattern, names):
+                    return _unpickle(pattern, pickled)
+            return None
 
         try:
             return packed_file(load_file(**request, limits=limits, readers=find))

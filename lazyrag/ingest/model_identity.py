@@ -96,24 +96,25 @@ def check_probes(
         before = record.get("probe")
         if not before:
             continue
-        what = f"embed key {key!r} of {where}"
+        subject = f"embed key {key!r} of {where}"
         token = single_try.set(True)
         try:
             now = _probe_vector(checked)
         except LazyRAGError as exc:
             msg = (
-                f"Could not check whether the model of {what} is the one of the stored vectors:"
+                f"Could not check whether the model of {subject} is the one of the stored vectors:"
                 f" {sentence(exc)}"
             )
             warn_user(msg, IngestionWarning)
             continue
         finally:
             single_try.reset(token)
-        cosine = sum(before[at] * now.get(at, 0.0) for at in before)
-        cosine /= math.hypot(*before.values()) * math.hypot(*now.values()) or 1.0
+        product = sum(before[at] * now.get(at, 0.0) for at in before)
+        norms = math.hypot(*before.values()) * math.hypot(*now.values())
+        cosine = product / (norms or 1.0)
         if now and cosine < _MIN_COSINE:
             warn_user(
-                f"The stored vectors of {what} were made by {record['name']!r}, and"
+                f"The stored vectors of {subject} were made by {record['name']!r}, and"
                 f" {_name_of(checked)!r} gives another one for the same text now (cosine"
                 f" {cosine:.3f}). To embed again, call repair(embed_keys=[{key!r}]); if the model"
                 " is the same, set probe = False on the embedder.",
@@ -147,7 +148,7 @@ def _probe_vector(checked: CheckedEmbedder) -> dict[str, float]:
         EmbeddingError: If the model fails.
     """
     inner = getattr(checked.embedder, "embedder", checked.embedder)
-    if False in [getattr(held, "probe", True) for held in (checked.user_object, inner)]:
+    if False in (getattr(checked.user_object, "probe", True), getattr(inner, "probe", True)):
         return {}
     vector = CheckedEmbedder(inner, checked.name, checked.key).embed([PROBE])[0]
     pairs = vector.items() if isinstance(vector, dict) else enumerate(vector.tolist())

@@ -133,27 +133,27 @@ class BuildPlan:
     @property
     def terms(self) -> list[TermsTarget]:
         """The keyword indexes."""
-        return [one for one in self.indexes if isinstance(one, TermsTarget)]
+        return [target for target in self.indexes if isinstance(target, TermsTarget)]
 
     @property
     def vectors(self) -> list[VectorsTarget]:
         """The vector indexes."""
-        return [one for one in self.indexes if isinstance(one, VectorsTarget)]
+        return [target for target in self.indexes if isinstance(target, VectorsTarget)]
 
     @property
     def rows(self) -> set[int]:
         """Rows of the root group and the groups."""
-        return {self.root, *(one.id for one in self.groups)}
+        return {self.root, *(target.id for target in self.groups)}
 
     def line(self, group: int) -> list[int]:
         """Rows of a group and those above it, the root group last."""
-        parents = {one.id: one.parent for one in self.groups}
+        parents = {target.id: target.parent for target in self.groups}
         line = [group]
         while line[-1] != self.root:
             line.append(parents[line[-1]])
         return line
 
-    def made_of(self, target: GroupTarget) -> list[int]:
+    def sources_of(self, target: GroupTarget) -> list[int]:
         """Rows of all groups that a group's nodes are made of: the parent first, the root group
         last.
         """
@@ -166,7 +166,7 @@ class BuildPlan:
         """The collection of a group's segments."""
         if group == self.root:
             return self.root_collection
-        return next(one.collection for one in self.groups if one.id == group)
+        return next(target.collection for target in self.groups if target.id == group)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,10 +233,12 @@ class BuildPlanner:
             text = self.definitions.index_text(step)
         except ConfigError:  # raised when it is built
             return None
+        if text.write or text.group:
+            return None
         is_below_root = (
             text.identity == "" or self.definitions.line(step.group)[0].parent == LAZY_ROOT_NAME
         )
-        return None if text.write or text.group or not is_below_root else text.fields
+        return text.fields if is_below_root else None
 
     def live_index(self, view: View, step: Step) -> LiveIndex | None:
         """The index that a step builds, as far as it is live; None if it builds none."""
@@ -259,7 +261,9 @@ class BuildPlanner:
         tree = self.ledger.tree
         current = self.definitions.current(tree)
         other = [group for name, group in tree.groups.items() if name not in current]
-        partial_indexes = [index.id for group in other for index in group.indexes.values()]
+        partial_indexes: list[int] = []
+        for group in other:
+            partial_indexes += [index.id for index in group.indexes.values()]
         indexes: list[IndexTarget] = []
         for name, group in current.items():
             for index in group.indexes.values():
@@ -268,19 +272,10 @@ class BuildPlanner:
                     partial_indexes.append(index.id)
                 else:
                     indexes.append(target)
-        root = current[LAZY_ROOT_NAME]
-        return BuildPlan(
-            root.id,
-            root.collection,
-            {group.id: name for name, group in tree.groups.items()},
-            [
-                self._group_target(one, current)
-                for name, one in current.items()
-                if name != LAZY_ROOT_NAME
-            ],
-            indexes,
-            tuple(group.id for group in other),
-            tuple(partial_indexes),
+        return replace(
+            self._build_plan(tree, current, indexes),
+            partial_groups=tuple(group.id for group in other),
+            partial_indexes=tuple(partial_indexes),
         )
 
     def plan_first(self, steps: Iterable[Step]) -> BuildPlan:
@@ -288,9 +283,13 @@ class BuildPlanner:
         become live later.
         """
         plans = [self.plan_live(), *(self.plan_step(step).plan for step in steps)]
-        groups = {one.id: one for plan in plans for one in plan.groups}
-        indexes = {one.id: one for plan in plans for one in plan.indexes}
-        names = {number: name for plan in plans for number, name in plan.names.items()}
+        groups: dict[int, GroupTarget] = {}
+        indexes: dict[int, IndexTarget] = {}
+        names: dict[int, str] = {}
+        for plan in plans:
+            groups |= {group.id: group for group in plan.groups}
+            indexes |= {index.id: index for index in plan.indexes}
+            names |= plan.names
         return replace(
             plans[0], names=names, groups=[*groups.values()], indexes=[*indexes.values()]
         )
@@ -307,21 +306,14 @@ class BuildPlanner:
             return "missing"
         if not self.definitions.is_current(group):
             described, fields = self.ledger.groups.descriptions().get(group.id, ("", ""))
-            same = fields in ("", schema_text(self.nodes.schema))
-            return self.definitions.reason(group, described, same)
+            has_same_fields = fields in ("", schema_text(self.nodes.schema))
+            return self.definitions.reason(group, described, has_same_fields)
         key = self.index_key(step)
-        if key is not None and key not in group.indexes:
-            before = [
-                index.identity for index in group.indexes.values() if index.key[:2] == key[:2]
-            ]
-            if not before:
-                return "missing"
-            old = model_identity(before[-1])
-            new = model_identity(key[2])
-            if old == new:
-                return "parameter index_fields or index_text"
-            return f"model {old} -> {new}" if key[0] == "vectors" else f"code of function {key[1]}"
-        return "" if (group if key is None else group.indexes[key]).complete else "missing"
+        if key is None:
+            return "" if group.complete else "missing"
+        if key in group.indexes:
+            return "" if group.indexes[key].complete else "missing"
+        return _index_reason(group, key)
 
     def plan_preview(self) -> BuildPlan:
         """Plan for the present definitions of live groups whose transforms call no model; opens no
@@ -331,33 +323,19 @@ class BuildPlanner:
         """
         tree = self.ledger.tree
         definitions = self.definitions
-        names = {
-            one.name
-            for name in tree.groups
-            if definitions.is_defined(name)
-            for one in definitions.needed(name)
-        }
-        names = {
-            name
-            for name in names
-            if not any(one.may_call_model for one in definitions.needed(name))
-        }
-        root = tree.groups[LAZY_ROOT_NAME]
-        groups = {LAZY_ROOT_NAME: root}
-        for number, name in enumerate(
-            sorted(names, key=lambda name: (len(definitions.needed(name)), name)), start=1
-        ):
+        names: set[str] = set()
+        for name in filter(definitions.is_defined, tree.groups):
+            for group in definitions.needed(name):
+                line = definitions.needed(group.name)
+                if not any(above.may_call_model for above in line):
+                    names.add(group.name)
+        groups = {LAZY_ROOT_NAME: tree.groups[LAZY_ROOT_NAME]}
+        for number, name in enumerate(self.parents_first(names), start=1):
             live = tree.groups.get(name)
-            is_current = live is not None and definitions.is_current(live)
-            groups[name] = (
-                live
-                if live and is_current
-                else LiveGroup(-number, name, None, "", "", complete=False)
-            )
-        targets = [self._group_target(one, groups) for one in groups.values() if one is not root]
-        return BuildPlan(
-            root.id, root.collection, {one.id: one.name for one in groups.values()}, targets
-        )
+            if live is None or not definitions.is_current(live):
+                live = LiveGroup(-number, name, None, "", "", complete=False)
+            groups[name] = live
+        return self._build_plan(tree, groups)
 
     def plan_root(self) -> Rebuild | None:
         """Plan for the root group with the present fields; None if it is live."""
@@ -373,24 +351,32 @@ class BuildPlanner:
         """
         self._warn_of_window(step)
         with self.definitions.graph.locked():
-            tree = self.ledger.tree
-            current = self.definitions.current(tree)
+            ends = [step.group]
             child = "" if step == Step(step.group) else self.definitions.index_text(step).group
-            ends = [step.group, child] if child else [step.group]
-            line = [
-                LAZY_ROOT_NAME,
-                *(one.name for end in ends for one in reversed(self.definitions.needed(end))),
-            ]
+            if child:
+                ends.append(child)
+            line = [LAZY_ROOT_NAME]
+            for end in ends:
+                line += [group.name for group in reversed(self.definitions.needed(end))]
             line = list(dict.fromkeys(line))
-            wanted = [name for name in line if name not in current or not current[name].complete]
-            stale = {name for name in wanted if name in tree.groups and name not in current}
-            for name in tree.groups:
-                if name not in current and name not in wanted and self.definitions.is_defined(name):
-                    above = {one.name for one in self.definitions.needed(name)}
-                    if above & stale:
-                        wanted.append(name)
-                        wanted += [one for one in above if one not in wanted and one not in current]
-            return self._plan(wanted, step, line)
+            return self._plan(self._outdated_groups(self.ledger.tree, line), step, line)
+
+    def _outdated_groups(self, tree: Tree, line: Sequence[str]) -> list[str]:
+        """Groups to build for some groups: those that are not complete, and live ones below
+        replaced ones.
+        """
+        live = tree.groups
+        current = self.definitions.current(tree)
+        outdated = [name for name in line if name not in current or not current[name].complete]
+        replaced = {name for name in outdated if name in live and name not in current}
+        for name in live:
+            if name in current or name in outdated or not self.definitions.is_defined(name):
+                continue
+            above = {group.name for group in self.definitions.needed(name)}
+            if above & replaced:
+                outdated.append(name)
+                outdated += above.difference(outdated, current)
+        return outdated
 
     def _warn_of_window(self, step: Step) -> None:
         """Warn once, before a group is embedded, if its chunks may exceed the model's window."""
@@ -399,7 +385,7 @@ class BuildPlanner:
             return
         embedder = getattr(checked.embedder, "embedder", checked.embedder)  # behind a cache
         window = embedder.max_tokens
-        size = getattr(self.definitions.line(step.group)[0].given, "chunk_size", None)
+        size = getattr(self.definitions.line(step.group)[0].user_transform, "chunk_size", None)
         if (
             window is None
             or size is None
@@ -415,74 +401,86 @@ class BuildPlanner:
             IngestionWarning,
         )
 
-    def _plan(self, wanted: list[str], step: Step | None, line: Sequence[str] = ()) -> Rebuild:
+    def _plan(self, outdated: list[str], step: Step | None, line: Sequence[str] = ()) -> Rebuild:
+        """Plan to build groups, with their indexes, and a step; the groups of a line are part of
+        the plan in any case.
+        """
         tree = self.ledger.tree
         current = self.definitions.current(tree)
-        names = {
-            *wanted,
-            *line,
-            *(one.name for name in wanted for one in self.definitions.needed(name)),
-        }
-        ordered = sorted(names, key=lambda name: (len(self.definitions.needed(name)), name))
+        names = {*outdated, *line}
+        for name in outdated:
+            names.update(group.name for group in self.definitions.needed(name))
+        ordered = self.parents_first(names)
         groups: dict[str, LiveGroup] = {}
-        dropped: list[int] = []
+        replaced: list[int] = []
         steps: list[Step] = []
         indexes: list[IndexTarget] = []
         for name in ordered:
-            live = tree.groups.get(name)
-            if name not in wanted:
+            if name not in outdated:
                 groups[name] = current[name]
                 continue
+            live = tree.groups.get(name)
             groups[name] = self._open_group(name, groups, live)
             if live is not None and live.id != groups[name].id:
-                dropped.append(live.id)
+                replaced.append(live.id)
             steps.append(Step(name))
-            for index in live.indexes.values() if live is not None else ():
-                if index_step(name, index) != step:
-                    indexes += self._open_index(groups[name], index_step(name, index))
-            steps += [one.step for one in indexes if one.step.group == name]
-        if step is not None and (opened := self._open_index(groups[step.group], step)):
-            indexes += opened
-            steps.append(step)
-        dropped += [
-            group.id for name, group in tree.groups.items() if _is_below(tree, name, dropped)
-        ]
-        in_use = {group.id for group in groups.values()}
-        root = groups[LAZY_ROOT_NAME]
-        plan = BuildPlan(
-            root.id,
-            root.collection,
-            {group.id: name for name, group in (*tree.groups.items(), *groups.items())},
-            [
-                self._group_target(group, groups)
-                for name, group in groups.items()
-                if name != LAZY_ROOT_NAME
-            ],
-            indexes,
-            visible=False,
-        )
+            if live is not None:
+                reopened = self._reopen_indexes(groups[name], live, step)
+                indexes += reopened
+                steps += [target.step for target in reopened]
+        if step is not None:
+            requested = self._open_index(groups[step.group], step)
+            indexes += requested
+            steps += [target.step for target in requested]
         return Rebuild(
-            plan,
-            tuple(groups[name].id for name in ordered if name in wanted),
-            tuple(one for one in dict.fromkeys(dropped) if one not in in_use),
-            {name: self.definitions.revisions(name) for name in wanted},
+            replace(self._build_plan(tree, groups, indexes), visible=False),
+            tuple(groups[name].id for name in ordered if name in outdated),
+            _dropped_groups(tree, groups, replaced),
+            {name: self.definitions.revisions(name) for name in outdated},
             tuple(steps),
         )
+
+    def _build_plan(
+        self, tree: Tree, groups: Mapping[str, LiveGroup], indexes: Sequence[IndexTarget] = ()
+    ) -> BuildPlan:
+        """Plan to bring documents to some groups and indexes."""
+        root = groups[LAZY_ROOT_NAME]
+        all_groups = (*tree.groups.values(), *groups.values())
+        return BuildPlan(
+            root.id,
+            root.collection,
+            {group.id: group.name for group in all_groups},
+            [self._group_target(group, groups) for group in groups.values() if group is not root],
+            indexes,
+        )
+
+    def parents_first(self, names: Iterable[str]) -> list[str]:
+        """Names of groups, each after those above it."""
+        return sorted(names, key=lambda name: (len(self.definitions.needed(name)), name))
+
+    def _reopen_indexes(
+        self, group: LiveGroup, live: LiveGroup, requested: Step | None
+    ) -> list[IndexTarget]:
+        """Open the rows of the indexes that a group had, but for a requested one."""
+        indexes: list[IndexTarget] = []
+        for index in live.indexes.values():
+            step = index_step(group.name, index)
+            if step != requested:
+                indexes += self._open_index(group, step)
+        return indexes
 
     def _open_group(
         self, name: str, groups: Mapping[str, LiveGroup], live: LiveGroup | None
     ) -> LiveGroup:
         """Open the row and the collection of a group."""
         parent = None if name == LAZY_ROOT_NAME else groups[self.definitions.line(name)[0].parent]
-        fingerprint_now = self.definitions.fingerprint(name)
-        fresh = (
-            live is not None
-            and live.fingerprint == fingerprint_now
-            and self.definitions.is_replaced(name)
-        )
-        row, above = (None, None) if parent is None else (parent.id, parent.name)
-        number, collection = self.open_group(name, row, fingerprint_now, fresh=fresh)
-        return LiveGroup(number, name, above, fingerprint_now, collection, complete=False)
+        digest = self.definitions.fingerprint(name)
+        is_same = live is not None and live.fingerprint == digest
+        fresh = is_same and self.definitions.is_replaced(name)
+        parent_id = None if parent is None else parent.id
+        parent_name = None if parent is None else parent.name
+        number, collection = self.open_group(name, parent_id, digest, fresh=fresh)
+        return LiveGroup(number, name, parent_name, digest, collection, complete=False)
 
     def open_group(
         self, name: str, parent: int | None, fingerprint: str, *, fresh: bool = False
@@ -538,11 +536,12 @@ class BuildPlanner:
             group.collection,
             definition.transform,
             definition.sees_nodes,
-            path_key=getattr(definition.given, "path_key", None),
-            reuses_texts=definition.memo or bool(getattr(definition.given, "calls_per_node", 0)),
+            path_key=getattr(definition.user_transform, "path_key", None),
+            reuses_texts=definition.memo
+            or bool(getattr(definition.user_transform, "calls_per_node", 0)),
             ref=0 if definition.ref is None else groups[definition.ref].id,
             reads_source=definition.parent == LAZY_ROOT_NAME
-            and getattr(definition.given, "reads_source", False),
+            and getattr(definition.user_transform, "reads_source", False),
             fingerprint=group.fingerprint,
         )
 
@@ -554,6 +553,29 @@ def index_step(group: str, index: LiveIndex) -> Step:
         if index.kind == "terms"
         else Step(group, embed_key=index.name)
     )
+
+
+def _index_reason(group: LiveGroup, key: IndexKey) -> str:
+    """Why a group lacks an index that is to have a key; "missing" if it never had one like it."""
+    similar = [index.identity for index in group.indexes.values() if index.key[:2] == key[:2]]
+    if not similar:
+        return "missing"
+    old = model_identity(similar[-1])
+    new = model_identity(key[2])
+    if old == new:
+        return "parameter index_fields or index_text"
+    return f"model {old} -> {new}" if key[0] == "vectors" else f"code of function {key[1]}"
+
+
+def _dropped_groups(
+    tree: Tree, groups: Mapping[str, LiveGroup], replaced: Sequence[int]
+) -> tuple[int, ...]:
+    """Rows of the groups that are replaced, and of the live ones below them; without those of a
+    plan's groups.
+    """
+    in_use = {group.id for group in groups.values()}
+    below = [group.id for name, group in tree.groups.items() if _is_below(tree, name, replaced)]
+    return tuple(row for row in dict.fromkeys([*replaced, *below]) if row not in in_use)
 
 
 def _is_below(tree: Tree, name: str, rows: Sequence[int]) -> bool:

@@ -1,20 +1,20 @@
-"""Results and progress of ingestion, and its options; problems that `Document.verify` finds."""
+"""Results and progress of ingestion, and its options; problems that `Maintenance.verify` finds."""
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import starmap
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, NoReturn, TypeAlias, TypeVar
 
 from lazyrag.data.segment import Segment
 from lazyrag.errors import IngestionError, IngestionWarning, NoReaderError, sentence, warn_user
 from lazyrag.groups.node_group import Step
 from lazyrag.ingest.load_files import Readers
 from lazyrag.loaders.base import DEFAULT_LIMITS, LoadLimits
-from lazyrag.progress.calls import OnProgress, raise_if_canceled
+from lazyrag.progress.calls import raise_if_canceled
 from lazyrag.stores.protocol import VectorRow
 
 
@@ -98,37 +98,41 @@ class IngestReport:
         """At most thirteen lines: counts, a note of a file, why files are skipped, the first
         failures.
         """
-        others = {name: len(getattr(self, name)) for name in _COUNTED}
-        changed = [f"{count} {name}" for name, count in others.items() if count]
-        added = len(self.added)
-        failed = len(self.failed)
-        skipped = len(self.skipped)
-        lines = [", ".join([f"{added} added", *changed, f"{failed} failed", f"{skipped} skipped"])]
-        again = [
-            f"{count} {reason}" for reason, count in Counter(self.reasons.values()).most_common()
+        lists = {name: len(getattr(self, name)) for name in _COUNTED}
+        counts = [
+            f"{len(self.added)} added",
+            *(f"{count} {name}" for name, count in lists.items() if count),
+            f"{len(self.failed)} failed",
+            f"{len(self.skipped)} skipped",
         ]
-        first = {
-            reason: step
-            for step, reason in reversed([*self.rebuilt.items()])
-            if reason != "missing"
-        }
-        steps = [f"{step} ({reason})" for reason, step in reversed(first.items())]
-        if steps or {*self.reasons.values()} - _EXPECTED:
-            again += steps
-            text = f"again: {', '.join(again)}"
-            lines.append(f"  {textwrap.shorten(text, _MAX_MESSAGE, placeholder=' ...')}")
-        for path, noted in [*self.notes.items()][:1]:
-            text = f"{len(self.notes)} noted: {path} ({'; '.join(noted)})"
-            lines.append(f"  {textwrap.shorten(text, _MAX_MESSAGE, placeholder=' ...')}")
+        lines = [", ".join(counts)]
+        again = self._again()
+        if again:
+            lines.append(f"  {_shortened(f'again: {again}')}")
+        if self.notes:
+            path, notes = next(iter(self.notes.items()))
+            text = f"{len(self.notes)} noted: {path} ({'; '.join(notes)})"
+            lines.append(f"  {_shortened(text)}")
         reasons = Counter(reason for _, reason in self.skipped)
-        if set(reasons) - _USUAL or not (added or changed):
+        if set(reasons) - _USUAL or not (self.added or any(lists.values())):
             lines += _first(
                 f"  {count} skipped: {reason}" for reason, count in reasons.most_common()
             )
         alike: dict[tuple[str, str], list[str]] = {}
         for failure in self.failed:
             alike.setdefault((failure.stage, str(failure.error)), []).append(failure.path)
-        return "\n".join([*lines, *_first(starmap(_describe_alike, alike.items()))])
+        return "\n".join([*lines, *_first(itertools.starmap(_describe_alike, alike.items()))])
+
+    def _again(self) -> str:
+        """Why files and steps were done again; "" for the usual reasons."""
+        counts = Counter(self.reasons.values())
+        rebuilt = [(step, reason) for step, reason in self.rebuilt.items() if reason != "missing"]
+        if not rebuilt and counts.keys() <= _EXPECTED:
+            return ""
+        first_steps = {reason: step for step, reason in reversed(rebuilt)}
+        again = [f"{count} {reason}" for reason, count in counts.most_common()]
+        again += [f"{step} ({reason})" for reason, step in reversed(first_steps.items())]
+        return ", ".join(again)
 
     def __repr__(self) -> str:
         return f"<IngestReport: {str(self).splitlines()[0]}>"
@@ -140,24 +144,23 @@ class IngestReport:
         return lines_html(first, others)
 
 
+def _shortened(text: str) -> str:
+    return textwrap.shorten(text, _MAX_MESSAGE, placeholder=" ...")
+
+
 def _first(lines: Iterable[str]) -> list[str]:
     """The first few lines, and the number of the others."""
     listed = list(lines)
     more = len(listed) - _MAX_LINES
-    return (
-        [*listed[:_MAX_LINES], f"  and {more} more kinds, see the report's lists"]
-        if more > 1
-        else listed
-    )
+    if more <= 1:
+        return listed
+    return [*listed[:_MAX_LINES], f"  and {more} more kinds, see the report's lists"]
 
 
 def _describe_alike(step: tuple[str, str], paths: list[str]) -> str:
     stage, message = step
     others = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-    return (
-        f"  failed: {paths[0]}{others} ({stage}):"
-        f" {textwrap.shorten(message, _MAX_MESSAGE, placeholder=' ...')}"
-    )
+    return f"  failed: {paths[0]}{others} ({stage}): {_shortened(message)}"
 
 
 class Failures:
@@ -174,19 +177,15 @@ class Failures:
         self.misnamed: dict[str, Failure] = {}  # keys of file_metadata that match no file
 
     def __iter__(self) -> Iterator[Failure]:
-        failed = [one for one in self._by_step.values() if not isinstance(one.error, NoReaderError)]
+        failed = [failure for failure in self._by_step.values() if not is_skip(failure)]
         return iter([*failed, *self.misnamed.values()])
 
     def skipped(self) -> list[tuple[str, str]]:
         """Return pairs (path, reason) of files without text, or that nothing reads: they have not
         failed.
         """
-        errors = {one.path: one.error for one in self._by_step.values()}
-        return [
-            (path, error.reason)
-            for path, error in errors.items()
-            if isinstance(error, NoReaderError)
-        ]
+        failures = {failure.path: failure for failure in self._by_step.values()}
+        return skip_reasons(failures.values())
 
     def add(self, step: Step, identity: str, error: Exception) -> None:
         """Add a failure."""
@@ -201,9 +200,11 @@ class Failures:
         """Return the steps with failures."""
         return {step for step, _ in self._by_step}
 
-    def forget(self, wanted: Callable[[Step, str], bool]) -> None:
+    def forget(self, is_obsolete: Callable[[Step, str], bool]) -> None:
         """Remove failures that are retried or obsolete."""
-        self._by_step = {at: failure for at, failure in self._by_step.items() if not wanted(*at)}
+        self._by_step = {
+            key: failure for key, failure in self._by_step.items() if not is_obsolete(*key)
+        }
 
     def warn_or_raise(self, step: Step, count_done: Callable[[], int]) -> None:
         """Warn of new failures in a step; raise if it succeeded for no document.
@@ -221,27 +222,44 @@ class Failures:
             return
         done = count_done()
         total = done + len(failed)
-        if not done and any(not isinstance(failure.error, NoReaderError) for failure in failed):
-            many = f"All {total} files failed to {step}. The first:"
-            which = many if total > 1 else f"The only file failed to {step}:"
-            msg = f"{which} {sentence(failed[0])}"
-            hint = f"Fix the cause, then call retry_failed(). ({self.where})"
-            raise IngestionError(f"{msg} {hint}") from failed[0].error
-        reasons = [
-            (one.path, one.error.reason) for one in new if isinstance(one.error, NoReaderError)
-        ]
-        new = [failure for failure in new if not isinstance(failure.error, NoReaderError)]
-        path, why = reasons[0] if reasons else ("", "")
-        skipped = f"Skipped {len(reasons)} of {total} files; the first is {path}: {why}."
-        if new:
+        if not done and not all(map(is_skip, failed)):
+            self._raise_all_failed(step, failed)
+        new_failures = [failure for failure in new if not is_skip(failure)]
+        skips = skip_reasons(new)
+        skipped = ""
+        if skips:
+            path, reason = skips[0]
+            skipped = f"Skipped {len(skips)} of {total} files; the first is {path}: {reason}."
+        if new_failures:
             msg = (
-                f"{len(new)} of {total} files failed to {step}; the others were ingested. The"
-                f" first: {new[0]} ({self.where}: last_report lists all failures, retry_failed()"
-                " retries them)"
+                f"{len(new_failures)} of {total} files failed to {step}; the others were ingested."
+                f" The first: {new_failures[0]} ({self.where}: last_report lists all failures,"
+                " sync() retries them)"
             )
-            warn_user(f"{msg} {skipped}" if reasons else msg, IngestionWarning)
-        elif reasons:
+            warn_user(f"{msg} {skipped}" if skips else msg, IngestionWarning)
+        elif skips:
             warn_user(f"{skipped} ({self.where})", IngestionWarning)
+
+    def _raise_all_failed(self, step: Step, failed: Sequence[Failure]) -> NoReturn:
+        first = f"The only file failed to {step}:"
+        if len(failed) > 1:
+            first = f"All {len(failed)} files failed to {step}. The first:"
+        hint = f"Fix the cause, then call sync(). ({self.where})"
+        raise IngestionError(f"{first} {sentence(failed[0])} {hint}") from failed[0].error
+
+
+def is_skip(failure: Failure) -> bool:
+    """Whether a file has not failed: it has no text, or nothing reads it."""
+    return isinstance(failure.error, NoReaderError)
+
+
+def skip_reasons(failures: Iterable[Failure]) -> list[tuple[str, str]]:
+    """Return pairs (path, reason) of files without text, or that nothing reads."""
+    return [
+        (failure.path, failure.error.reason)
+        for failure in failures
+        if isinstance(failure.error, NoReaderError)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +272,6 @@ class Options:
         keep_versions: Number of earlier versions of a document that are stored.
         grace_s: How long dead rows stay in the stores for running queries.
         read_only: Whether nothing may be written.
-        on_progress: Called with the progress.
         limits: Limits of loading one file.
         readers: The user's readers by file name.
         launcher: The `lazyrag.launchers.work.Launcher` that loads, transforms and embeds elsewhere;
@@ -266,7 +283,6 @@ class Options:
     keep_versions: int = 0
     grace_s: float = 0.0
     read_only: bool = False
-    on_progress: OnProgress | None = None
     limits: LoadLimits = DEFAULT_LIMITS
     readers: Readers = field(default_factory=Readers)
     launcher: Any = None
@@ -306,9 +322,8 @@ class Problem:
     what: str
 
     def __str__(self) -> str:
-        return (
-            f"{self.kind}: {self.where}{', ' + self.document if self.document else ''}: {self.what}"
-        )
+        document = f", {self.document}" if self.document else ""
+        return f"{self.kind}: {self.where}{document}: {self.what}"
 
 
 @dataclass(slots=True)
@@ -333,9 +348,9 @@ class Findings:
     segment_orphans: dict[str, list[str]] = field(default_factory=dict)
     vector_orphans: dict[str, list[str]] = field(default_factory=dict)
 
-    def add(self, kind: ProblemKind, where: str, document: str, what: str) -> None:
+    def add(self, kind: ProblemKind, where: str, document: str, details: str) -> None:
         """Add a problem."""
-        self.problems.append(Problem(kind, where, document, what))
+        self.problems.append(Problem(kind, where, document, details))
 
 
 def pages(scan: Callable[..., list[R]]) -> Iterator[list[R]]:

@@ -49,6 +49,21 @@ class BuildTerms:
     fields: Sequence[Fields]
 
 
+@dataclass(frozen=True, slots=True)
+class _Merge:
+    """Parts that a new one replaces.
+
+    Args:
+        parts: The parts.
+        masks: For each of them, which of its builds are in use, and do not come again.
+        inline: Contents of small parts that are not open, by the part's row.
+    """
+
+    parts: Sequence[TermPartRow]
+    masks: Sequence[NDArray[np.bool_]]
+    inline: dict[int, bytes | None]
+
+
 class TermIndexes:
     """Reads and extends the keyword indexes of a ledger.
 
@@ -72,19 +87,17 @@ class TermIndexes:
         """The index in one state of the tree."""
         numbers = tree.live_numbers(group)
         ids = tuple(part.id for part in index.parts)
-        known = self._states.get(index.id)
-        if (
-            known is not None
-            and known[0] == ids
-            and (known[1] is numbers or np.array_equal(known[1], numbers))
-        ):
-            return known[2]
+        previous: LexicalState | None = None
+        if index.id in self._states:
+            ids_before, numbers_before, previous = self._states[index.id]
+            if ids_before == ids and (
+                numbers_before is numbers or np.array_equal(numbers_before, numbers)
+            ):
+                return previous
         parts = self.parts(tree, group, index)
         with self._lock:
             state = LexicalState(
-                [part for part, _ in parts],
-                [mask for _, mask in parts],
-                previous=known[2] if known is not None else None,
+                [part for part, _ in parts], [mask for _, mask in parts], previous=previous
             )
             self._states[index.id] = ids, numbers, state
             self._forget(tree)
@@ -111,86 +124,80 @@ class TermIndexes:
         Array files are on disk when this returns. `release` the parts when they are entered, or
         given up.
         """
-        own = [one for one in builds if one.keys]
-        if not own:
+        with_terms = [build for build in builds if build.keys]
+        if not with_terms:
             return []
-        numbers = np.array([one.build for one in own], np.int64)
-        rows = np.array([len(one.keys) for one in own], np.int64)
-        part = TermPart.of_codes(
-            [key for one in own for key in one.keys],
-            [(one.codes, one.rows, len(one.keys)) for one in own],
-            own[0].terms.terms,
-            [fields for one in own for fields in one.fields],
-        )
-        own.clear()
+        numbers = np.array([build.build for build in with_terms], np.int64)
+        rows = np.array([len(build.keys) for build in with_terms], np.int64)
+        part = _new_part(with_terms)
+        with_terms.clear()
         builds.clear()
-        tree = self._ledger.tree
-        live = next((one for one in tree.groups.values() if one.id == group), None)
-        with self._ledger.reading():
-            known = next(
-                (one.parts for one in (live.indexes.values() if live else ()) if one.id == index),
-                (),
-            )
-            before = self._ledger.groups.term_parts(index, known)
-            sizes = [*(int(row.rows.sum()) for row in before), len(part)]
-            living = (
-                sum(sizes)
-                if live is None
-                else self._count_live(tree.live_numbers(live), before) + len(part)
-            )
-            count = tail_to_join(sizes, living, _MAX_PARTS, full=_FULL_ROWS)
-            # stores of earlier releases have many parts that were full then
-            if 2 * living >= sum(sizes):
-                count = next(
-                    (few for few in range(2, count) if sum(sizes[-few:]) >= _FULL_ROWS), count
-                )
-            tail = before[len(before) + 1 - count :] if count else ()
-            merged = [
-                row
-                for row in before
-                if any(row is one for one in tail) or np.isin(row.builds, numbers).any()
-            ]
-            with self._planning:
-                merged = [row for row in merged if row.id not in self._joining]
-                self._joining.update(row.id for row in merged)
-            # A build that comes again was damaged: its old rows are dropped.
-            held = {number for row in merged for number in row.builds.tolist()}
-            in_use = np.array(self._ledger.builds.not_dead(held) if held else (), np.int64)
-            small = {row.id: self._inline(row) for row in merged if row.id not in self._parts}
-        if merged:
-            with self._lock:  # not in the transaction: others read parts while they hold it
-                parts = [self._part(row, small.get(row.id)) for row in merged]
-                for row in merged:
-                    # a writer that answers no query would hold every part it ever merged
-                    del self._parts[row.id]
-            masks = [np.isin(row.builds, in_use) & ~np.isin(row.builds, numbers) for row in merged]
-            row_masks = [np.repeat(mask, row.rows) for row, mask in zip(merged, masks, strict=True)]
-            part = TermPart.joined(
-                [*parts, part], [*row_masks, None], self._ledger.file.arrays.scratch
-            )
-            pairs = list(zip(merged, masks, strict=True))
+        merge = self._plan_merge(group, index, numbers, len(part))
+        if merge.parts:
+            part = self._merged(merge, part)
+            pairs = list(zip(merge.parts, merge.masks, strict=True))
             numbers = np.concatenate([*(row.builds[mask] for row, mask in pairs), numbers])
             rows = np.concatenate([*(row.rows[mask] for row, mask in pairs), rows])
         pairs_of_part = np.ascontiguousarray(np.stack([numbers, rows], axis=1), "<i8").tobytes()
         name, content = self._ledger.file.arrays.write_or_inline(part.arrays(), _SMALL_BYTES)
-        old = tuple(row.file for row in merged if row.in_file and row.file != name)
-        return [
-            NewPart(
-                index, name, content, len(part), pairs_of_part, tuple(row.id for row in merged), old
-            )
-        ]
+        replaced = tuple(row.id for row in merge.parts)
+        retired = tuple(row.file for row in merge.parts if row.in_file and row.file != name)
+        return [NewPart(index, name, content, len(part), pairs_of_part, replaced, retired)]
+
+    def _plan_merge(
+        self, group: int, index: int, new_builds: NDArray[np.int64], new_rows: int
+    ) -> _Merge:
+        """Choose the parts that a new one replaces: small ones at the end, and those with one of
+        its builds.
+
+        A build that comes again was damaged: its old rows are dropped.
+        """
+        tree = self._ledger.tree
+        live_group = next((live for live in tree.groups.values() if live.id == group), None)
+        with self._ledger.reading():
+            parts = self._ledger.groups.term_parts(index, _live_parts(live_group, index))
+            living = self._count_live(tree, live_group, parts) + new_rows
+            tail = parts[len(parts) - _parts_to_join(parts, new_rows, living) :]
+            tail_ids = {row.id for row in tail}
+            merged = [
+                row for row in parts if row.id in tail_ids or np.isin(row.builds, new_builds).any()
+            ]
+            with self._planning:
+                merged = [row for row in merged if row.id not in self._joining]
+                self._joining.update(row.id for row in merged)
+            old_builds: set[int] = set()
+            for row in merged:
+                old_builds.update(row.builds.tolist())
+            not_dead = self._ledger.builds.not_dead(old_builds) if old_builds else ()
+            inline = {row.id: self._inline(row) for row in merged if row.id not in self._parts}
+        in_use = np.setdiff1d(np.array(not_dead, np.int64), new_builds)
+        return _Merge(merged, [np.isin(row.builds, in_use) for row in merged], inline)
+
+    def _merged(self, merge: _Merge, part: TermPart) -> TermPart:
+        """A part with the rows of others before its own."""
+        with self._lock:  # not in the transaction: others read parts while they hold it
+            parts = [self._part(row, merge.inline.get(row.id)) for row in merge.parts]
+            for row in merge.parts:
+                # a writer that answers no query would hold every part it ever merged
+                del self._parts[row.id]
+        pairs = zip(merge.parts, merge.masks, strict=True)
+        row_masks = [np.repeat(mask, row.rows) for row, mask in pairs]
+        return TermPart.joined([*parts, part], [*row_masks, None], self._ledger.file.arrays.scratch)
 
     def release(self, parts: Sequence[NewPart]) -> None:
         """Let others merge the parts before some parts again."""
         with self._planning:
             self._joining.difference_update(*(part.replaces for part in parts))
 
-    def _count_live(self, live: NDArray[np.int64], parts: Sequence[TermPartRow]) -> int:
+    def _count_live(self, tree: Tree, group: LiveGroup | None, parts: Sequence[TermPartRow]) -> int:
         """The number of rows of live builds in some parts; of all builds if most live, which saves
         looking at each.
         """
+        if group is None:
+            return _count_rows(parts)
+        live = tree.live_numbers(group)
         if 4 * len(live) >= 3 * sum(len(row.builds) for row in parts):
-            return sum(int(row.rows.sum()) for row in parts)
+            return _count_rows(parts)
         return sum(int(row.rows[_are_in(row.builds, live)].sum()) for row in parts)
 
     def damage(self, row: TermPartRow) -> str:
@@ -214,10 +221,9 @@ class TermIndexes:
                 part = TermPart.from_arrays(self._ledger.file.arrays.open(row.file, inline))
             except (ValueError, IndexError, TypeError) as exc:
                 raise self._damaged(f"cannot be read ({exc})") from exc
-            if len(part) != int(row.rows.sum()):
-                raise self._damaged(
-                    f"has {len(part)} rows where the ledger lists {int(row.rows.sum())}"
-                )
+            listed = _count_rows([row])
+            if len(part) != listed:
+                raise self._damaged(f"has {len(part)} rows where the ledger lists {listed}")
             self._parts[row.id] = part
         return part
 
@@ -230,22 +236,56 @@ class TermIndexes:
 
     def _forget(self, tree: Tree) -> None:
         """Close the parts that the tree does not list any more."""
-        listed = {
-            part.id
-            for group in tree.groups.values()
-            for one in group.indexes.values()
-            for part in one.parts
-        }
-        indexes = {index.id for group in tree.groups.values() for index in group.indexes.values()}
-        self._parts = {number: part for number, part in self._parts.items() if number in listed}
-        self._states = {
-            number: state for number, state in self._states.items() if number in indexes
-        }
+        parts: dict[int, TermPart] = {}
+        states = {}
+        for group in tree.groups.values():
+            for index in group.indexes.values():
+                if index.id in self._states:
+                    states[index.id] = self._states[index.id]
+                parts |= {
+                    row.id: self._parts[row.id] for row in index.parts if row.id in self._parts
+                }
+        self._parts = parts
+        self._states = states
 
 
 def _are_in(builds: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Mask of the builds whose numbers are among ascending ones; `numpy.isin` would sort both."""
     if not len(numbers):
         return np.zeros(len(builds), np.bool_)
-    found: NDArray[np.bool_] = numbers.take(np.searchsorted(numbers, builds), mode="clip") == builds
-    return found
+    mask: NDArray[np.bool_] = numbers.take(np.searchsorted(numbers, builds), mode="clip") == builds
+    return mask
+
+
+def _new_part(builds: Sequence[BuildTerms]) -> TermPart:
+    keys: list[str] = []
+    fields: list[Fields] = []
+    for build in builds:
+        keys += build.keys
+        fields += build.fields
+    codes = [(build.codes, build.rows, len(build.keys)) for build in builds]
+    return TermPart.of_codes(keys, codes, builds[0].terms.terms, fields)
+
+
+def _live_parts(group: LiveGroup | None, index: int) -> tuple[TermPartRow, ...]:
+    indexes = group.indexes.values() if group is not None else ()
+    return next((live.parts for live in indexes if live.id == index), ())
+
+
+def _count_rows(parts: Sequence[TermPartRow]) -> int:
+    return sum(int(row.rows.sum()) for row in parts)
+
+
+def _parts_to_join(parts: Sequence[TermPartRow], new_rows: int, living: int) -> int:
+    """How many parts at the end are merged into a new one, given the number of living rows in
+    all.
+    """
+    sizes = [*(_count_rows([row]) for row in parts), new_rows]
+    count = tail_to_join(sizes, living, _MAX_PARTS, full=_FULL_ROWS)
+    # stores of earlier releases have many parts that were full then
+    if 2 * living >= sum(sizes):
+        for few in range(2, count):
+            if sum(sizes[-few:]) >= _FULL_ROWS:
+                count = few
+                break
+    return max(0, count - 1)

@@ -9,7 +9,7 @@ import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,12 +26,12 @@ from lazyrag.errors import (
     warn_user,
 )
 from lazyrag.groups.node_group import Step
-from lazyrag.ingest.engine import input_digest, output_digest, root_digest
+from lazyrag.ingest.changes import evict_superseded, ingest_changes, ingest_missing
 from lazyrag.ingest.indexer import Indexer
+from lazyrag.ingest.pending import input_digest, output_digest, root_digest
 from lazyrag.ingest.plan import index_step
 from lazyrag.ingest.report import Findings, Problem, ProblemKind, pages
-from lazyrag.ingest.sync import evict_superseded, ingest_changes, ingest_missing
-from lazyrag.ledger.ledger import BuildRow
+from lazyrag.ledger.tables import BuildRow
 from lazyrag.ledger.tree import Build, LiveGroup, LiveIndex, Tree
 from lazyrag.progress.blocks import contextmanager
 from lazyrag.progress.calls import ProgressMeter, raise_if_canceled
@@ -44,7 +44,8 @@ from lazyrag.stores.protocol import (
     local_path,
     set_aside,
 )
-from lazyrag.stores.sqlite import MapFileSegmentStore, MapFileVectorStore
+from lazyrag.stores.sqlite import MapFileSegmentStore
+from lazyrag.stores.sqlite_vectors import MapFileVectorStore
 from lazyrag.types import SPARSE, Embeddings
 
 _PATIENCE_S = 10.0
@@ -90,6 +91,7 @@ class DocumentStatus:
         waiting: Number of dead builds that wait to be removed.
         writer: The program that is writing; "" for none.
         errors: Why each of ``failed`` failed, and what to do, in the same order.
+        url: Address of the service, see ``Document(manager=True)``; None without one.
     """
 
     name: str
@@ -99,23 +101,20 @@ class DocumentStatus:
     waiting: int
     writer: str
     errors: tuple[ErrorInfo, ...] = ()
+    url: str | None = None
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {self.documents} documents, {len(self.failed)} failed steps"]
         for group in self.groups:
-            notes = [
-                *group.indexes,
-                *(() if group.is_current else (f"definition changed: {group.reason}",)),
-                *(() if group.is_complete else ("incomplete",)),
-                *(
-                    [group.reason]
-                    if group.is_current and group.reason not in ("", "missing")
-                    else ()
-                ),
-            ]
-            lines.append(
-                f"  {group.name}: {group.nodes} nodes" + (f" ({', '.join(notes)})" if notes else "")
-            )
+            notes = [*group.indexes]
+            if not group.is_current:
+                notes.append(f"definition changed: {group.reason}")
+            if not group.is_complete:
+                notes.append("incomplete")
+            if group.is_current and group.reason not in ("", "missing"):
+                notes.append(group.reason)
+            noted = f" ({', '.join(notes)})" if notes else ""
+            lines.append(f"  {group.name}: {group.nodes} nodes{noted}")
         failures = zip(self.failed, self.errors, strict=False)
         lines += [f"  failed: {path} ({stage}): {error}" for (path, stage), error in failures]
         return "\n".join(lines)
@@ -124,30 +123,11 @@ class DocumentStatus:
 def describe_status(indexer: Indexer) -> DocumentStatus:
     """Return the status of a Document; loads and builds nothing."""
     tree = indexer.ledger.tree
-    groups = [
-        GroupStatus(
-            name,
-            indexer.definitions.is_current(group),
-            group.complete,
-            sum(build.size > 0 for build in group.builds.values()),
-            sum(build.size for build in group.builds.values()),
-            tuple(
-                sorted(
-                    index.name
-                    for index in group.indexes.values()
-                    if index.complete
-                    and indexer.planner.index_key(index_step(name, index)) == index.key
-                )
-            ),
-            next(filter(None, map(indexer.planner.reason, _steps(name, group))), ""),
-        )
-        for name, group in sorted(tree.groups.items())
-    ]
     failures = indexer.ledger.documents.failures()
     return DocumentStatus(
         indexer.name,
         len(tree.documents),
-        tuple(groups),
+        tuple(_group_status(indexer, name, group) for name, group in sorted(tree.groups.items())),
         tuple((identity, stage) for identity, stage, _, _ in failures),
         len(indexer.ledger.builds.dead(float("inf"))),
         indexer.ledger.writer(),
@@ -157,14 +137,28 @@ def describe_status(indexer: Indexer) -> DocumentStatus:
     )
 
 
-def _with_remedy(error: ErrorInfo) -> ErrorInfo:
-    return (
-        error if error.remedy else replace(error, remedy="Fix the cause, then call retry_failed().")
+def _group_status(indexer: Indexer, name: str, group: LiveGroup) -> GroupStatus:
+    sizes = [build.size for build in group.builds.values()]
+    reason = indexer.planner.reason(Step(name))
+    indexes = []
+    for index in group.indexes.values():
+        step = index_step(name, index)
+        reason = reason or indexer.planner.reason(step)
+        if index.complete and indexer.planner.index_key(step) == index.key:
+            indexes.append(index.name)
+    return GroupStatus(
+        name,
+        indexer.definitions.is_current(group),
+        group.complete,
+        sum(size > 0 for size in sizes),
+        sum(sizes),
+        tuple(sorted(indexes)),
+        reason,
     )
 
 
-def _steps(name: str, group: LiveGroup) -> list[Step]:
-    return [Step(name), *(index_step(name, index) for index in group.indexes.values())]
+def _with_remedy(error: ErrorInfo) -> ErrorInfo:
+    return error if error.remedy else replace(error, remedy="Fix the cause, then call sync().")
 
 
 def verify(indexer: Indexer) -> Findings:
@@ -180,14 +174,10 @@ def verify(indexer: Indexer) -> Findings:
     deadline = time.monotonic() + _PATIENCE_S
     while True:
         before = indexer.ledger.file.commit_counter()
-        try:
-            findings: Findings | None = _inspect(indexer)
-        except LookupError:  # something was removed meanwhile
-            findings = None
-        if findings is not None and (
-            not findings.problems or before == indexer.ledger.file.commit_counter()
-        ):
-            return findings
+        with suppress(LookupError):  # something was removed meanwhile
+            findings = _inspect(indexer)
+            if not findings.problems or before == indexer.ledger.file.commit_counter():
+                return findings
         if time.monotonic() > deadline:
             msg = (
                 f"{indexer.where} keeps changing while it is verified. Call verify() when no"
@@ -240,20 +230,13 @@ def repair_lost(indexer: Indexer, *, counts: bool = False) -> tuple[str, ...]:
         The groups and indexes with such rows; () for none.
     """
     path = indexer.ledger.file.path
-    vectors = indexer.nodes.vectors
-    checked = {
-        one for one in (indexer.nodes.segments, vectors) if counts or local_path(one) is not None
-    }
-    if not indexer.is_checked:
-        checked |= {
-            one for one in (indexer.nodes.segments, vectors) if isinstance(one, STORE_FILES)
-        }
+    checked = _stores_to_check(indexer, counts=counts)
     indexer.is_checked = True
     if counts:
         indexer.purge()  # as far as the grace period is over
     elif path is None or not checked:
         return ()
-    is_foreign = path is not None and local_path(vectors) is not None
+    is_foreign = path is not None and local_path(indexer.nodes.vectors) is not None
     with _noting_deaths(Path(f"{path}.checking")) if is_foreign else nullcontext(0) as deaths:
         if deaths >= _MAX_DEATHS:
             set_aside(
@@ -262,22 +245,36 @@ def repair_lost(indexer: Indexer, *, counts: bool = False) -> tuple[str, ...]:
             )
         if is_foreign:
             _empty_unfinished(indexer)
-        lost = dict(_lost(indexer, checked, counts=counts))
+        lost = dict(_find_lost(indexer, checked, counts=counts))
     # builds may be dead because their rows were lost
     if not lost or (counts and not _inspect(indexer).problems):
         return ()
-    remaining = _repair(indexer)
-    where, why = next(iter(lost.items()))
+    _warn_of_repair(indexer, lost, _repair(indexer))
+    return tuple(lost)
+
+
+def _stores_to_check(indexer: Indexer, *, counts: bool) -> set[Store]:
+    """Return the stores that may have lost rows since they were last checked."""
+    stores: list[Store] = [indexer.nodes.segments, indexer.nodes.vectors]
+    checked = {store for store in stores if counts or local_path(store) is not None}
+    if not indexer.is_checked:
+        checked.update(store for store in stores if isinstance(store, STORE_FILES))
+    return checked
+
+
+def _warn_of_repair(
+    indexer: Indexer, lost: Mapping[str, str], remaining: Sequence[Problem]
+) -> None:
+    where, reason = next(iter(lost.items()))
     msg = (
         f"{indexer.where}: rebuilt {', '.join(lost)}, which a store had lost. {where}:"
-        f" {sentence(why)}"
+        f" {sentence(reason)}"
     )
     if remaining:
         msg += (
             f" {len(remaining)} problems remain, see verify(). The first: {sentence(remaining[0])}"
         )
     warn_user(msg, IngestionWarning)
-    return tuple(lost)
 
 
 @contextmanager
@@ -309,7 +306,7 @@ def _empty_unfinished(indexer: Indexer) -> None:
             ledger.groups.empty_index(index)
 
 
-def _lost(
+def _find_lost(
     indexer: Indexer, checked: Collection[Store], *, counts: bool
 ) -> Iterator[tuple[str, str]]:
     """Yield each group or index with lost or unreadable rows, and why it is taken for such."""
@@ -320,8 +317,9 @@ def _lost(
         sizes = {build.number: build.size for build in group.builds.values()}
         if segments in checked:
             expected = builds.count_rows(group.id, dead=True) if counts else sum(sizes.values())
-            if why := _loss(segments, group.collection, expected, counts=counts):
-                yield group.name, why
+            reason = _loss(segments, group.collection, expected, counts=counts)
+            if reason:
+                yield group.name, reason
         for index in group.indexes.values() if vectors in checked else ():
             if index.kind != "vectors" or not index.dimension:
                 continue
@@ -329,9 +327,10 @@ def _lost(
                 expected = builds.count_rows(group.id, index.id, dead=True)
             else:
                 expected = sum(sizes[number] for number in builds.covered(index.id, sizes))
-            why = _loss(vectors, index.collection, expected, counts=counts)
-            if why := why or _search_error(vectors, index.collection, index.dimension):
-                yield f"{group.name} by {index.name}", why
+            reason = _loss(vectors, index.collection, expected, counts=counts)
+            reason = reason or _search_error(vectors, index.collection, index.dimension)
+            if reason:
+                yield f"{group.name} by {index.name}", reason
 
 
 def _loss(store: Store, collection: str, expected: int, *, counts: bool) -> str:
@@ -364,7 +363,7 @@ def _search_error(store: VectorStore, collection: str, dimension: int) -> str:
 
 
 def compact(indexer: Indexer) -> None:
-    """Give back the space of what is not live any more; see `Document.compact`."""
+    """Give back the space of what is not live any more; see `Maintenance.compact`."""
     with indexer.writing():
         indexer.ensure_root()
         indexer.purge()
@@ -429,15 +428,12 @@ def _inspect(indexer: Indexer) -> Findings:
     damage = indexer.ledger.file.damage()
     if damage:
         findings.add("damaged", "the store file", "", damage)
-    with ProgressMeter(
-        "verify", len(tree.groups), 1, indexer.options.on_progress, unit="group"
-    ) as meter:
+    with ProgressMeter("verify", len(tree.groups), 1, unit="group") as meter:
         for done, group in enumerate(tree.groups.values(), start=1):
             try:
                 _GroupInspection(indexer, tree, group, findings).run()
-            except (
-                StoreError
-            ) as exc:  # e.g. a page of the file, or a server; the rest may be readable
+            except StoreError as exc:
+                # e.g. a page of the file, or a server; the rest may be readable
                 findings.add("damaged", group.name, "", str(exc))
             meter.reach(done)
     return findings
@@ -452,59 +448,62 @@ class _GroupInspection:
         self._tree = tree
         self._group = group
         self._findings = findings
-        self._names: Mapping[str, str] = {
-            uid: document.identity for uid, document in tree.documents.items()
-        }
         self._failed = {identity for identity, *_ in indexer.ledger.documents.failures()}
-        self._known = set(self._builds.numbers_in(group.id))
+        self._numbers = set(self._builds.numbers_in(group.id))
 
     def run(self) -> None:
         """Inspect the nodes, then each index."""
         self._inspect_nodes()
         for index in self._group.indexes.values():
-            (self._inspect_vectors if index.kind == "vectors" else self._inspect_terms)(index)
+            if index.kind == "vectors":
+                self._inspect_vectors(index)
+            else:
+                self._inspect_terms(index)
 
     def _inspect_nodes(self) -> None:
         """Inspect the live builds, then all rows of the collection."""
-        held = self._stored_keys()
+        stored = self._stored_keys()
         rows = {row.number: row for row in self._builds.live_in(self._group.id)}
         for build in self._tree.builds(self._group):
             raise_if_canceled()
             try:
-                self._inspect_build(build, rows.get(build.number), held.pop(build.number, set()))
+                keys = stored.pop(build.number, set())
+                self._inspect_build(build, rows.get(build.number), keys)
             except StoreError as exc:  # the ledger contradicts itself
                 self._report_build("dangling", build, str(exc))
         self._find_missing_documents()
-        self._report_orphans(
-            [key for number, keys in held.items() if number not in self._known for key in keys]
-        )
+        orphans: list[str] = []
+        for number, keys in stored.items():
+            if number not in self._numbers:
+                orphans += keys
+        self._report_orphans(orphans)
 
     def _stored_keys(self) -> defaultdict[int, set[str]]:
         """Return the keys of all rows of the collection, by build."""
         store = self._indexer.nodes.segments
         collection = self._group.collection
-        held: defaultdict[int, set[str]] = defaultdict(set)
+        stored: defaultdict[int, set[str]] = defaultdict(set)
         try:
             for page in pages(functools.partial(store.scan, collection)):
-                for one in page:
-                    held[key_build(one.key)].add(one.key)
+                for segment in page:
+                    stored[key_build(segment.key)].add(segment.key)
         except StoreError as exc:
             self._findings.add("damaged", self._group.name, "", str(exc))
-        return held
+        return stored
 
-    def _inspect_build(self, build: Build, row: BuildRow | None, held: set[str]) -> None:
+    def _inspect_build(self, build: Build, row: BuildRow | None, stored: set[str]) -> None:
         if row is None or (self._group.parent is not None and build.parent is None):
             return self._report_build("dangling", build, "it or its parent is not live")
-        self._report_orphans(sorted(held - set(build.keys)))
-        missing = len(set(build.keys) - held)
+        self._report_orphans(sorted(stored - set(build.keys)))
+        missing = len(set(build.keys) - stored)
         if missing:
             return self._report_build("missing", build, f"{missing} of {len(build.keys)} nodes")
         nodes = self._indexer.nodes.of_build(self._group.collection, build)
         parents = set(build.parent.uids) if build.parent is not None else {None}
         detached = [
-            one.uid
-            for one in nodes
-            if one.parent not in parents or one.document_id != build.document
+            node.uid
+            for node in nodes
+            if node.parent not in parents or node.document_id != build.document
         ]
         if detached:
             return self._report_build("dangling", build, f"node {detached[0]} has no live parent")
@@ -528,8 +527,8 @@ class _GroupInspection:
             if is_due and uid not in self._group.builds and document.identity not in self._failed:
                 row = rows.get(document.identity)
                 lost = parent is None and row is not None and row.origin != "dataset"
-                what = "all of it; its source is gone, so add it again" if lost else "all of it"
-                self._findings.add("missing", self._group.name, document.identity, what)
+                missing = "all of it; its source is gone, so add it again" if lost else "all of it"
+                self._findings.add("missing", self._group.name, document.identity, missing)
 
     def _input_digests(self, build: Build, nodes: Sequence[Segment]) -> set[str]:
         """Return the valid input digests of a build, for a transform that sees nodes or only
@@ -539,17 +538,19 @@ class _GroupInspection:
             return {root_digest(nodes[0])} if nodes else set()
         definitions = self._indexer.definitions
         groups = self._tree.groups
-        seen = _line(build.parent)
+        sources = _line(build.parent)
         ref = definitions.line(build.group)[0].ref if definitions.is_defined(build.group) else None
         if ref is not None and ref in groups:
-            seen[-1:] = [
-                one for one in _line(groups[ref].builds.get(build.document)) if one not in seen[:-1]
-            ]
+            ref_line = _line(groups[ref].builds.get(build.document))
+            sources[-1:] = [source for source in ref_line if source not in sources[:-1]]
         try:
-            line = [self._indexer.nodes.of_build(groups[one.group].collection, one) for one in seen]
+            nodes_of = [
+                self._indexer.nodes.of_build(groups[source.group].collection, source)
+                for source in sources
+            ]
         except StoreError:
             return set()  # reported where it is missing
-        return {input_digest(line, sees_nodes=sees) for sees in (False, True)}
+        return {input_digest(nodes_of, sees_nodes=sees_nodes) for sees_nodes in (False, True)}
 
     def _report_orphans(self, keys: Sequence[str]) -> None:
         if keys:
@@ -558,12 +559,13 @@ class _GroupInspection:
                 "orphan", self._group.name, "", f"{len(keys)} nodes, the first is {keys[0]}"
             )
 
-    def _report_build(self, kind: ProblemKind, build: Build, what: str) -> None:
+    def _report_build(self, kind: ProblemKind, build: Build, details: str) -> None:
         self._findings.builds.add(build.number)
-        self._findings.add(kind, self._group.name, self._name_of(build), what)
+        self._findings.add(kind, self._group.name, self._name_of(build), details)
 
     def _name_of(self, build: Build) -> str:
-        return self._names.get(build.document, build.document)
+        document = self._tree.documents.get(build.document)
+        return build.document if document is None else document.identity
 
     def _inspect_vectors(self, index: LiveIndex) -> None:
         findings = self._findings
@@ -571,15 +573,15 @@ class _GroupInspection:
         due = self._due_builds(index)
         if not due and not index.dimension:
             return
-        held, damage = self._stored_lengths(index)
+        lengths, damage = self._stored_lengths(index)
         if damage:
             findings.indexes[index.id] = index.collection
             findings.add("damaged", where, "", damage)
             return
-        lengths = Counter(length for length in held.values() if length)
-        if index.dimension and lengths and index.dimension not in lengths:
+        counts = Counter(length for length in lengths.values() if length)
+        if index.dimension and counts and index.dimension not in counts:
             findings.indexes[index.id] = index.collection
-            stored = _format_dimension(lengths.most_common(1)[0][0])
+            stored = _format_dimension(counts.most_common(1)[0][0])
             msg = (
                 f"the vectors {stored}, and in the ledger they {_format_dimension(index.dimension)}"
             )
@@ -587,24 +589,30 @@ class _GroupInspection:
                 findings.add("dimension", where, self._name_of(build), msg)
             return
         for build in due:
-            own = [held.get(key) for key in build.keys]
-            missing = own.count(None)
-            wrong = sum(one not in {None, index.dimension} for one in own)
-            if missing or wrong:
-                findings.uncovered.add((index.id, build.number))
-            if missing:
-                findings.add(
-                    "missing", where, self._name_of(build), f"{missing} of {len(own)} vectors"
-                )
-            if wrong:
-                what = (
-                    f"{wrong} of {len(own)} vectors have another length or kind, or are not finite"
-                )
-                findings.add("dimension", where, self._name_of(build), what)
-        orphans = [key for key in held if key_build(key) not in self._known]
+            self._inspect_build_vectors(index, build, lengths)
+        orphans = [key for key in lengths if key_build(key) not in self._numbers]
         if orphans:
             findings.vector_orphans[index.collection] = orphans
             findings.add("orphan", where, "", f"{len(orphans)} vectors, the first is {orphans[0]}")
+
+    def _inspect_build_vectors(
+        self, index: LiveIndex, build: Build, lengths: Mapping[str, int]
+    ) -> None:
+        findings = self._findings
+        where = f"{self._group.name} by {index.name}"
+        document = self._name_of(build)
+        stored = [lengths.get(key) for key in build.keys]
+        missing = stored.count(None)
+        wrong = sum(length not in {None, index.dimension} for length in stored)
+        if missing or wrong:
+            findings.uncovered.add((index.id, build.number))
+        if missing:
+            findings.add("missing", where, document, f"{missing} of {len(stored)} vectors")
+        if wrong:
+            details = (
+                f"{wrong} of {len(stored)} vectors have another length or kind, or are not finite"
+            )
+            findings.add("dimension", where, document, details)
 
     def _inspect_terms(self, index: LiveIndex) -> None:
         findings = self._findings
@@ -623,31 +631,31 @@ class _GroupInspection:
             if parts[build.number] == 1 and rows.get(build.number) == build.size:
                 continue
             findings.uncovered.add((index.id, build.number))
-            what = (
+            details = (
                 f"{rows.get(build.number, 0)} of {build.size} nodes are indexed, in"
                 f" {parts[build.number]} parts"
             )
-            findings.add("missing", where, self._name_of(build), what)
+            findings.add("missing", where, self._name_of(build), details)
             # If a part is wrong about one build, nothing else in it can be trusted.
             findings.parts |= {row.id for row in index.parts if build.number in row.builds}
-        lost = [row for row in index.parts if row.id in findings.parts]
-        findings.uncovered |= {(index.id, number) for row in lost for number in row.builds.tolist()}
+        for row in index.parts:
+            if row.id in findings.parts:
+                findings.uncovered.update((index.id, number) for number in row.builds.tolist())
 
     def _due_builds(self, index: LiveIndex) -> list[Build]:
         """Return the live builds that an index must contain: those that have nodes and did not
         fail.
         """
-        covered = self._builds.covered(
-            index.id, {build.number for build in self._group.builds.values()}
-        )
+        numbers = {build.number for build in self._group.builds.values()}
+        covered = self._builds.covered(index.id, numbers)
         due = []
         for build in self._tree.builds(self._group):
             try:
                 has_nodes = bool(build.keys)
             except StoreError:  # reported with the nodes
                 continue
-            may_fail = self._tree.documents[build.document].identity in self._failed
-            if has_nodes and (build.number in covered or (index.complete and not may_fail)):
+            has_failed = self._name_of(build) in self._failed
+            if has_nodes and (build.number in covered or (index.complete and not has_failed)):
                 due.append(build)
         return due
 
@@ -656,20 +664,19 @@ class _GroupInspection:
         any damage.
         """
         store = self._indexer.nodes.vectors
-        held: dict[str, int] = {}
+        lengths: dict[str, int] = {}
         try:
-            damage = (
-                store.damage(index.collection)
-                if isinstance(store, Checkable)
-                else _search_error(store, index.collection, index.dimension)
-            )
-            for page in (
-                pages(functools.partial(store.scan, index.collection)) if not damage else ()
-            ):
-                held.update((row.key, _vector_length(row)) for row in page)
+            if isinstance(store, Checkable):
+                damage = store.damage(index.collection)
+            else:
+                damage = _search_error(store, index.collection, index.dimension)
+            if damage:
+                return {}, damage
+            for page in pages(functools.partial(store.scan, index.collection)):
+                lengths.update((row.key, _vector_length(row)) for row in page)
         except StoreError as exc:
             return {}, str(exc)
-        return held, damage
+        return lengths, ""
 
 
 def _vector_length(row: VectorRow) -> int:

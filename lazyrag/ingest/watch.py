@@ -119,9 +119,10 @@ class Watcher:
         >>> import tempfile
         >>> from pathlib import Path
         >>> from lazyrag import Document
-        >>> with tempfile.TemporaryDirectory() as folder, Document(folder) as docs, docs.watch() as watcher:
-        ...     _ = Path(folder, "tea.txt").write_text("Green tea is not roasted.", encoding="utf-8")
-        ...     report = watcher.wait_for_sync(timeout_s=60)
+        >>> with tempfile.TemporaryDirectory() as folder, Document(folder) as docs:
+        ...     with docs.watch() as watcher:
+        ...         _ = Path(folder, "tea.txt").write_text("Green tea", encoding="utf-8")
+        ...         report = watcher.wait_for_sync(timeout_s=60)
         >>> report.failed
         ()
     """
@@ -236,10 +237,10 @@ class Watcher:
             )
             raise ConfigError(f"{msg} Call it in another thread.")
         with self._state:
-            wanted = self._begun + 1
-            self._requested = max(self._requested, wanted)
-            self._state.wait_for(lambda: self._ended >= wanted or not self.is_running, timeout_s)
-            if self._ended < wanted:
+            number = self._begun + 1
+            self._requested = max(self._requested, number)
+            self._state.wait_for(lambda: self._ended >= number or not self.is_running, timeout_s)
+            if self._ended < number:
                 if not self.is_running:
                     raise ConfigError(
                         f"The watcher of {self._name} is closed. Call sync(), or watch() for a new"
@@ -380,8 +381,7 @@ class Watcher:
     def _warn(self, message: str) -> None:
         try:
             warn_user(sentence(message), IngestionWarning)
-        except (
-            IngestionWarning
-        ) as warning:  # a program may turn warnings into errors; the thread continues
+        except IngestionWarning as warning:
+            # a program may turn warnings into errors; the thread continues
             with self._state:
                 self._errors.append(warning)

@@ -4,7 +4,7 @@ embedders.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from lazyrag.data.fields import BUILT_IN_FIELDS
@@ -17,6 +17,7 @@ from lazyrag.ingest.report import IngestReport
 from lazyrag.models.embedding import EmbedCallable, as_embedder
 from lazyrag.models.protocols import Embedder, InputType, is_embedder
 from lazyrag.retrieval.stages import NodeRetriever
+from lazyrag.types import Metadata
 from lazyrag.validation import require
 
 T = TypeVar("T")
@@ -42,7 +43,7 @@ def validate_retriever(retriever: Any) -> NodeRetriever:
     return cast("NodeRetriever", retriever)
 
 
-def validate_objects(given: Iterable[Any], kind: type[T], what: str) -> list[T]:
+def validate_objects(items: Iterable[Any], kind: type[T], kinds: str) -> list[T]:
     """Return a list of objects of another framework.
 
     Raises:
@@ -52,9 +53,9 @@ def validate_objects(given: Iterable[Any], kind: type[T], what: str) -> list[T]:
         >>> validate_objects(["tea"], str, "texts")
         ['tea']
     """
-    objects = list(given) if isinstance(given, Iterable) else [given]
+    objects = list(items) if isinstance(items, Iterable) else [items]
     for item in objects:
-        require(isinstance(item, kind), "Each item", item, f"one of the {what}")
+        require(isinstance(item, kind), "Each item", item, f"one of the {kinds}")
     return objects
 
 
@@ -80,9 +81,7 @@ def node_metadata(node: DocNode) -> dict[str, Any]:
     return metadata
 
 
-def add_pieces(
-    docs: Document, pieces: Iterable[tuple[str | None, str, Mapping[str, Any]]]
-) -> IngestReport:
+def add_pieces(docs: Document, pieces: Iterable[tuple[str | None, str, Metadata]]) -> IngestReport:
     """Add texts of another framework to a Document, in one step.
 
     Args:
@@ -100,14 +99,14 @@ def add_pieces(
         1 added, 0 failed, 0 skipped
     """
     texts: dict[str, str] = {}
-    metadata: dict[str, Mapping[str, Any]] = {}
+    metadata: dict[str, Metadata] = {}
     for piece_id, text, fields in pieces:
-        own = {
+        fields_of_piece = {
             f"original_{name}" if name in BUILT_IN_FIELDS else name: fields[name]
             for name in fields
             if name != "score"
         }
-        identifier = piece_id or digest([text, repr(sorted(own.items()))])
+        identifier = piece_id or digest([text, repr(sorted(fields_of_piece.items()))])
         if identifier in texts:
             if piece_id is None and texts[identifier] == text:
                 continue
@@ -115,7 +114,7 @@ def add_pieces(
                 f"Two pieces have the id {identifier!r:.80}; give each one of its own."
             )
         texts[identifier] = text
-        metadata[identifier] = own
+        metadata[identifier] = fields_of_piece
     return docs.add_texts(texts, metadata)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
@@ -60,7 +60,8 @@ def as_retriever(
         ('green tea', 'a')
     """
     validated = validate_retriever(retriever)
-    return _retriever_class()(retriever=validated, filters=filters, topk=topk)  # type: ignore[no-any-return]
+    retriever_class: Any = _retriever_class()
+    return cast("BaseRetriever", retriever_class(retriever=validated, filters=filters, topk=topk))
 
 
 def to_document(node: DocNode) -> LangChainDocument:
@@ -101,7 +102,8 @@ def add_documents(docs: Document, documents: Iterable[LangChainDocument]) -> Ing
         >>> from langchain_core.documents import Document as LangChainDocument
         >>> from lazyrag import Document
         >>> docs = Document()
-        >>> print(add_documents(docs, [LangChainDocument("green tea", id="a", metadata={"season": "spring"})]))
+        >>> document = LangChainDocument("green tea", id="a", metadata={"season": "spring"})
+        >>> print(add_documents(docs, [document]))
         1 added, 0 failed, 0 skipped
         >>> [to_document(node).metadata["season"] for node in docs.get_nodes()]
         ['spring']

@@ -71,7 +71,7 @@ def to_node(node: DocNode) -> NodeWithScore:
     metadata.pop("score", None)
     start, end = node.span or (None, None)
     names = [*metadata]
-    made = schema.TextNode(
+    text_node = schema.TextNode(
         id_=node.uid,
         text=node.get_content(),
         metadata=metadata,
@@ -80,7 +80,7 @@ def to_node(node: DocNode) -> NodeWithScore:
         start_char_idx=start,
         end_char_idx=end,
     )
-    return schema.NodeWithScore(node=made, score=node.score)
+    return schema.NodeWithScore(node=text_node, score=node.score)
 
 
 def add_nodes(docs: Document, nodes: Iterable[BaseNode | NodeWithScore]) -> IngestReport:
@@ -114,7 +114,8 @@ def _retriever_class() -> type[Any]:
     _schema()  # names the extra to install
     from llama_index.core.base.base_retriever import BaseRetriever
 
-    class LazyRAGRetriever(BaseRetriever):  # type: ignore[misc]  # whose own code is not read, see setup.cfg
+    # whose own code is not read, see setup.cfg
+    class LazyRAGRetriever(BaseRetriever):  # type: ignore[misc]
         """A retriever of lazyrag."""
 
         def __init__(

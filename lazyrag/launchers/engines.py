@@ -86,13 +86,13 @@ class _Ray:
     def __init__(self, ray: Any) -> None:
         self._remote = ray.remote(_call).options(num_cpus=1, max_retries=_TRIES)
 
-    def submit(self, function: Any, /, *given: Any) -> Future[Any]:
-        future: Future[Any] = self._remote.remote(function, *given).future()
+    def submit(self, function: Any, /, *arguments: Any) -> Future[Any]:
+        future: Future[Any] = self._remote.remote(function, *arguments).future()
         return future
 
 
-def _call(function: Any, *given: Any) -> Any:
-    return function(*given)
+def _call(function: Any, *arguments: Any) -> Any:
+    return function(*arguments)
 
 
 def make_engine(launcher: Any) -> Engine:

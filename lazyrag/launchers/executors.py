@@ -58,7 +58,7 @@ class Task(NamedTuple):
     payload: Any
 
 
-class Work(NamedTuple):
+class RemoteWork(NamedTuple):
     """What is done with tasks.
 
     Args:
@@ -86,9 +86,10 @@ def perform(
     call: Any,
     shared: Path | None,
     keys: list[str],
-    given: list[Any],
+    payloads: list[Any],
 ) -> bytes:
-    """Do a batch of `Work`, and return the results with their keys as the bytes of an .npz file.
+    """Do a batch of `RemoteWork`, and return the results with their keys as the bytes of an .npz
+    file.
 
     A file of a shared folder has them, too, before this worker begins another batch: if it ends
     before they were fetched, the worker that does the batch again finds them there.
@@ -96,7 +97,7 @@ def perform(
     path = shared and shared.is_dir() and result_path(shared, keys)
     if path and path.exists():
         return path.read_bytes()
-    packed, is_complete = _packed(function, token, call, keys, given)
+    packed, is_complete = _packed(function, token, call, keys, payloads)
     if path and is_complete:
         with suppress(OSError):  # it may be read-only here
             write_result(path, packed)
@@ -104,19 +105,19 @@ def perform(
 
 
 def _packed(
-    function: Function, token: str, call: Any, keys: list[str], given: list[Any]
+    function: Function, token: str, call: Any, keys: list[str], payloads: list[Any]
 ) -> tuple[bytes, bool]:
     try:
-        found = list(function(_first(token, call), given))
+        results = list(function(_first(token, call), payloads))
     except LazyRAGError as exc:
-        found = [encode_error(exc)] * len(keys)
+        results = [encode_error(exc)] * len(keys)
     except Exception as exc:  # noqa: BLE001  raised by the program that sent the work
         last = traceback.extract_tb(exc.__traceback__)[-1]
         msg = (
             f"A worker failed: {type(exc).__name__}: {exc} (line {last.lineno} of {last.filename})"
         )
-        found = [encode_error(IngestionError(msg))] * len(keys)
-    return pack(keys, found), not any(map(is_error, found))
+        results = [encode_error(IngestionError(msg))] * len(keys)
+    return pack(keys, results), not any(map(is_error, results))
 
 
 def result_path(folder: Path, keys: Sequence[str]) -> Path:
@@ -134,7 +135,7 @@ def write_result(path: Path, packed: bytes) -> None:
 def pack(keys: Sequence[str], results: Sequence[bytes]) -> bytes:
     """Results with their keys as the bytes of an .npz file."""
     file = io.BytesIO()
-    ends = np.cumsum([len(one) for one in results])
+    ends = np.cumsum([len(result) for result in results])
     np.savez(
         file, keys=np.array(keys, "S"), ends=ends, data=np.frombuffer(b"".join(results), np.uint8)
     )
@@ -149,12 +150,12 @@ def _first(token: str, call: Any) -> Any:
     if token not in _calls:
         while len(_calls) >= _HELD:
             _calls.pop(next(iter(_calls)), None)
-        _calls.setdefault(token, call.open() if isinstance(call, Recipe) else call)
+        _calls.setdefault(token, call.open() if isinstance(call, ModelRecipe) else call)
     return _calls[token]
 
 
 @dataclass(frozen=True, slots=True, repr=False)  # a key may be among the arguments
-class Recipe:
+class ModelRecipe:
     """A model that each worker opens itself.
 
     Args:
@@ -212,7 +213,7 @@ class Results:
             return None
         path, at = place
         try:
-            found = self._read(path)[at]
+            result = self._read(path)[at]
         except (
             OSError,
             ValueError,
@@ -220,11 +221,11 @@ class Results:
             zipfile.BadZipFile,
         ):  # torn by a crash of the machine
             return None
-        return None if is_error(found) else found
+        return None if is_error(result) else result
 
     def find(self, keys: Sequence[str]) -> dict[str, bytes]:
         """Those results of some keys that there are."""
-        return {key: one for key in keys if (one := self.get(key)) is not None}
+        return {key: result for key in keys if (result := self.get(key)) is not None}
 
     def put(self, packed: bytes) -> None:
         """Keep what `perform` returned."""
@@ -292,9 +293,9 @@ class Processes:
         self._threads = threads
         self._call = call
 
-    def submit(self, *given: Any) -> Future[Any]:
+    def submit(self, *arguments: Any) -> Future[Any]:
         """Call a function with its arguments."""
-        return self._threads.submit(self._call, *given)
+        return self._threads.submit(self._call, *arguments)
 
 
 @dataclass(slots=True)
@@ -320,7 +321,7 @@ class Engine:
     holds: bool = False
 
     def run(
-        self, work: Work, tasks: Iterable[Task], results: Results
+        self, work: RemoteWork, tasks: Iterable[Task], results: Results
     ) -> Iterator[list[tuple[Task, bytes]]]:
         """Yield tasks with their results as they finish, in groups; a bounded number of batches is
         in flight.
@@ -343,10 +344,10 @@ class Engine:
                     batch, tries = again.pop() if again else (next(batches, []), 1)
                     if not batch:
                         break
-                    known = results.find([task.key for task in batch])
-                    yield [(task, known[task.key]) for task in batch if task.key in known]
-                    if new := [task for task in batch if task.key not in known]:
-                        waiting[self._submit(work, new, shared)] = new, tries
+                    finished, missing = _split_finished(results, batch)
+                    yield finished
+                    if missing:
+                        waiting[self._submit(work, missing, shared)] = missing, tries
                 if not waiting:
                     return
                 done, _ = wait(waiting, _POLL_S, FIRST_COMPLETED)
@@ -374,14 +375,25 @@ class Engine:
         except (Exception, CancelledError) as exc:
             raise _broken(exc) from exc
 
-    def _submit(self, work: Work, tasks: Sequence[Task], shared: Path | None) -> Future[bytes]:
+    def _submit(
+        self, work: RemoteWork, tasks: Sequence[Task], shared: Path | None
+    ) -> Future[bytes]:
         keys = [task.key for task in tasks]
-        given = [task.payload for task in tasks]
+        payloads = [task.payload for task in tasks]
         try:
-            future: Future[bytes] = self.executor.submit(perform, *work[:3], shared, keys, given)
+            future: Future[bytes] = self.executor.submit(perform, *work[:3], shared, keys, payloads)
         except (RuntimeError, BrokenExecutor) as exc:  # shut down
             raise _broken(exc) from exc
         return future
+
+
+def _split_finished(
+    results: Results, batch: Sequence[Task]
+) -> tuple[list[tuple[Task, bytes]], list[Task]]:
+    """The tasks of a batch that have results already, with these, and the other ones."""
+    stored = results.find([task.key for task in batch])
+    finished = [(task, stored[task.key]) for task in batch if task.key in stored]
+    return finished, [task for task in batch if task.key not in stored]
 
 
 def _to_send_again(batch: list[Task], tries: int) -> list[tuple[list[Task], int]]:
@@ -390,24 +402,24 @@ def _to_send_again(batch: list[Task], tries: int) -> list[tuple[list[Task], int]
 
 
 def _broken(exc: BaseException) -> IngestionError:
-    what = f"{type(exc).__name__}: {exc}"
+    error = f"{type(exc).__name__}: {exc}"
     return IngestionError(
-        f"The launcher failed: {what}. What was finished is stored. Check its workers, then sync"
+        f"The launcher failed: {error}. What was finished is stored. Check its workers, then sync"
         " again."
     )
 
 
-def not_sent(given: object) -> None:
+def not_sent(value: object) -> None:
     """The serializer of threads of this program, which share everything."""
 
 
-def dump_by_name(given: Any) -> bytes:
+def dump_by_name(value: Any) -> bytes:
     """The serializer of importable callables.
 
     Raises:
         ValueError: If another process cannot import it.
     """
-    sent = portable(given)
+    sent = portable(value)
     if sent is None or b"__main__" in sent:
-        raise ValueError(given)
+        raise ValueError(value)
     return sent

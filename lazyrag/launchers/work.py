@@ -22,30 +22,31 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.segment import Segment, check_metadata, digest
 from lazyrag.errors import ConfigError, EmbeddingError, LazyRAGError, LoadError, TransformError
 from lazyrag.groups.node_group import embed_identity
-from lazyrag.ingest.engine import (
-    IngestionEngine,
+from lazyrag.ingest.indexer import Indexer
+from lazyrag.ingest.load_files import Loading, as_reader, importable_loaders, matches
+from lazyrag.ingest.pending import (
     PendingSource,
     PendingVersion,
     ToDo,
+    VersionReader,
     content_key,
     file_root,
+    make_nodes,
 )
-from lazyrag.ingest.indexer import Indexer
-from lazyrag.ingest.load_files import Loading, as_reader, importable_loaders, matches
 from lazyrag.ingest.plan import BuildPlan, GroupTarget
 from lazyrag.launchers.engines import make_engine
 from lazyrag.launchers.executors import (
+    ModelRecipe,
     Processes,
-    Recipe,
+    RemoteWork,
     Results,
     Task,
-    Work,
     decode_error,
     encode_error,
     is_error,
     not_sent,
 )
-from lazyrag.ledger.ledger import BuildRow, DocumentRow
+from lazyrag.ledger.tables import BuildRow, DocumentRow
 from lazyrag.loaders.base import (
     FileReader,
     LoadedFile,
@@ -113,16 +114,16 @@ class Launcher:
 
     # What can be sent
 
-    def require_sendable(self, name: str, given: Any) -> None:
+    def require_sendable(self, name: str, target: Any) -> None:
         """Refuse a callable that other processes cannot import.
 
         Raises:
             ConfigError: If it is one; the message names it.
         """
         try:
-            self.engine.dumps(given)
+            self.engine.dumps(target)
         except Exception as exc:
-            msg = f"{name} is {_name_of(given)}, which other processes cannot import."
+            msg = f"{name} is {_name_of(target)}, which other processes cannot import."
             msg += " Define it in a module of its own, outside of functions, or pass launcher=None."
             raise ConfigError(msg) from exc
 
@@ -133,7 +134,7 @@ class Launcher:
             ConfigError: If there is one.
         """
         for reader in loading.readers.all():
-            self.require_sendable(f"The reader of {reader.pattern!r}", reader.given)
+            self.require_sendable(f"The reader of {reader.pattern!r}", reader.user_reader)
         for suffix, target in importable_loaders():
             if target is None and self.engine.dumps is not not_sent:  # loaders are sent by name
                 msg = (
@@ -160,9 +161,9 @@ class Launcher:
         self.require_sendable(checked.name, getattr(inner, "function", launched.sent))
         if cached is not None:
             launched = CachedEmbedder(launched, cached.cache, identity=cached.identity)
-        made = CheckedEmbedder(launched, checked.name, checked.key, checked.workers)
-        made.user_object = checked.user_object
-        return made
+        launched_embedder = CheckedEmbedder(launched, checked.name, checked.key, checked.workers)
+        launched_embedder.user_object = checked.user_object
+        return launched_embedder
 
     # What is sent
 
@@ -190,28 +191,30 @@ class Launcher:
             size = _FILE_BYTES + (file.signature.size if file.signature is not None else 0)
             tasks.append(Task(file, key, size, (str(file.path.absolute()), file.identity)))
         call = (
-            [(one.pattern, one.given) for one in loading.readers.all()],
+            [(reader.pattern, reader.user_reader) for reader in loading.readers.all()],
             importable_loaders(),
             loading.limits,
         )
         token = uuid.uuid4().hex
-        found: dict[FoundFile, LoadedFile | LazyRAGError] = {}
-        work = Work(load_files, token, call, _LOAD_BYTES, LoadError)
+        loaded_files: dict[FoundFile, LoadedFile | LazyRAGError] = {}
+        work = RemoteWork(load_files, token, call, _LOAD_BYTES, LoadError)
         for some in self.engine.run(work, tasks, self.results):
             for task, result in some:
                 loaded = _decode_file(result)
                 if isinstance(loaded, LoadError):
                     loaded.path = str(task.item.path)
-                found[task.item] = loaded
-        return found
+                loaded_files[task.item] = loaded
+        return loaded_files
 
     def transform(
-        self, engine: IngestionEngine, target: GroupTarget, plan: BuildPlan, to_do: Sequence[ToDo]
+        self, reader: VersionReader, target: GroupTarget, plan: BuildPlan, to_do: Sequence[ToDo]
     ) -> Iterator[tuple[ToDo, tuple[list[int], list[Segment]] | Exception]]:
         """Transform documents; yields each with its nodes or its error, in order."""
-        line = plan.made_of(target)
+        line = plan.sources_of(target)
         near = [
-            replace(one, transform=_unused, path_key=None) for one in plan.groups if one.id in line
+            replace(group, transform=_unused, path_key=None)
+            for group in plan.groups
+            if group.id in line
         ]
         sent = replace(target, path_key=None)
         names = {row: plan.names[row] for row in (*line, target.id)}
@@ -222,12 +225,14 @@ class Launcher:
             for at, (version, row, reusable) in enumerate(to_do):
                 parents = version.segments[target.parent]
                 new = [
-                    number for number, one in enumerate(parents) if content_key(one) not in reusable
+                    number
+                    for number, parent in enumerate(parents)
+                    if content_key(parent) not in reusable
                 ]
                 try:
                     root = version.segments[plan.root][0]
                     kind = target.reads_source
-                    source = engine.source(version, root, kind) if kind else ()
+                    source = reader.source(version, root, kind) if kind else ()
                 except LazyRAGError as exc:
                     done[at] = exc
                     continue
@@ -242,21 +247,20 @@ class Launcher:
         position = 0
         token = digest([self._token, str(target.id), target.fingerprint])
         batches = self.engine.run(
-            Work(transform_nodes, token, call, size, TransformError), tasks(), self.results
+            RemoteWork(transform_nodes, token, call, size, TransformError), tasks(), self.results
         )
         for some in itertools.chain(batches, [[]]):
             done.update((task.item, result) for task, result in some)
             while position in done:
                 item = to_do[position]
+                version, row, reusable = item
                 result = done.pop(position)
                 position += 1
                 try:
                     drafts = iter(_decode_drafts(result))
                     yield (
                         item,
-                        engine.run_transform(
-                            target, item[0], item[1].number, plan, item[2], drafts
-                        ),
+                        make_nodes(reader, target, version, row.number, plan, reusable, drafts),
                     )
                 except Exception as exc:  # noqa: BLE001  it is the item's result
                     yield item, exc
@@ -276,7 +280,7 @@ class Launcher:
         )
         function = functools.partial(embed_texts, embedder.workers)
         token = digest([self._token, embedder.key])
-        work = Work(function, token, embedder.sent, _EMBED_BYTES, EmbeddingError)
+        work = RemoteWork(function, token, embedder.sent, _EMBED_BYTES, EmbeddingError)
         for some in self.engine.run(work, tasks, results):
             yield EmbeddedBatch(
                 [task.item for task, _ in some], [_decode_vector(result) for _, result in some]
@@ -293,10 +297,10 @@ def _unused(node: object) -> NoReturn:
     raise AssertionError(node)
 
 
-def _name_of(given: Any) -> str:
-    while isinstance(given, functools.partial):
-        given = given.args[0]
-    named = given if hasattr(given, "__qualname__") else type(given)
+def _name_of(target: Any) -> str:
+    while isinstance(target, functools.partial):
+        target = target.args[0]
+    named = target if hasattr(target, "__qualname__") else type(target)
     return f"{named.__module__}.{named.__qualname__}"
 
 
@@ -314,7 +318,7 @@ class LaunchedEmbedder:
         self.workers = checked.workers
         self.key = embed_identity(checked.user_object, embedder.identity)
         arguments = getattr(embedder, "made_with", None)  # of a model that each worker opens itself
-        self.sent = embedder if arguments is None else Recipe(type(embedder), *arguments)
+        self.sent = embedder if arguments is None else ModelRecipe(type(embedder), *arguments)
         self._launcher = launcher
         self._here = CheckedEmbedder(embedder, checked.name, checked.key, checked.workers)
 
@@ -340,7 +344,7 @@ class LaunchedEmbedder:
 # In the worker
 
 
-def load_files(call: tuple[Any, ...], given: Iterable[tuple[str, str]]) -> Iterator[bytes]:
+def load_files(call: tuple[Any, ...], files: Iterable[tuple[str, str]]) -> Iterator[bytes]:
     """Load files, given their paths and identities, by the sender's readers and loaders."""
     readers, table, limits = call
     for suffix, target in table:
@@ -351,10 +355,11 @@ def load_files(call: tuple[Any, ...], given: Iterable[tuple[str, str]]) -> Itera
 
     def find(*names: str) -> FileReader | None:
         return next(
-            (as_reader(pattern, one) for pattern, one in readers if matches(pattern, names)), None
+            (as_reader(pattern, reader) for pattern, reader in readers if matches(pattern, names)),
+            None,
         )
 
-    for path, name in given:
+    for path, name in files:
         try:
             yield json.dumps(
                 packed_file(load_file(path, name=name, limits=limits, readers=find))
@@ -370,32 +375,40 @@ def _decode_file(result: bytes) -> LoadedFile | LazyRAGError:
     return unpacked_file(json.loads(result))
 
 
-def transform_nodes(call: tuple[GroupTarget, BuildPlan], given: Iterable[str]) -> Iterator[bytes]:
+def transform_nodes(
+    call: tuple[GroupTarget, BuildPlan], payloads: Iterable[str]
+) -> Iterator[bytes]:
     """Transform documents, given their nodes above the group, the numbers of those to transform,
     and source texts.
     """
     target, plan = call
-    for text in given:
+    for text in payloads:
         rows, new, source = json.loads(text)
         version = PendingVersion(DocumentRow(0, "", ""))
-        version.segments = {
-            int(row): [decode_node(one, 0) for one in nodes] for row, nodes in rows.items()
-        }
+        for row, nodes in rows.items():
+            version.segments[int(row)] = [decode_node(node, 0) for node in nodes]
         version.current = dict.fromkeys(version.segments, cast("BuildRow", None))
-        texts = [tuple(one) for one in source]
+        source_texts = list(map(tuple, source))
         reader = PendingSource(
-            call, version, plan, lambda *_: None, lambda *_, texts=texts: texts, _no_file, target
+            call,
+            version,
+            plan,
+            lambda *_: None,
+            lambda *_, texts=source_texts: texts,
+            _no_file,
+            target,
         )
         parents = [DocNode.from_segment(version.segments[target.parent][at], reader) for at in new]
-        made: list[Any] = []
+        drafts_of_parents: list[Any] = []
         try:
             for drafts in run_transforms(target.transform, parents):
-                made += [[[one.content, check_metadata(one.metadata), one.span] for one in drafts]]
+                encoded = [_encode_draft(draft) for draft in drafts]
+                drafts_of_parents.append(encoded)
         except (TransformError, ConfigError) as exc:
-            uid = getattr(exc, "uid", "") or parents[len(made)].uid
+            uid = getattr(exc, "uid", "") or parents[len(drafts_of_parents)].uid
             yield encode_error(TransformError(str(exc), group=target.name, uid=uid))
         else:
-            yield json.dumps(made).encode()
+            yield json.dumps(drafts_of_parents).encode()
 
 
 def _decode_drafts(result: bytes | Exception) -> list[list[Draft]]:
@@ -403,25 +416,29 @@ def _decode_drafts(result: bytes | Exception) -> list[list[Draft]]:
         raise result
     if is_error(result):
         raise decode_error(result)
-    made = json.loads(result)
-    return [
-        [Draft(content, metadata, span and tuple(span)) for content, metadata, span in one]
-        for one in made
-    ]
+    return [list(itertools.starmap(_decode_draft, drafts)) for drafts in json.loads(result)]
 
 
-def embed_texts(workers: int, embedder: Any, given: Sequence[str]) -> Iterator[bytes]:
+def _encode_draft(draft: Draft) -> tuple[Any, ...]:
+    return draft.content, check_metadata(draft.metadata), draft.span
+
+
+def _decode_draft(content: Any, metadata: dict[str, Any], span: list[int] | None) -> Draft:
+    return Draft(content, metadata, None if span is None else (span[0], span[1]))
+
+
+def embed_texts(workers: int, embedder: Any, texts: Sequence[str]) -> Iterator[bytes]:
     """Embed texts by an embedder, with a number of threads."""
-    for one in CheckedEmbedder(embedder, "", "", workers).embed_each(given):
-        if isinstance(one, EmbeddingError):
-            cause = one.__cause__
+    for vector in CheckedEmbedder(embedder, "", "", workers).embed_each(texts):
+        if isinstance(vector, EmbeddingError):
+            cause = vector.__cause__
             yield encode_error(
-                cause if isinstance(cause, Exception) else EmbeddingError(str(one).strip(" ."))
+                cause if isinstance(cause, Exception) else EmbeddingError(str(vector).strip(" ."))
             )
-        elif isinstance(one, dict):
-            yield b"s" + json.dumps(one).encode()
+        elif isinstance(vector, dict):
+            yield b"s" + json.dumps(vector).encode()
         else:
-            yield b"d" + one.astype("<f4", copy=False).tobytes()
+            yield b"d" + vector.astype("<f4", copy=False).tobytes()
 
 
 def _decode_vector(result: bytes) -> Any:

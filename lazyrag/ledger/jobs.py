@@ -32,12 +32,12 @@ def forget_jobs(connection: sqlite3.Connection, ledger: int, documents: Iterable
     ).fetchall()
     names = {*documents}
     quoted = [json.dumps(name) for name in names]
-    gone = [
-        (number,)
-        for number, named, result in rows
-        if names & {*json.loads(named)} or any(name in (result or "") for name in quoted)
-    ]
-    connection.executemany("DELETE FROM job WHERE id = ?", gone)
+    finished = []
+    for number, documents_of_job, result in rows:
+        is_named = not names.isdisjoint(json.loads(documents_of_job))
+        if is_named or any(name in (result or "") for name in quoted):
+            finished.append((number,))
+    connection.executemany("DELETE FROM job WHERE id = ?", finished)
 
 
 def purge_digest(document: str) -> str:
@@ -59,9 +59,9 @@ def documents_in_work(ledger: Ledger) -> dict[str, State]:
     )
     with ledger.file.reading() as connection:
         rows = read_rows(connection, query, ledger.name, *UNFINISHED)
-    found: dict[str, State] = {}
+    states: dict[str, State] = {}
     for documents, kind, state in rows:
-        found |= dict.fromkeys(
+        states |= dict.fromkeys(
             json.loads(documents), "DELETING" if kind in DELETING_KINDS else state
         )
-    return found
+    return states

@@ -245,7 +245,7 @@ class Turns:
     def _take(self, thread: int, place: object) -> bool:
         with self._lock:
             if self._holder or place is not next(
-                (one for one, is_due in self._queue.items() if is_due()), None
+                (waiter for waiter, is_due in self._queue.items() if is_due()), None
             ):
                 return False
             self._holder = thread
@@ -411,9 +411,9 @@ class Lease:
         """
         if self._copies:
             return
-        found = connection.execute("SELECT name FROM ledger WHERE incoming <> ''").fetchone()
-        if found:
-            raise StoreBusyError(unfinished_copy(self._file, found[0]), store=self._file.address)
+        copy = connection.execute("SELECT name FROM ledger WHERE incoming <> ''").fetchone()
+        if copy:
+            raise StoreBusyError(unfinished_copy(self._file, copy[0]), store=self._file.address)
 
     def _renew(self, ended: threading.Lock) -> None:
         while not ended.acquire(timeout=LEASE_S / _RENEWED):
@@ -495,10 +495,10 @@ class LedgerConnection:
         Raises:
             StoreBusyError: If it is the copy of another one that is not complete.
         """
-        found = self.select("SELECT id, incoming FROM ledger WHERE name = ?", (self.name,))
-        if not found:
+        rows = self.select("SELECT id, incoming FROM ledger WHERE name = ?", (self.name,))
+        if not rows:
             return 0
-        [(number, incoming)] = found
+        [(number, incoming)] = rows
         if incoming and not self._copies:
             raise StoreBusyError(unfinished_copy(self.file, self.name), store=self.file.address)
         return int(number)

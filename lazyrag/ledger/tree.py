@@ -134,11 +134,10 @@ class Build:
             if self.parent is None and self.group == LAZY_ROOT_NAME and counts == [1]:
                 self._uids = (self.document,)
             elif self.parent is not None and len(counts) == len(parents):
-                self._uids = tuple(
-                    uid
-                    for above, count in zip(parents, counts, strict=True)
-                    for uid in child_uids(above, self.group, range(1, count + 1))
-                )
+                uids: list[str] = []
+                for above, count in zip(parents, counts, strict=True):
+                    uids += child_uids(above, self.group, range(1, count + 1))
+                self._uids = tuple(uids)
             else:
                 msg = (
                     f"The ledger contradicts itself: group {self.group!r} of document"
@@ -289,27 +288,27 @@ class Tree:
         else:
             few = [self.documents[uid] for uid in documents if uid in self.documents]
             in_order = sorted(few, key=lambda document: document.identity)
-        return (group.builds[one.uid] for one in in_order if one.uid in group.builds)
+        return (group.builds[document.uid] for document in in_order if document.uid in group.builds)
 
     def live_numbers(self, group: LiveGroup) -> NDArray[np.int64]:
         """(n,) int64, ascending: the numbers of a group's live builds."""
-        found = self.numbers.get(group.name)
-        if found is None:
-            found = np.fromiter(
+        numbers = self.numbers.get(group.name)
+        if numbers is None:
+            numbers = np.fromiter(
                 (build.number for build in group.builds.values()), np.int64, len(group.builds)
             )
-            found.sort()
-            self.numbers[group.name] = found
-        return found
+            numbers.sort()
+            self.numbers[group.name] = numbers
+        return numbers
 
     def live_owners(self, group: LiveGroup) -> Mapping[int, str]:
         """The numbers of a group's live builds, each with the uid of its document."""
-        found = self.owners.get(group.name)
-        if found is None:
-            found = self.owners[group.name] = {
+        owners = self.owners.get(group.name)
+        if owners is None:
+            owners = self.owners[group.name] = {
                 build.number: uid for uid, build in group.builds.items()
             }
-        return found
+        return owners
 
 
 _LIVE = """
@@ -334,8 +333,8 @@ def load_tree(connection: sqlite3.Connection, ledger: int, previous: Tree) -> Tr
         previous: An earlier state of the same ledger; `Tree()` for none.
     """
     # a file of format 2 has fewer columns
-    found = connection.execute("SELECT * FROM ledger WHERE id = ?", (ledger,))
-    state = dict(zip([name for name, *_ in found.description], found.fetchone(), strict=True))
+    rows = connection.execute("SELECT * FROM ledger WHERE id = ?", (ledger,))
+    state = dict(zip([name for name, *_ in rows.description], rows.fetchone(), strict=True))
     changes = state["changes"]
     forgotten = state["forgotten"]
     if changes == previous.changes:
@@ -362,22 +361,12 @@ def load_tree(connection: sqlite3.Connection, ledger: int, previous: Tree) -> Tr
         if before is None or before.id != row.id:
             before = row  # another group of that name, or none: nothing of it is loaded yet
             builds: dict[str, Build | None] = {}
-            found = connection.execute(_LIVE, (row.id,))
+            rows = connection.execute(_LIVE, (row.id,))
         else:
             builds = {uid: None for _, uid, _, _ in changed if uid in before.builds}
-            found = connection.execute(_LIVE_CHANGED, (row.id, ledger, previous.changes))
+            rows = connection.execute(_LIVE_CHANGED, (row.id, ledger, previous.changes))
         above = groups[row.parent].builds if row.parent is not None else {}
-        for uid, number, parent, counts in found:
-            link = above.get(uid)
-            own = documents[uid].uid if uid in documents else uid
-            counted = shared.setdefault(counts, counts)
-            builds[own] = Build(
-                number,
-                own,
-                row.name,
-                link if link is not None and link.number == parent else None,
-                counted,
-            )
+        builds.update(_read_builds(rows, row.name, above, documents, shared))
         indexes = _load_indexes(connection, row.id, before.indexes)
         groups[row.name] = replace(row, builds=before.builds.changed(builds), indexes=indexes)
         if before is not row and row.name in previous.numbers:
@@ -387,16 +376,43 @@ def load_tree(connection: sqlite3.Connection, ledger: int, previous: Tree) -> Tr
     )
 
 
+def _read_builds(
+    rows: sqlite3.Cursor,
+    group: str,
+    above: Mapping[str, Build],
+    documents: Mapping[str, LiveDocument],
+    shared: dict[str, str],
+) -> dict[str, Build]:
+    """The builds of a group in rows of `_LIVE`, by the uid of their document.
+
+    Args:
+        rows: The rows.
+        group: Name of the group.
+        above: The builds of the group above it.
+        documents: The live documents, whose uids are used for all of their builds.
+        shared: Texts of counts, for the same purpose.
+    """
+    builds: dict[str, Build] = {}
+    for uid, number, parent, counts in rows:
+        document = documents[uid].uid if uid in documents else uid
+        build_above = above.get(uid)
+        if build_above is not None and build_above.number != parent:
+            build_above = None
+        counts_text = shared.setdefault(counts, counts)
+        builds[document] = Build(number, document, group, build_above, counts_text)
+    return builds
+
+
 def _numbers(
     before: NDArray[np.int64], builds: Mapping[str, Build], changed: Mapping[str, Build | None]
 ) -> NDArray[np.int64]:
     """The numbers of a group's live builds, ascending, from those before a change."""
-    gone = [builds[uid].number for uid in changed if uid in builds]
+    removed = [builds[uid].number for uid in changed if uid in builds]
     new = np.array(
         sorted(build.number for build in changed.values() if build is not None), np.int64
     )
-    kept = np.delete(before, np.searchsorted(before, gone)) if gone else before
-    return np.insert(kept, np.searchsorted(kept, new), new)
+    remaining = np.delete(before, np.searchsorted(before, removed)) if removed else before
+    return np.insert(remaining, np.searchsorted(remaining, new), new)
 
 
 def _documents(previous: Tree, changed: list[tuple[int, str, str, str]]) -> SharedMap[LiveDocument]:
@@ -417,16 +433,16 @@ def _group_rows(connection: sqlite3.Connection, ledger: int) -> list[LiveGroup]:
     ).fetchall()
     names = {number: name for number, name, *_ in rows}
     waiting = [
-        LiveGroup(number, name, names.get(parent), fingerprint, collection, bool(whole))
-        for number, name, parent, fingerprint, collection, whole in rows
+        LiveGroup(number, name, names.get(parent), fingerprint, collection, bool(is_complete))
+        for number, name, parent, fingerprint, collection, is_complete in rows
         if parent is None or parent in names  # a group whose parent is gone is not live
     ]
     ordered: list[LiveGroup] = []
     placed: set[str | None] = {None}
-    while ready := [one for one in waiting if one.parent in placed]:
-        ordered += sorted(ready, key=lambda one: (one.name != LAZY_ROOT_NAME, one.name))
-        placed |= {one.name for one in ready}
-        waiting = [one for one in waiting if one.name not in placed]
+    while ready := [group for group in waiting if group.parent in placed]:
+        ordered += sorted(ready, key=lambda group: (group.name != LAZY_ROOT_NAME, group.name))
+        placed |= {group.name for group in ready}
+        waiting = [group for group in waiting if group.name not in placed]
     return ordered
 
 
@@ -434,17 +450,19 @@ def _load_indexes(
     connection: sqlite3.Connection, group: int, before: Mapping[IndexKey, LiveIndex]
 ) -> dict[IndexKey, LiveIndex]:
     indexes = {}
-    for number, kind, name, identity, collection, dimension, whole in connection.execute(
+    for number, kind, name, identity, collection, dimension, is_complete in connection.execute(
         "SELECT id, kind, name, identity, collection, dimension, whole FROM space "
         "WHERE node_group = ? AND status = 'live' ORDER BY id",
         (group,),
     ).fetchall():
-        index = LiveIndex(number, kind, name, identity, collection, dimension, bool(whole))
+        index = LiveIndex(number, kind, name, identity, collection, dimension, bool(is_complete))
         if index.kind == "terms":
-            known = before.get(index.key)
+            index_before = before.get(index.key)
             index = replace(
                 index,
-                parts=part_rows(connection, index.id, known.parts if known is not None else ()),
+                parts=part_rows(
+                    connection, index.id, index_before.parts if index_before is not None else ()
+                ),
             )
         indexes[index.key] = index
     return indexes
@@ -454,7 +472,7 @@ def part_rows(
     connection: sqlite3.Connection, index: int, before: tuple[TermPartRow, ...] = ()
 ) -> tuple[TermPartRow, ...]:
     """The parts of a keyword index; parts of an earlier state are reused."""
-    known = {part.id: part for part in before}
+    parts_before = {part.id: part for part in before}
     numbers = [
         row
         for (row,) in connection.execute(
@@ -463,7 +481,7 @@ def part_rows(
     ]
     parts = []
     for number in numbers:
-        part = known.get(number)
+        part = parts_before.get(number)
         if part is None:
             file, builds, in_file = connection.execute(
                 "SELECT file, builds, arrays IS NULL FROM term_part WHERE id = ?", (number,)

@@ -32,7 +32,7 @@ for _suffixes, _target, _extra in (
     (".pptx", "slides:PptxLoader", None),
     (".py .pyi", "base:PythonLoader", None),
     (".rst", "text:RstLoader", None),
-    (".rtf", "word:RtfLoader", None),
+    (".rtf", "rtf:RtfLoader", None),
     (".text .txt", "text:TextLoader", None),
     (".xls", "spreadsheets:XlsLoader", None),
     (".xlsm .xlsx", "spreadsheets:XlsxLoader", None),

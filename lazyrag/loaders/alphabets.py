@@ -84,36 +84,32 @@ def by_alphabet(data: bytes) -> Guess | None:
     for encoding, script in _CANDIDATES.items():
         text = sample.decode(encoding, "replace")
         score = _score(text, _ALPHABETS[script])
-        if (
-            score >= _LEAST
-            and text.count("\ufffd") <= high // 100
-            and (script != "Thai" or _is_thai(text))
-        ):
+        is_decoded = text.count("\ufffd") <= high // 100
+        if score >= _LEAST and is_decoded and (script != "Thai" or _is_thai(text)):
             scores[encoding] = score
     if not scores:
         return None
     best = max(scores, key=scores.__getitem__)
-    own = _letters(sample, best)
-    rival = max(
-        (score for name, score in scores.items() if _letters(sample, name) != own), default=0.0
-    )
+    letters = _letters(sample, best)
+    rivals = [score for name, score in scores.items() if _letters(sample, name) != letters]
     text = data.decode(best, "replace")
-    sure = scores[best] ** _SHARPNESS / (scores[best] ** _SHARPNESS + rival**_SHARPNESS)
-    return Guess(
-        _in_logical_order(text) if best == "cp1255" else text, best, round(scores[best] * sure, 2)
-    )
+    if best == "cp1255":
+        text = _in_logical_order(text)
+    weight = scores[best] ** _SHARPNESS
+    share = weight / (weight + max(rivals, default=0.0) ** _SHARPNESS)
+    return Guess(text, best, round(scores[best] * share, 2))
 
 
 def _is_thai(text: str) -> bool:
     """Whether Thai letters carry as many marks as in words: two bytes of Chinese or Japanese are
     Thai letters, too.
     """
-    counts = Counter(one for one in text if "\u0e01" <= one <= "\u0e5b")
+    counts = Counter(character for character in text if "\u0e01" <= character <= "\u0e5b")
     letters = counts.total()
     vowels = sum(
         count
-        for one, count in counts.items()
-        if one in "ะาำเแโใไ" or unicodedata.category(one) == "Mn"
+        for character, count in counts.items()
+        if character in "ะาำเแโใไ" or unicodedata.category(character) == "Mn"
     )
     return (
         letters > 4
@@ -123,7 +119,9 @@ def _is_thai(text: str) -> bool:
 
 
 def _letters(sample: bytes, encoding: str) -> str:
-    return "".join(one for one in sample.decode(encoding, "replace") if one.isalpha())
+    return "".join(
+        character for character in sample.decode(encoding, "replace") if character.isalpha()
+    )
 
 
 def _score(text: str, alphabet: _Alphabet) -> float:
@@ -131,16 +129,16 @@ def _score(text: str, alphabet: _Alphabet) -> float:
     are.
     """
     letters = good = frequent = 0.0
-    for found in _FOREIGN.finditer(text):
-        word = found[0]
+    for match in _FOREIGN.finditer(text):
+        word = match[0]
         if word.isascii() or word in _PUNCTUATION:
             continue
         letters += len(word)
         if alphabet.word.fullmatch(word):
             good += len(word) * (_CAPITALS if len(word) > 1 and word.isupper() else 1.0)
             frequent += sum(
-                1 - max(0, alphabet.letters.find(one)) / len(alphabet.letters)
-                for one in word.lower()
+                1 - max(0, alphabet.letters.find(letter)) / len(alphabet.letters)
+                for letter in word.lower()
             )
     if not letters:
         return 0.0
@@ -152,23 +150,24 @@ def _in_logical_order(text: str) -> str:
     their last letters.
     """
     words = re.findall("[א-ת]{2,}", text[:_SAMPLE])
-    first, last = (sum(word[at] in _FINAL for word in words) for at in (0, -1))
+    first = sum(word[0] in _FINAL for word in words)
+    last = sum(word[-1] in _FINAL for word in words)
     if first <= 2 * last + 1:
         return text
     from lazyrag.loaders.bidi import logical_order, mirrored  # rarely needed
 
-    lines = text.splitlines(keepends=True)
-    turned = []
-    for line in lines:
+    reordered = []
+    for line in text.splitlines(keepends=True):
         body = line.rstrip("\r\n")
         ordered = mirrored([body[at] for at in logical_order(body, right_to_left=True)])
-        turned.append("".join(ordered) + line[len(body) :])
-    return "".join(turned)
+        reordered.append("".join(ordered) + line[len(body) :])
+    return "".join(reordered)
 
 
 _WESTERN = (
-    "éèàêçôâîûùïëœüæÿ", "üäöß", "óíáéñúü", "ãçáéóíêõúâàôü", "àèòùéìó", "äöå", "øåæé", "íáðþöæéóýú", "ëéïèöüó",
-    "àéèòíóçúïü", "éüàäöèßçêôáñóíâîû",  # the last one is that of texts in several languages
+    "éèàêçôâîûùïëœüæÿ", "üäöß", "óíáéñúü", "ãçáéóíêõúâàôü", "àèòùéìó", "äöå", "øåæé", "íáðþöæéóýú",
+    "ëéïèöüó", "àéèòíóçúïü",
+    "éüàäöèßçêôáñóíâîû",  # of texts in several languages
 )  # fmt: skip
 _CENTRAL = ("łęążśćóńź", "íáéěřčžýšůúťóňď", "áíéčšžúýľôťäňóďŕĺ", "éáöóőüíúű", "čšžćđ", "ăîâşţ")
 _LATIN: Mapping[str, tuple[float, Sequence[str]]] = {
@@ -194,7 +193,8 @@ _MARKS = _PUNCTUATION | {"¿", "¡", "´", "£"}
 
 _TYPED = re.compile(
     r"""(?<![^\s(\[\-–—"'‘“/>*=:,])[“‘„](?=\S)|(?<=[^\s{|}~])[”“’](?!\w)|(?<!\s\s)’(?=[a-z\d])"""
-    r"|(?:(?<=[\w\s,.;:!?)\]\"'’”])|^)[–—](?=[\w\s,.;(\[\"'‘“<]|$)|(?<![{|}~])…(?=[\s)”’.!?]|$)|(?<!\w)[•·](?=\s)"
+    r"|(?:(?<=[\w\s,.;:!?)\]\"'’”])|^)[–—](?=[\w\s,.;(\[\"'‘“<]|$)"
+    r"|(?<![{|}~])…(?=[\s)”’.!?]|$)|(?<!\w)[•·](?=\s)"
     r"|£(?=\s?\d)|€(?!\w)|€(?=\d)|(?<=[\d\s(])°(?=[CFNSEW]?\b|\W|$)|(?:(?<=[\d\s(])|^)±(?=[\d\s])"
     r"|(?<![a-z])[½¼¾](?![a-z])|§(?=[\d\s])|©(?=[\d\s])|(?<=\w)[®™](?!\w)|(?<=[\dm])[²³](?!\w)"
     r"|(?<=\w)\xa0(?=[^\w\s]|\d)|(?<=[^\w\s]|\d)\xa0(?=\S)",
@@ -214,7 +214,7 @@ def by_marks(data: bytes) -> Guess | None:
         text = data.decode("cp1252")
     except UnicodeDecodeError:
         return None
-    others = [one for one in _TYPED.sub("", text[:_SAMPLE]) if not one.isascii()]
+    others = [character for character in _TYPED.sub("", text[:_SAMPLE]) if not character.isascii()]
     is_typed = 5 * len(others) <= high and not any(map(str.isalpha, others))
     return Guess(text, "cp1252", 0.9) if is_typed else None
 
@@ -226,7 +226,7 @@ def by_letters(data: bytes) -> Guess | None:
     A naive Bayes classifier: letters are as likely as their rank in a language says (Zipf's law).
     Signs and capitals within a word are unlikely.
     """
-    found: dict[str, tuple[float, float, str]] = {}
+    guesses: dict[str, tuple[float, float, str]] = {}
     count = 1
     for encoding, (prior, languages) in _LATIN.items():
         try:
@@ -236,26 +236,30 @@ def by_letters(data: bytes) -> Guess | None:
         if _C1.search(text):
             continue
         letters = [
-            (text[at - 1 : at], one, text[at + 1 : at + 2])
-            for at, one in enumerate(text)
-            if one > "\x7f"
+            (text[at - 1 : at], letter, text[at + 1 : at + 2])
+            for at, letter in enumerate(text)
+            if letter > "\x7f"
         ]
-        likely = max(
-            sum(_likelihood(language, *three) for three in letters) for language in languages
-        )
-        if any(one.isalpha() for _, one, _ in letters):
+        if any(letter.isalpha() for _, letter, _ in letters):
             count = len(letters)
-            found.setdefault(text, (likely + math.log(prior), likely / len(letters), encoding))
-    if not found:
+            likelihood = max(_log_likelihood(language, letters) for language in languages)
+            guesses.setdefault(text, (likelihood + math.log(prior), likelihood / count, encoding))
+    if not guesses:
         return None
-    best, mean, encoding = max(found.values())
-    sure = 1 / sum(math.exp(one - best) for one, _, _ in found.values()) * (1 - 0.2 / count)
+    best, mean, encoding = max(guesses.values())
+    total = sum(math.exp(likelihood - best) for likelihood, _, _ in guesses.values())
+    confidence = 1 / total * (1 - 0.2 / count)
+    if mean <= _FITTING:
+        confidence = min(LOW, confidence)
     try:
-        return Guess(
-            data.decode(encoding), encoding, round(sure if mean > _FITTING else min(LOW, sure), 2)
-        )
+        return Guess(data.decode(encoding), encoding, round(confidence, 2))
     except UnicodeDecodeError:
         return None
+
+
+def _log_likelihood(language: str, letters: Sequence[tuple[str, str, str]]) -> float:
+    """How likely letters are in a language, each with the characters beside it."""
+    return sum(_likelihood(language, before, letter, after) for before, letter, after in letters)
 
 
 @functools.cache
@@ -288,15 +292,16 @@ def by_escapes(data: bytes) -> Guess | None:
             text = data.decode(name)
         except UnicodeDecodeError:
             continue
-        if name != "hz" or _is_everyday([one for one in text if not one.isascii()], "CJK", 0.5):
+        if name != "hz" or _is_everyday(
+            [character for character in text if not character.isascii()], "CJK", 0.5
+        ):
             return Guess(text, name if name != "iso2022_jp_2" else "iso2022_jp")
     return None
 
 
-_COMMON_SCRIPTS = (
-    "CJK",
-    "HIRAGANA",
-    "KATAKANA",
+_UNUSUAL_CONTROL = re.compile(r"[\x00-\x08\x0b\x0e-\x1f]")
+_JAPANESE = frozenset(["CJK", "HIRAGANA", "KATAKANA"])
+_COMMON_SCRIPTS = _JAPANESE | {
     "HANGUL",
     "CYRILLIC",
     "GREEK",
@@ -304,7 +309,7 @@ _COMMON_SCRIPTS = (
     "ARABIC",
     "THAI",
     "LATIN",
-)
+}
 
 
 def utf16_or_32(data: bytes) -> Guess | None:
@@ -313,7 +318,7 @@ def utf16_or_32(data: bytes) -> Guess | None:
     """
     if len(data) % 2 or len(data) < 4:
         return None
-    found = []
+    encodings = []
     for name in ("utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be"):
         try:
             sample = data[: _SAMPLE // 4 * 4].decode(name)
@@ -322,46 +327,47 @@ def utf16_or_32(data: bytes) -> Guess | None:
                 continue
             sample = data[: exc.start].decode(name)
         if sample and _is_usual(sample):
-            found.append(name)
+            encodings.append(name)
     try:
-        return Guess(data.decode(found[0]), found[0], 1 / len(found)) if found else None
+        return (
+            Guess(data.decode(encodings[0]), encodings[0], 1 / len(encodings))
+            if encodings
+            else None
+        )
     except UnicodeDecodeError:
         return None
 
 
 def _is_usual(text: str) -> bool:
     """Whether a text is of everyday letters of one or two scripts."""
-    letters = [one for one in text if ord(one) > 0x7F]
-    kinds = Counter(
-        unicodedata.name(one, "NONE").partition(" ")[0].partition("-")[0] for one in letters
-    )
-    scripts = {kind: count for kind, count in kinds.items() if kind in _COMMON_SCRIPTS}
+    letters = [character for character in text if ord(character) > 0x7F]
+    scripts = Counter(filter(_COMMON_SCRIPTS.__contains__, map(_script, letters)))
     if not scripts:
         return False
-    punctuation = sum(
-        one in _PUNCTUATION or unicodedata.category(one)[0] in "PNZS" for one in letters
-    )
     main = max(scripts, key=scripts.__getitem__)
-    own = scripts[main] + sum(
-        scripts.get(kind, 0)
-        for kind in ("CJK", "HIRAGANA", "KATAKANA")
-        if main not in (kind, "HANGUL")
+    related = {main} if main == "HANGUL" else _JAPANESE | {main}
+    in_main = sum(scripts[script] for script in related)
+    punctuation = sum(
+        letter in _PUNCTUATION or unicodedata.category(letter)[0] in "PNZS" for letter in letters
     )
-    if any(
-        ord(one) < 0x20 and one not in "\t\n\r\f" for one in text
-    ) or own + punctuation < 0.97 * len(letters):
+    if in_main + punctuation < 0.97 * len(letters) or _UNUSUAL_CONTROL.search(text):
         return False
-    if main not in ("CJK", "HIRAGANA", "KATAKANA", "HANGUL"):
-        return own >= 2
-    return _is_everyday(letters, main)
+    if main == "HANGUL" or main in _JAPANESE:
+        return _is_everyday(letters, main)
+    return in_main >= 2
+
+
+def _script(letter: str) -> str:
+    """The first word of a character's name, which is its script."""
+    return re.split("[ -]", unicodedata.name(letter, "NONE"), maxsplit=1)[0]
 
 
 def _is_everyday(letters: list[str], main: str, least: float = 0.85) -> bool:
     """Whether East Asian characters are frequent ones: any bytes are some character in UTF-16."""
     if main == "HANGUL":
-        return sum(one in _SYLLABLES for one in letters) >= 0.15 * len(letters)
-    known = sum(_is_common(one) for one in letters)
-    return known >= (least if len(letters) > 4 else 1.0) * len(letters)
+        return sum(letter in _SYLLABLES for letter in letters) >= 0.15 * len(letters)
+    frequent = sum(_is_common(letter) for letter in letters)
+    return frequent >= (least if len(letters) > 4 else 1.0) * len(letters)
 
 
 _SYLLABLES = frozenset("이다는의에을를가은도고하지로한기어사리인나서자해시대과있그니수정으만한들")

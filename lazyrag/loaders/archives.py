@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import io
+import itertools
+import math
 import posixpath
 import re
 import tempfile
@@ -56,20 +58,20 @@ class Archive:
     """
 
     def __init__(
-        self, file: zipfile.ZipFile, what: str, save_as: str, source: str | io.BytesIO = ""
+        self, file: zipfile.ZipFile, kind: str, save_as: str, source: str | io.BytesIO = ""
     ) -> None:
         self.source = source
         self.infos = file.infolist()
         self.names = tuple(info.filename for info in self.infos)
         self._known = frozenset(self.names)
         self._file = file
-        self._what = what
+        self._kind = kind
         self._save_as = save_as
         self._reading = reading()
         self.tolerated = self._reading.tolerated
         if len(self.names) > MAX_ENTRIES:
             msg = (
-                f"The {what} holds {len(self.names)} entries; at most {MAX_ENTRIES} are read. Split"
+                f"The {kind} holds {len(self.names)} entries; at most {MAX_ENTRIES} are read. Split"
                 f" it, or {save_as}."
             )
             raise LoadError(msg)
@@ -111,7 +113,7 @@ class Archive:
         try:
             return etree.fromstring(data, parser)
         except etree.XMLSyntaxError as exc:
-            msg = f"The {self._what} is damaged: its part {name} is not valid XML ({exc})."
+            msg = f"The {self._kind} is damaged: its part {name} is not valid XML ({exc})."
             raise LoadError(self._advised(msg)) from exc
 
     def pieces(self, entry: str | zipfile.ZipInfo) -> Iterator[bytes]:
@@ -123,7 +125,7 @@ class Archive:
             info = self._file.getinfo(entry) if isinstance(entry, str) else entry
         except KeyError as exc:
             msg = (
-                f"The file is no {self._what}: it is of another format, as it lacks the part"
+                f"The file is no {self._kind}: it is of another format, as it lacks the part"
                 f" {name}."
             )
             raise LoadError(self._advised(msg)) from exc
@@ -132,15 +134,15 @@ class Archive:
             with self._file.open(info) as stream:
                 while piece := stream.read(_CHUNK):
                     size += len(piece)
-                    self._reading.count_unpacked(len(piece), self._what)
+                    self._reading.count_unpacked(len(piece), self._kind)
                     self._check_ratio(name, size, info.compress_size)
                     yield piece
         except RuntimeError as exc:  # zipfile's error for a missing password
             raise LoadError(
-                f"The {self._what} is encrypted and needs a password. Save it again without one."
+                f"The {self._kind} is encrypted and needs a password. Save it again without one."
             ) from exc
         except _DAMAGE as exc:
-            msg = f"The {self._what} is damaged: its part {name} cannot be unpacked ({exc})."
+            msg = f"The {self._kind} is damaged: its part {name} cannot be unpacked ({exc})."
             raise LoadError(self._advised(msg)) from exc
 
     def _check_ratio(self, name: str, size: int, packed: int) -> None:
@@ -148,19 +150,19 @@ class Archive:
             self._reading.exceeded = True
             problem = f"its part {name} unpacks to more than {MAX_RATIO} times its size"
             hint = "If you trust it, save it again from its program."
-            raise LoadError(f"The {self._what} is packed like a zip bomb: {problem}. {hint}")
+            raise LoadError(f"The {self._kind} is packed like a zip bomb: {problem}. {hint}")
 
     def _advised(self, problem: str) -> str:
         return f"{problem} {self._save_as[:1].upper()}{self._save_as[1:]}."
 
 
 @contextmanager
-def open_archive(path: Path, what: str, suffix: str) -> Iterator[Archive]:
+def open_archive(path: Path, kind: str, suffix: str) -> Iterator[Archive]:
     """Open a zip container.
 
     Args:
         path: An existing file.
-        what: Kind of the file, for messages: ``"Word document"``.
+        kind: Kind of the file, for messages: ``"Word document"``.
         suffix: Its usual suffix, for messages: ``".docx"``.
 
     Raises:
@@ -169,31 +171,31 @@ def open_archive(path: Path, what: str, suffix: str) -> Iterator[Archive]:
     with path.open("rb") as stream:
         # zipfile would also find small archives inside old office files
         if stream.read(2) != b"PK":
-            raise LoadError(_no_archive(path, what, suffix))
+            raise LoadError(_no_archive(path, kind, suffix))
         try:
             with zipfile.ZipFile(stream) as file:
-                archive = Archive(file, what, f"save it again as {suffix}", str(path))
+                archive = Archive(file, kind, f"save it again as {suffix}", str(path))
                 usual = transitional(archive.names, archive.read) if suffix in _OOXML else None
                 if usual is None:
                     yield archive
                 else:
                     with zipfile.ZipFile(usual) as rewritten:
-                        yield Archive(rewritten, what, f"save it again as {suffix}", usual)
+                        yield Archive(rewritten, kind, f"save it again as {suffix}", usual)
         except zipfile.BadZipFile as exc:
-            raise LoadError(_no_archive(path, what, suffix)) from exc
+            raise LoadError(_no_archive(path, kind, suffix)) from exc
 
 
-def _no_archive(path: Path, what: str, suffix: str) -> str:
+def _no_archive(path: Path, kind: str, suffix: str) -> str:
     data = path.read_bytes()
     if data.startswith(_OLE) and _ENCRYPTED_PACKAGE in data:
-        return f"The {what} is encrypted and needs a password. Save it again without one."
+        return f"The {kind} is encrypted and needs a password. Save it again without one."
     if data.startswith(_OLE):
         return (
-            f"The file is no {what}: it is of another format, that of old office programs. Save it"
+            f"The file is no {kind}: it is of another format, that of old office programs. Save it"
             f" as {suffix}."
         )
     return (
-        f"The file is no {what}: it is cut off, encrypted, or of another format. Save it again as"
+        f"The file is no {kind}: it is cut off, encrypted, or of another format. Save it again as"
         f" {suffix}."
     )
 
@@ -283,9 +285,12 @@ def with_attachments(
         locations += nested_locations(loaded, length + len(head), "attachment", name)
         texts += (head, loaded.text)
         length += len(head) + len(loaded.text)
-    more = {"attachments": names, "unread_attachments": unread}
-    found = {key: value for key, value in more.items() if value}
-    return LoadedFile("".join(texts), tuple(locations), {**metadata, **found})
+    more: dict[str, Any] = {}
+    if names:
+        more["attachments"] = names
+    if unread:
+        more["unread_attachments"] = unread
+    return LoadedFile("".join(texts), tuple(locations), {**metadata, **more})
 
 
 def nested_locations(loaded: LoadedFile, start: int, kind: str, label: str) -> list[Location]:
@@ -303,20 +308,12 @@ def nested_locations(loaded: LoadedFile, start: int, kind: str, label: str) -> l
         >>> [(location.start, location.kind, location.label) for location in nested]
         [(20, 'member', 'teas.pdf'), (20, 'page', 'teas.pdf > 1')]
     """
-    own = [
-        Location(
-            start + location.start,
-            start + location.end,
-            location.kind,
-            f"{label} > {location.label}",
-        )
-        for location in loaded.locations
-    ]
-    return [
-        Location(start, start + len(loaded.text), kind, label),
-        *own,
-        *moved(loaded.tables, start),
-    ]
+    locations = [Location(start, start + len(loaded.text), kind, label)]
+    locations += (
+        Location(start + place.start, start + place.end, place.kind, f"{label} > {place.label}")
+        for place in loaded.locations
+    )
+    return locations + moved(loaded.tables, start)
 
 
 def unread_within(loaded: LoadedFile, label: str) -> dict[str, str]:
@@ -328,22 +325,19 @@ def unread_within(loaded: LoadedFile, label: str) -> dict[str, str]:
         label: Its label, the prefix of their names.
 
     Example:
-        >>> unread_within(LoadedFile("Tea", metadata={"unread_members": {"a.exe": "No loader."}}), "teas.zip")
+        >>> nested = LoadedFile("Tea", metadata={"unread_members": {"a.exe": "No loader."}})
+        >>> unread_within(nested, "teas.zip")
         {'teas.zip > a.exe': 'No loader.'}
     """
     notes = loaded.metadata.get("notes")
     for note in notes if isinstance(notes, list) else ():
         reading().note(f"{label}: {note}")
-    found = (
-        loaded.metadata.get(f"unread_{kind}")
-        for kind in ("members", "attachments", "messages", "lines")
-    )
-    return {
-        f"{label} > {name}": str(why)
-        for some in found
-        if isinstance(some, Mapping)
-        for name, why in some.items()
-    }
+    unread: dict[str, str] = {}
+    for kind in ("members", "attachments", "messages", "lines"):
+        reasons = loaded.metadata.get(f"unread_{kind}")
+        if isinstance(reasons, Mapping):
+            unread |= {f"{label} > {name}": str(reason) for name, reason in reasons.items()}
+    return unread
 
 
 class Relation(NamedTuple):
@@ -357,8 +351,8 @@ def relations(archive: Archive, part: str = "") -> dict[str, Relation]:
     """Internal relations of a part, by id.
 
     Args:
-        archive: The container.
-        part: A part's name; "" for the container itself.
+        archive: The kind.
+        part: A part's name; "" for the kind itself.
 
     Raises:
         LoadError: If the list of relations cannot be read.
@@ -396,17 +390,19 @@ def properties(archive: Archive, names: Iterable[str] = ("title", "author")) -> 
         archive: The file.
         names: Those that are metadata in any case.
     """
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for kind in ("core-properties", "custom-properties"):
         part = related(archive, kind)
         with archive.tolerated(f"properties ({part})"):
-            for one in archive.xml(part) if part else ():
-                name = one.get("name") or local_name(one)
+            for element in archive.xml(part) if part else ():
+                name = element.get("name") or local_name(element)
                 name = _PROPERTIES.get(name, name)
-                text = " ".join(map(str, one.itertext())) if len(one) else one.text or ""
+                text = (
+                    " ".join(map(str, element.itertext())) if len(element) else element.text or ""
+                )
                 text = w3c_date(text) if name in _DATES else clean(text).strip()
-                found.setdefault(name, text)
-    filled = {name: text for name, text in found.items() if text}
+                values.setdefault(name, text)
+    filled = {name: text for name, text in values.items() if text}
     reading().fields |= filled
     return {name: filled[name] for name in names if name in filled}
 
@@ -449,20 +445,18 @@ class ZipLoader:
         has_failed = False
         position = 0
         with open_archive(path, "zip archive", ".zip") as archive, member_folder() as folder:
-            listed = [
-                (info, shown) for info, shown in _named(archive.infos) if not _is_hidden(shown)
-            ]
-            for info, shown in listed:
+            listed = [(info, name) for info, name in _named(archive.infos) if not _is_hidden(name)]
+            for info, name in listed:
                 try:
-                    loaded = load_member(folder, shown, archive.pieces(info))
+                    loaded = load_member(folder, name, archive.pieces(info))
                 except LoadError as exc:
                     if state.exceeded:
                         raise
-                    unread[shown] = str(exc)
+                    unread[name] = str(exc)
                     has_failed = has_failed or not isinstance(exc, NoReaderError)
                     continue
-                unread |= unread_within(loaded, shown)
-                locations += nested_locations(loaded, position, "member", shown)
+                unread |= unread_within(loaded, name)
+                locations += nested_locations(loaded, position, "member", name)
                 texts.append(loaded.text)
                 position += len(loaded.text) + len(_BREAK)
         if not texts:
@@ -541,7 +535,8 @@ def transitional(names: Sequence[str], read: Callable[[str], bytes]) -> io.Bytes
 
 
 _NO_WORDS = re.compile(
-    r"\S+\.(?:png|jpe?g|gif|bmp|tiff?|webp|svg|emf|wmf)|cover|icon|image|img|logo|photo|picture|图片|图像|封面",
+    r"\S+\.(?:png|jpe?g|gif|bmp|tiff?|webp|svg|emf|wmf)|cover|icon|image|img|logo|photo|picture"
+    r"|图片|图像|封面",
     re.IGNORECASE,
 )
 
@@ -566,18 +561,18 @@ def by_place(group: Element) -> list[Element]:
     for shape in group:
         offset = shape.find(".//{*}xfrm/{*}off")
         size = shape.find(".//{*}xfrm/{*}ext")
-        top = _number(offset, "y")
-        left = _number(offset, "x")
-        height = _number(size, "cy")
-        placed.append((top, left, height, shape))
-    placed.sort(key=lambda one: one[:2])
-    rows: list[list[tuple[float, float, float, Element]]] = []
-    for one in placed:
-        if rows and one[0] < rows[-1][0][0] + rows[-1][0][2] / 2:
-            rows[-1].append(one)
-        else:
-            rows.append([one])
-    return [one[3] for row in rows for one in sorted(row, key=lambda one: one[1])]
+        placed.append((_number(offset, "y"), _number(offset, "x"), _number(size, "cy"), shape))
+    placed.sort(key=lambda box: box[:2])
+    rows: list[list[tuple[float, Element]]] = []
+    lowest = -math.inf
+    for top, left, height, shape in placed:
+        if not rows or top >= lowest:
+            rows.append([])
+            lowest = top + height / 2
+        rows[-1].append((left, shape))
+    for row in rows:
+        row.sort(key=lambda pair: pair[0])
+    return [shape for _, shape in itertools.chain.from_iterable(rows)]
 
 
 def _number(element: Element | None, name: str) -> float:

@@ -28,13 +28,15 @@ def without_armour(text: str, notes: list[str]) -> str:
     r"""A body without blocks of PGP and PKCS7, each of which is noted; what is only signed stays.
 
     Example:
-        >>> found = []
-        >>> without_armour("Hi\n-----BEGIN PGP MESSAGE-----\n\nhQEMA\n-----END PGP MESSAGE-----", found), found
+        >>> notes = []
+        >>> mail = "Hi\n-----BEGIN PGP MESSAGE-----\n\nhQEMA\n-----END PGP MESSAGE-----"
+        >>> without_armour(mail, notes), notes
         ('Hi', ['PGP message left out'])
     """
     if "-----BEGIN P" not in text:
         return text
-    notes += [f"{found[1][:3]}{found[1][3:].lower()} left out" for found in _ARMOUR.finditer(text)]
+    names = [block[1] for block in _ARMOUR.finditer(text)]
+    notes += [f"{name[:3]}{name[3:].lower()} left out" for name in names]
     clear, signed = _CLEAR.subn("", text)
     without = _ARMOUR.sub("", clear)
     return (re.sub(r"^- (?=-)", "", without, flags=re.MULTILINE) if signed else without).strip()

@@ -9,10 +9,11 @@ import re
 import stat
 import struct
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
-from itertools import starmap
+from itertools import chain, starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
@@ -33,7 +34,7 @@ from lazyrag.validation import known_arguments, require, validate_integer, valid
 if TYPE_CHECKING:
     from lazyrag.loaders.detect import Sniffed
 
-page_recognized: Callable[[], object] = lambda: None  # noqa: E731  a process that loads files for another replaces it
+page_recognized: Callable[[], object] = lambda: None  # noqa: E731  see loaders.process
 """Called after each page that is read by OCR: a scan may take hours."""
 
 MAX_NESTING = 5
@@ -47,7 +48,7 @@ class LoadLimits:
     limit.
 
     ``time_s`` and ``memory_bytes`` are for what is read in another process: PDF files always are,
-    other files with ``Document(processes=...)``. Loaders that another process cannot import are
+    other files with ``processes``. Loaders that another process cannot import are
     called without these two.
 
     Args:
@@ -63,6 +64,8 @@ class LoadLimits:
             child processes. Linux only; elsewhere an explicit limit is refused.
         files_per_process: Files after which a process is replaced, so that memory leaks of parsers
             do not add up.
+        processes: Processes that load files, each one at a time; 0 or None for none. Loaders that
+            cannot be imported by name run in the program's own process.
 
     Raises:
         ConfigError: If a limit is negative or not a number.
@@ -80,30 +83,32 @@ class LoadLimits:
     time_s: float | None = 300.0
     memory_bytes: int | None = 1 << 32
     files_per_process: int | None = 500
+    # not in the text by which a file's limits are stored: it limits no file
+    processes: int | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            value = getattr(self, one.name)
+        for limit in fields(self):
+            value = getattr(self, limit.name)
             if value is None:
                 continue
-            if one.name == "time_s":
+            if limit.name == "time_s":
                 expected = "a number of seconds >= 0, where 0 is no limit"
                 value = validate_number(
                     "time_s", value, expected, lambda seconds: 0 <= seconds < math.inf
                 )
             else:
-                value = validate_integer(one.name, value, 0)
-            object.__setattr__(self, one.name, value or None)
+                value = validate_integer(limit.name, value, 0)
+            object.__setattr__(self, limit.name, value or None)
 
 
 DEFAULT_LIMITS = LoadLimits()
 
 
-def over_limit(found: str, name: str, limit: float) -> LoadError:
+def over_limit(problem: str, name: str, limit: float) -> LoadError:
     """The error for a file that exceeds a limit.
 
     Args:
-        found: The beginning of the message: ``"The file has 20,000 pages"``.
+        problem: The beginning of the message: ``"The file has 20,000 pages"``.
         name: An argument of `LoadLimits`.
         limit: Its value.
 
@@ -112,7 +117,7 @@ def over_limit(found: str, name: str, limit: float) -> LoadError:
         'The file has 9 pages; the limit pages=8 is exceeded'
     """
     hint = f"Raise it with Document(limits=LoadLimits({name}=...)); 0 is no limit."
-    return LoadError(f"{found}; the limit {name}={limit:,.16g} is exceeded. {hint}")
+    return LoadError(f"{problem}; the limit {name}={limit:,.16g} is exceeded. {hint}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,12 +225,12 @@ class Reading:
             self.limits.work is not None and self.work > self.limits.work
         )
 
-    def count_unpacked(self, count: int, what: str) -> None:
+    def count_unpacked(self, count: int, container: str) -> None:
         """Count uncompressed bytes.
 
         Args:
             count: Their number.
-            what: The container, for the message: ``"Word document"``.
+            container: Its name, for the message: ``"Word document"``.
 
         Raises:
             LoadError: If the total exceeds the limit.
@@ -235,7 +240,7 @@ class Reading:
         if most is not None and self.unpacked > most:
             self.exceeded = True
             raise over_limit(
-                f"The {what} unpacks to more than {most / (1 << 20):,.4g} MiB",
+                f"The {container} unpacks to more than {most / (1 << 20):,.4g} MiB",
                 "unpacked_bytes",
                 most,
             )
@@ -251,8 +256,8 @@ def part_problem(error: Exception) -> str:
 
 _MAX_NOTES = 100
 PART_ERRORS = (
-    LoadError, ArithmeticError, AssertionError, AttributeError, EOFError, LookupError, RecursionError, SyntaxError,
-    TypeError, ValueError, struct.error, zlib.error,
+    LoadError, ArithmeticError, AssertionError, AttributeError, EOFError, LookupError,
+    RecursionError, SyntaxError, TypeError, ValueError, struct.error, zlib.error,
 )  # fmt: skip
 """Errors of parsers that meet a damaged part of a file."""
 
@@ -336,13 +341,17 @@ class LoadedFile:
     fields: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
 
     def __post_init__(self) -> None:
-        # which are checked later
-        given = self.locations if isinstance(self.locations, (tuple, list)) else ()
-        # of a file within the file
-        if any(isinstance(one, Location) and one.kind == TABLE for one in given):
-            for name, is_table in (("tables", True), ("locations", False)):
-                own = (one for one in given if (one.kind == TABLE) is is_table)
-                object.__setattr__(self, name, (*(self.tables if is_table else ()), *own))
+        if not isinstance(self.locations, (tuple, list)):
+            return  # reported later
+        # locations of a file within the file, tables among them
+        tables: list[Location] = []
+        others: list[Location] = []
+        for location in self.locations:
+            is_table = isinstance(location, Location) and location.kind == TABLE
+            (tables if is_table else others).append(location)
+        if tables:
+            object.__setattr__(self, "tables", (*self.tables, *tables))
+            object.__setattr__(self, "locations", tuple(others))
 
 
 def packed_file(loaded: LoadedFile) -> list[Any]:
@@ -501,10 +510,10 @@ file_parts.declare("pictures", "lazyrag.loaders.pictures:find_pictures")
 def _pictures(reader: FileReader, path: Path, kind: str) -> LoadedFile:
     loader = next(iter(getattr(reader.load, "args", ())), None)  # of a user, with a password
     suffix = reader.content or known_suffix(path)
-    found: FoundPictures = file_parts["pictures"](
+    pictures: FoundPictures = file_parts["pictures"](
         path, suffix, loader, linked=kind == LINKED_PICTURES
     )
-    return LoadedFile(found.write())
+    return LoadedFile(pictures.write())
 
 
 def _about(exc: LoadError | MissingDependencyError, path: str = "", loader: str = "") -> LoadError:
@@ -557,38 +566,39 @@ def find_reader(path: Path, name: str, state: Reading) -> FileReader:
         NoReaderError: If there is none, or the file is empty.
         MissingDependencyError: If it needs a package.
     """
-    from lazyrag.loaders.detect import sniff
-
     if state.readers is not None:
         own_name = path.name if state.depth == 1 else name  # a nested file is at a temporary path
-        named = state.readers(name, own_name)
-        if named is not None:
-            return named
+        reader = state.readers(name, own_name)
+        if reader is not None:
+            return reader
     suffix = known_suffix(path)
     has_loader = suffix in loaders
     if has_loader and not is_built_in(suffix):
         return _registered(suffix)
+    sniffed = _sniff(path, suffix, has_loader=has_loader)
+    if sniffed is not None and sniffed.suffix in loaders:
+        decides = sniffed.outweighs if has_loader else sniffed.decides
+        if decides(suffix):
+            is_same = has_loader and loaders.target(sniffed.suffix) == loaders.target(suffix)
+            return _registered(suffix) if is_same else _registered(sniffed.suffix, by_content=True)
+    if not has_loader:
+        raise _no_loader(suffix, sniffed)
+    return _registered(suffix)
+
+
+def _sniff(path: Path, suffix: str, *, has_loader: bool) -> Sniffed | None:
+    from lazyrag.loaders.detect import sniff
+
     try:
         if not path.stat().st_size:
             raise NoReaderError("The file holds no text: it is empty.", reason="empty")
-        found = sniff(path, suffix=suffix if has_loader else "")
+        return sniff(path, suffix=suffix if has_loader else "")
     except OSError as exc:
-        if not has_loader:
-            raise LoadError(
-                f"The file cannot be read ({exc.strerror}). Check its permissions."
-            ) from exc
-        found = None
-    if (
-        found is None
-        or found.suffix not in loaders
-        or not (found.outweighs if has_loader else found.decides)(suffix)
-    ):
-        if not has_loader:
-            raise _no_loader(suffix, found)
-        return _registered(suffix)
-    if has_loader and loaders.target(found.suffix) == loaders.target(suffix):
-        return _registered(suffix)
-    return _registered(found.suffix, by_content=True)
+        if has_loader:
+            return None
+        raise LoadError(
+            f"The file cannot be read ({exc.strerror}). Check its permissions."
+        ) from exc
 
 
 def _registered(suffix: str, *, by_content: bool = False) -> FileReader:
@@ -619,18 +629,18 @@ def _plain_text(path: Path, missing: MissingDependencyError) -> LoadedFile:
     return replace(loaded, metadata={**loaded.metadata, "notes": notes})
 
 
-def _no_loader(suffix: str, found: Sniffed | None) -> NoReaderError:
-    what = suffix or "files without suffix"
-    problem = f"No loader reads {what}."
-    if found is None:
+def _no_loader(suffix: str, sniffed: Sniffed | None) -> NoReaderError:
+    files = suffix or "files without suffix"
+    problem = f"No loader reads {files}."
+    if sniffed is None:
         problem += " Its content is of no known format."
-    elif found.suffix not in loaders and found.suffix != suffix:
-        problem += f" Its content is that of {found.suffix} files, which none reads either."
+    elif sniffed.suffix not in loaders and sniffed.suffix != suffix:
+        problem += f" Its content is that of {sniffed.suffix} files, which none reads either."
     hint = (
         f"{len(loaders)} suffixes are read, see lazyrag.loaders.loaders. Add a reader with"
         " Document.add_reader or @register_loader."
     )
-    return NoReaderError(f"{problem} {hint}", reason=f"no loader reads {what}")
+    return NoReaderError(f"{problem} {hint}", reason=f"no loader reads {files}")
 
 
 def _read(reader: FileReader, path: Path) -> LoadedFile:
@@ -645,38 +655,16 @@ def _read(reader: FileReader, path: Path) -> LoadedFile:
     except (LoadError, MissingDependencyError) as exc:
         raise _about(exc, loader=name) from (exc.__cause__ or exc)
     except Exception as exc:
-        found = f"{type(exc).__name__}: {exc}".rstrip(": \n")
-        if reader.built_in:
-            msg = (
-                f"{name} could not read the file ({found}). It may be damaged, or of another"
-                " format."
-            )
-        else:
-            raised = sentence(f"The loader {name} of {reader.of} files raised {found}")
-            msg = f"{raised} Fix it, or let it raise LoadError for files that it cannot read."
-        raise LoadError(msg, loader=name) from exc
+        raise LoadError(_problem(reader, exc), loader=name) from exc
     finally:
         notes = state.notes
         fields_read = state.fields
         state.notes = outer_notes
         state.fields = outer_fields
-    for kind in ("page", "slide") if loaded.locations else ():
-        # Pages of archive members were counted when they were read.
-        own = [one for one in loaded.locations if one.kind == kind and " > " not in one.label]
-        check_pages(len(own), f"{kind}s")
+    _check_locations(loaded)
     state.spend_text(loaded.text)
     if not loaded.text.strip():
-        msg = (
-            "The file holds no text: it is empty, or its pages are pictures that need text"
-            " recognition."
-        )
-        if notes:
-            raise LoadError(sentence(f"Nothing of the file can be read: {notes[0]}"), loader=name)
-        raise (
-            NoReaderError(msg, reason="no text", loader=name)
-            if reader.built_in
-            else LoadError(msg, loader=name)
-        )
+        raise _no_text(reader, notes)
     if notes:
         before = loaded.metadata.get("notes")
         listed = before if isinstance(before, list) else []
@@ -686,6 +674,37 @@ def _read(reader: FileReader, path: Path) -> LoadedFile:
     if reader.content and reader.content != ".txt":
         return replace(loaded, metadata={"read_as": reader.content, **loaded.metadata})
     return loaded
+
+
+def _problem(reader: FileReader, exc: Exception) -> str:
+    """The message for an error of a loader that is no `LoadError`."""
+    described = f"{type(exc).__name__}: {exc}".rstrip(": \n")
+    if reader.built_in:
+        return (
+            f"{reader.name} could not read the file ({described}). It may be damaged, or of another"
+            " format."
+        )
+    raised = sentence(f"The loader {reader.name} of {reader.of} files raised {described}")
+    return f"{raised} Fix it, or let it raise LoadError for files that it cannot read."
+
+
+def _check_locations(loaded: LoadedFile) -> None:
+    # Pages of archive members were counted when they were read.
+    counts = Counter(location.kind for location in loaded.locations if " > " not in location.label)
+    check_pages(counts["page"])
+    check_pages(counts["slide"], "slides")
+
+
+def _no_text(reader: FileReader, notes: Sequence[str]) -> LoadError:
+    if notes:
+        problem = sentence(f"Nothing of the file can be read: {notes[0]}")
+        return LoadError(problem, loader=reader.name)
+    msg = (
+        "The file holds no text: it is empty, or its pages are pictures that need text recognition."
+    )
+    if reader.built_in:
+        return NoReaderError(msg, reason="no text", loader=reader.name)
+    return LoadError(msg, loader=reader.name)
 
 
 def is_built_in(suffix: str) -> bool:
@@ -745,26 +764,28 @@ def _checked(loaded: LoadedFile, name: str) -> LoadedFile:
 def _common_metadata(parts: list[str | DocNode]) -> dict[str, Any]:
     """Metadata that all parts share."""
     metadata = [part.metadata if isinstance(part, DocNode) else EMPTY for part in parts]
-    return {
-        name: value
-        for name, value in (metadata[0].items() if metadata else ())
-        if all(name in one and one[name] == value for one in metadata)
-    }
+    common = dict(metadata[0]) if metadata else {}
+    for values in metadata:
+        common = {
+            name: value
+            for name, value in common.items()
+            if name in values and values[name] == value
+        }
+    return common
 
 
 def _file_metadata(parts: list[str | DocNode], loader: str) -> dict[str, Any]:
     """The metadata that parts give their file."""
-    found: dict[str, Any] = {}
-    for name, value in (
-        item for part in parts if isinstance(part, DocNode) for item in part.global_metadata.items()
-    ):
-        if found.setdefault(name, value) != value:
+    metadata: dict[str, Any] = {}
+    nodes = [part for part in parts if isinstance(part, DocNode)]
+    for name, value in chain.from_iterable(node.global_metadata.items() for node in nodes):
+        if metadata.setdefault(name, value) != value:
             msg = (
                 f"The loader {loader} returned nodes with global_metadata {name!r} of"
-                f" {found[name]!r} and {value!r}."
+                f" {metadata[name]!r} and {value!r}."
             )
             raise LoadError(f"{msg} A file has one value: put what differs into metadata.")
-    return found
+    return metadata
 
 
 def join_parts(
@@ -794,7 +815,10 @@ def join_parts(
 
 def moved(locations: Iterable[Location], by: int) -> list[Location]:
     """Locations of a part of a text, as those of the complete text."""
-    return [replace(one, start=one.start + by, end=one.end + by) for one in locations]
+    return [
+        replace(location, start=location.start + by, end=location.end + by)
+        for location in locations
+    ]
 
 
 _CONTAINED = frozenset(["attachment", "member", "message"])
@@ -805,29 +829,29 @@ def source_texts(loaded: LoadedFile) -> list[tuple[str, str]]:
     own.
 
     Example:
-        >>> zipped = LoadedFile("[1]\n\n<p>", (Location(0, 3, "member", "a.json"), Location(5, 8, "member", "b.html")))
-        >>> source_texts(zipped)
+        >>> places = (Location(0, 3, "member", "a.json"), Location(5, 8, "member", "b.html"))
+        >>> source_texts(LoadedFile("[1]\n\n<p>", places))
         [('a.json', '[1]'), ('b.html', '<p>')]
     """
     text = loaded.text
     at = 0
     inner = sorted(
-        (one for one in loaded.locations if one.kind in _CONTAINED),
-        key=lambda one: (one.start, -one.end),
+        (location for location in loaded.locations if location.kind in _CONTAINED),
+        key=lambda location: (location.start, -location.end),
     )
-    found = [(Location(0, len(text), "", ""), list[str]())]
-    within = [found[0]]  # a file's own text is all that is in no file inside of it
-    for one in [*inner, Location(len(text), len(text), "", "")]:
-        while len(within) > 1 and within[-1][0].end <= one.start:
+    files = [(Location(0, len(text), "", ""), list[str]())]
+    within = [files[0]]  # a file's own text is all that is in no file inside of it
+    for location in [*inner, Location(len(text), len(text), "", "")]:
+        while len(within) > 1 and within[-1][0].end <= location.start:
             around, pieces = within.pop()
             pieces.append(text[at : around.end])
             at = around.end
-        within[-1][1].append(text[at : one.start])
-        at = one.start
-        within.append((one, []))
-        found.append(within[-1])
-    texts = ((one.label, "".join(pieces)) for one, pieces in found)
-    return [(label, own) for label, own in texts if own.strip()]
+        within[-1][1].append(text[at : location.start])
+        at = location.start
+        within.append((location, []))
+        files.append(within[-1])
+    texts = [(file.label, "".join(pieces)) for file, pieces in files]
+    return [(label, source) for label, source in texts if source.strip()]
 
 
 def _part_label(part: str | DocNode, number: int) -> tuple[str, str]:

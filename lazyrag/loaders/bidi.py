@@ -14,9 +14,13 @@ from itertools import groupby
 
 _RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 _STRONG = {"L": "L", "R": "R", "AL": "A"}
+_WEAK = frozenset(["EN", "AN", "ES", "ET", "CS"])
 _NUMBERS = frozenset(["EN", "AN"])
 _BRACKETS = {"(": ")", "[": "]", "{": "}", "«": "»", "‹": "›"}
-_KINDS = {one: pair for pair in _BRACKETS.items() for one in pair}
+_PAIRS = {
+    **{pair[0]: pair for pair in _BRACKETS.items()},
+    **{pair[1]: pair for pair in _BRACKETS.items()},
+}
 """The pair of each bracket."""
 _CLOSING = frozenset(".,;:!?،؛؟…" + "".join(_BRACKETS.values()))
 
@@ -38,8 +42,12 @@ def right_to_left_share(text: str) -> float:
         >>> right_to_left_share("شاي 12"), right_to_left_share("tea")
         (1.0, 0.0)
     """
-    letters = sum(one.isalpha() for one in text)
-    return sum(one.isalpha() for one in _RIGHT_TO_LEFT.findall(text)) / letters if letters else 0.0
+    letters = sum(letter.isalpha() for letter in text)
+    return (
+        sum(letter.isalpha() for letter in _RIGHT_TO_LEFT.findall(text)) / letters
+        if letters
+        else 0.0
+    )
 
 
 def logical_order(texts: Sequence[str], *, right_to_left: bool) -> list[int]:
@@ -54,7 +62,8 @@ def logical_order(texts: Sequence[str], *, right_to_left: bool) -> list[int]:
         Their indices.
 
     Example:
-        >>> "".join("abc 12 אבג"[at] for at in logical_order("abc 12 אבג", right_to_left=True)) == "גבא abc 12"
+        >>> line = "abc 12 אבג"
+        >>> "".join(line[at] for at in logical_order(line, right_to_left=True)) == "גבא abc 12"
         True
     """
     kinds = [_kind(text) for text in texts]
@@ -74,11 +83,11 @@ def logical_order(texts: Sequence[str], *, right_to_left: bool) -> list[int]:
 
 def _kind(text: str) -> str:
     """The class of a character: L, R, A (Arabic letter), EN, AN, ES, ET, CS, or N for neutral."""
-    classes = [unicodedata.bidirectional(one) for one in text]
-    strong = next((_STRONG[one] for one in classes if one in _STRONG), None)
-    return strong or (
-        classes[0] if classes and classes[0] in ("EN", "AN", "ES", "ET", "CS") else "N"
-    )
+    classes = [unicodedata.bidirectional(character) for character in text]
+    for name in classes:
+        if name in _STRONG:
+            return _STRONG[name]
+    return classes[0] if classes and classes[0] in _WEAK else "N"
 
 
 def _resolve_numbers(kinds: list[str], *, right_to_left: bool) -> None:
@@ -89,33 +98,47 @@ def _resolve_numbers(kinds: list[str], *, right_to_left: bool) -> None:
     after = _nearest(kinds[::-1])[::-1]
     numbers: set[int] = set()
     for at, kind in enumerate(kinds):
-        if kind in _NUMBERS:
-            numbers.add(at)
-            around = {before[at], after[at]}
-            inside = "L" not in around and (right_to_left or "" not in around)
-            kinds[at] = ("AN" if after[at] == "A" or kind == "AN" else "EN") if inside else "L"
+        if kind not in _NUMBERS:
+            continue
+        numbers.add(at)
+        around = {before[at], after[at]}
+        if "L" in around or ("" in around and not right_to_left):
+            kinds[at] = "L"
+        elif after[at] == "A":
+            kinds[at] = "AN"
+    _join_separators(kinds, numbers)
+    _join_terminators(kinds, numbers, range(1, len(kinds)))
+    _join_terminators(kinds, numbers, range(len(kinds) - 2, -1, -1))
+
+
+def _join_separators(kinds: list[str], numbers: set[int]) -> None:
+    """Rule W4: a separator between two numbers of one kind is part of them."""
     for at in range(1, len(kinds) - 1):
-        one = kinds[at - 1]
-        between = at - 1 in numbers and at + 1 in numbers and one == kinds[at + 1]
-        if between and (kinds[at] == "CS" or (kinds[at] == "ES" and one != "AN")):
-            kinds[at] = one
+        kind = kinds[at - 1]
+        if kind != kinds[at + 1] or not {at - 1, at + 1} <= numbers:
+            continue
+        if kinds[at] == "CS" or (kinds[at] == "ES" and kind != "AN"):
+            kinds[at] = kind
             numbers.add(at)
-    for steps in (range(1, len(kinds)), range(len(kinds) - 2, -1, -1)):
-        for at in steps:
-            other = at - steps.step
-            if kinds[at] == "ET" and other in numbers and kinds[other] != "AN":
-                kinds[at] = kinds[other]
-                numbers.add(at)
+
+
+def _join_terminators(kinds: list[str], numbers: set[int], positions: range) -> None:
+    """Rule W5: a sign such as % beside a number is part of it."""
+    for at in positions:
+        neighbour = at - positions.step
+        if kinds[at] == "ET" and neighbour in numbers and kinds[neighbour] != "AN":
+            kinds[at] = kinds[neighbour]
+            numbers.add(at)
 
 
 def _nearest(kinds: Iterable[str]) -> list[str]:
     """For each character the nearest strong one before it; "" without one."""
-    found = []
+    nearest = []
     last = ""
     for kind in kinds:
-        found.append(last)
+        nearest.append(last)
         last = kind if kind in "LRA" else last
-    return found
+    return nearest
 
 
 def _levels(kinds: Sequence[str], *, right_to_left: bool) -> list[int]:
@@ -123,19 +146,18 @@ def _levels(kinds: Sequence[str], *, right_to_left: bool) -> list[int]:
     paragraph (N1, N2).
     """
     base = int(right_to_left)
-    own = {"L": 2 * base, "R": 1, "A": 1, "EN": 2, "AN": 2}
-    levels = [own.get(kind, -1) for kind in kinds]
+    by_kind = {"L": 2 * base, "R": 1, "A": 1, "EN": 2, "AN": 2}
+    levels = [by_kind.get(kind, -1) for kind in kinds]
     start = 0
     for is_neutral, run in groupby(levels, key=lambda level: level < 0):
         end = start + sum(1 for _ in run)
         if is_neutral:
-            sides = [
-                kinds[at] != "L" if 0 <= at < len(kinds) else right_to_left
-                for at in (start - 1, end)
-            ]
-            levels[start:end] = [base if sides[0] != sides[1] else 1 if sides[0] else own["L"]] * (
-                end - start
-            )
+            left = kinds[start - 1] != "L" if start else right_to_left
+            right = kinds[end] != "L" if end < len(kinds) else right_to_left
+            level = base
+            if left == right:
+                level = 1 if left else by_kind["L"]
+            levels[start:end] = [level] * (end - start)
         start = end
     return levels
 
@@ -145,20 +167,22 @@ def _align_brackets(
 ) -> None:
     """Rule N0: both brackets of a pair have one direction."""
     before = _nearest(kinds) if right_to_left else _nearest(kinds[::-1])[::-1]
+    foreign = ("L",) if right_to_left else ("R", "A")
     opened: dict[tuple[str, str], int] = {}
     for at, text in enumerate(texts):
-        pair = _KINDS.get(text)
+        pair = _PAIRS.get(text)
         if pair is None:
             continue
         first = opened.pop(pair, None)
         if first is None:
             opened[pair] = at
         elif levels[first] != levels[at]:
+            level = int(right_to_left)
             context = before[first if right_to_left else at]
-            foreign = context == "L" if right_to_left else context in ("R", "A")
-            levels[first] = levels[at] = (
-                (2 if right_to_left else 1) if foreign else int(right_to_left)
-            )
+            if context in foreign:
+                level += 1
+            levels[first] = level
+            levels[at] = level
 
 
 def mirrored(texts: Sequence[str]) -> list[str]:
@@ -171,15 +195,15 @@ def mirrored(texts: Sequence[str]) -> list[str]:
         >>> "".join(mirrored("אב )ג( ד"))
         'אב (ג) ד'
     """
-    found = list(texts)
+    ordered = list(texts)
     depth = dict.fromkeys(_BRACKETS.items(), 0)
     for at, text in enumerate(texts):
-        pair = _KINDS.get(text)
+        pair = _PAIRS.get(text)
         if pair is None:
             continue
-        free_before = at == 0 or found[at - 1].isspace() or found[at - 1] in _BRACKETS
+        free_before = at == 0 or ordered[at - 1].isspace() or ordered[at - 1] in _BRACKETS
         free_after = at + 1 == len(texts) or texts[at + 1].isspace() or texts[at + 1] in _CLOSING
         closes = depth[pair] > 0 if free_before == free_after else free_after
         depth[pair] = max(0, depth[pair] + (-1 if closes else 1))
-        found[at] = pair[closes]
-    return found
+        ordered[at] = pair[closes]
+    return ordered

@@ -107,31 +107,36 @@ _SURE = 0.8
 _ASCII = bytes(range(1, 0x80))
 _BEFORE = 64
 _MANY = 40  # East Asian characters, which no other text is by chance
-_Found: TypeAlias = "tuple[str, str] | tuple[str, str, float]"
+_Decoding: TypeAlias = "tuple[str, str] | tuple[str, str, float]"
+"""As `Decoded`, with any control characters."""
 
 
-def _decoded(data: bytes, declared: str | None) -> _Found:
+def _decoded(data: bytes, declared: str | None) -> _Decoding:
     for mark, encoding in _BOMS:
         if data.startswith(mark):
             return _strictly(data, encoding), encoding.removesuffix("-sig")
-    wide = _utf16_without_mark(data)
-    if wide is not None:
-        return wide
-    found = _as_utf8(data) or _damaged_utf8(data) or _as_declared(data, declared)
-    if found is None and _control_share(data) < 0.01:
+    decoding = (
+        _utf16_without_mark(data)
+        or _as_utf8(data)
+        or _damaged_utf8(data)
+        or _as_declared(data, declared)
+    )
+    if decoding is None and _control_share(data) < 0.01:
         start = max(0, len(data) - len(data.lstrip(_ASCII)) - _BEFORE)
-        found = _by_language(data[start:])
-        found = found and (data[:start].decode("ascii") + found[0], *found[1:])
-    if found is None:
+        guess = _by_language(data[start:])
+        if guess is not None:
+            text, *encoding_and_confidence = guess
+            return (data[:start].decode("ascii") + text, *encoding_and_confidence)
+    if decoding is None:
         from lazyrag.loaders.alphabets import utf16_or_32
 
-        found = utf16_or_32(data)
-    if found is None:
+        decoding = utf16_or_32(data)
+    if decoding is None:
         raise LoadError(_BINARY)
-    return found
+    return decoding
 
 
-def _as_utf8(data: bytes) -> _Found | None:
+def _as_utf8(data: bytes) -> _Decoding | None:
     """UTF-8, or what is valid UTF-8 as well: 7-bit encodings with escapes, UTF-16 of small
     alphabets.
     """
@@ -140,43 +145,51 @@ def _as_utf8(data: bytes) -> _Found | None:
     except UnicodeDecodeError:
         return None
     controls = _control_share(data)
-    found: _Found | None = None
     if controls > 0.01 or b"\x1b" in data or b"~{" in data:
         from lazyrag.loaders.alphabets import by_escapes, utf16_or_32  # rarely needed
 
-        found = by_escapes(data) or (utf16_or_32(data) if controls > 0.01 else None)
-    if found is None and controls > 0.3:
+        decoding = by_escapes(data) or (utf16_or_32(data) if controls > 0.01 else None)
+        if decoding is not None:
+            return decoding
+    if controls > 0.3:
         raise LoadError(_BINARY)
-    return found or (text, "utf-8")
+    return text, "utf-8"
 
 
-def _by_language(data: bytes) -> _Found | None:
+def _by_language(data: bytes) -> _Decoding | None:
     """The text in the encoding that suits a language; that of an alphabet if it is sure, else the
     East Asian one.
     """
-    from lazyrag.loaders.alphabets import LOW, by_alphabet, by_letters, by_marks, utf16_or_32
+    from lazyrag.loaders.alphabets import LOW, by_letters, by_marks
 
-    if (typed := by_marks(data)) is not None:
+    typed = by_marks(data)
+    if typed is not None:
         return typed
-    found = _east_asian(data)
-    wide = sum(not one.isascii() for one in found[0][:_SAMPLE]) if found else 0
-    if wide > _MANY:
-        return found
-    high = sum(byte > 0x7F for byte in data[:_SAMPLE])
+    asian = _east_asian(data)
+    if asian is not None and _count_wide(asian[0][:_SAMPLE]) > _MANY:
+        return asian
     latin = by_letters(data)
-    if latin is not None and sum(map(data[:_SAMPLE].lower().count, _ASCII_LETTERS)) <= high:
-        latin = latin if latin.confidence > LOW else None
-    elif (
-        latin is not None
-        and latin.confidence > LOW
-        and (found is None or _ALONE.sub("", found[0]).isascii())
-    ):
-        return latin
+    if latin is not None and latin.confidence > LOW:
+        is_clear = asian is None or _ALONE.sub("", asian[0]).isascii()
+        if is_clear and _is_mostly_ascii(data[:_SAMPLE]):
+            return latin
+    elif not _is_mostly_ascii(data[:_SAMPLE]):
+        latin = None
+    return _by_script(data, asian, latin)
+
+
+def _by_script(
+    data: bytes, asian: tuple[str, str] | None, latin: _Decoding | None
+) -> _Decoding | None:
+    """The text in the most likely of several encodings, without a clear language."""
+    from lazyrag.loaders.alphabets import by_alphabet, utf16_or_32
+
     spelled = by_alphabet(data)
     if spelled is not None and spelled.encoding == "cp874" and spelled.confidence > _SURE:
         return spelled
-    if found is not None:
-        return *found[:2], round((1 - 0.5 / wide) * (1.0 if spelled is None else 0.85), 2)
+    if asian is not None:
+        confidence = 1 - 0.5 / _count_wide(asian[0][:_SAMPLE])
+        return *asian, round(confidence * (1.0 if spelled is None else 0.85), 2)
     return (
         utf16_or_32(data)
         or spelled
@@ -184,6 +197,17 @@ def _by_language(data: bytes) -> _Found | None:
         or latin
         or _mostly_simplified(data)
     )
+
+
+def _count_wide(text: str) -> int:
+    """The number of characters beyond ASCII."""
+    return len(text) - len(text.encode("ascii", "ignore"))
+
+
+def _is_mostly_ascii(sample: bytes) -> bool:
+    """Whether more letters of a sample are in ASCII than beyond."""
+    high = sum(byte > 0x7F for byte in sample)
+    return sum(map(sample.lower().count, _ASCII_LETTERS)) > high
 
 
 _ALONE = re.compile(
@@ -209,8 +233,7 @@ def _damaged_utf8(data: bytes) -> tuple[str, str] | None:
     """
     text = data.decode("utf-8", "replace")
     broken = text.count("\ufffd")
-    wide = len(text) - len(text.encode("ascii", "ignore")) - broken
-    return (text, "utf-8") if wide >= 10 * broken else None
+    return (text, "utf-8") if _count_wide(text) >= 11 * broken else None
 
 
 # Names that mean a superset, as in browsers.
@@ -309,30 +332,32 @@ def _is_simplified(text: str) -> bool:
     """Whether nearly all characters are in GB 2312, few of them in its rarer half."""
     wide = [character for character in text if not character.isascii()]
     leads = [_lead(character, "gb2312") for character in wide]
-    known = sum(lead in range(0xA1, 0xA4) or lead in range(0xB0, 0xF8) for lead in leads)
+    common = sum(lead in range(0xA1, 0xA4) or lead in range(0xB0, 0xF8) for lead in leads)
     rare = sum(lead >= 0xD8 for lead in leads)
     # Accented letters are between plain ones: "Größe" would have a Chinese character.
     alone = len(_CJK_BETWEEN_LATIN.findall(text))
-    most_rare = 1.0 if len(wide) < 5 else 0.5 if len(wide) < 10 else 0.35
-    return known >= 0.95 * len(wide) and rare <= most_rare * len(wide) and alone <= 0.2 * len(wide)
+    most_rare = 0.35
+    if len(wide) < 10:
+        most_rare = 1.0 if len(wide) < 5 else 0.5
+    return common >= 0.95 * len(wide) and rare <= most_rare * len(wide) and alone <= 0.2 * len(wide)
 
 
-def _mostly_simplified(data: bytes) -> _Found | None:
+def _mostly_simplified(data: bytes) -> _Decoding | None:
     """Chinese with many rare characters."""
     try:
         text = data.decode("gb18030")
     except UnicodeDecodeError:
         return None
-    leads = [_lead(one, "gb2312") for one in text[:_SAMPLE] if not one.isascii()]
-    known = sum(lead in range(0xA1, 0xA4) or lead in range(0xB0, 0xD8) for lead in leads)
-    return (text, "gb18030", 0.7) if known >= 0.5 * len(leads) else None
+    leads = [_lead(character, "gb2312") for character in text[:_SAMPLE] if not character.isascii()]
+    common = sum(lead in range(0xA1, 0xA4) or lead in range(0xB0, 0xD8) for lead in leads)
+    return (text, "gb18030", 0.7) if common >= 0.5 * len(leads) else None
 
 
 def _is_traditional(text: str) -> bool:
     """Whether nearly all characters are punctuation or common characters of Big5."""
     wide = [character for character in text if not character.isascii()]
-    known = sum(_lead(character, "big5") in range(0xA1, 0xC7) for character in wide)
-    return known >= 0.9 * len(wide)
+    common = sum(_lead(character, "big5") in range(0xA1, 0xC7) for character in wide)
+    return common >= 0.9 * len(wide)
 
 
 _CJK_BETWEEN_LATIN = re.compile(
@@ -517,7 +542,8 @@ class Sniffed:
         format is damaged.
 
         Example:
-            >>> Sniffed(".html", marked=True).outweighs(".pdf"), Sniffed(".html", marked=True).outweighs(".txt")
+            >>> page = Sniffed(".html", marked=True)
+            >>> page.outweighs(".pdf"), page.outweighs(".txt")
             (True, False)
         """
         if suffix == self.suffix or (self.suffix == ".zip" and suffix in _ZIPPED):
@@ -546,7 +572,7 @@ def sniff(path: Path, *, suffix: str = "") -> Sniffed | None:
         ...     sniff(path).suffix
         '.html'
     """
-    with open(path, "rb", buffering=0) as file:  # noqa: PTH123  Path.open takes twice the time of all else
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123  Path.open takes twice as long
         head = file.read(_HEAD)
         if head.startswith(b"PK\x03\x04"):
             return _container(file, head)
@@ -563,11 +589,9 @@ def sniff(path: Path, *, suffix: str = "") -> Sniffed | None:
 def _container(file: BinaryIO, head: bytes) -> Sniffed | None:
     """Detect a zip-based format by its members."""
     if head[30:38] == b"mimetype":
-        found = next(
-            (suffix for kind, suffix in _MIME_MEMBERS.items() if head.startswith(kind, 38)), ""
-        )
-        if found:
-            return Sniffed(found, sure=True)
+        for kind, suffix in _MIME_MEMBERS.items():
+            if head.startswith(kind, 38):
+                return Sniffed(suffix, sure=True)
     import zipfile  # with shutil and the compressors, slow to import
 
     try:
@@ -627,19 +651,17 @@ def _first_element(text: str) -> int:
     """Position of the first element, after white space, comments and the XML declaration."""
     position = 0
     while True:
-        position += len(text[position:]) - len(text[position:].lstrip())
-        end = next(
-            (
-                end
-                for start, end in (("<!--", "-->"), ("<?xml", "?>"))
-                if text.startswith(start, position)
-            ),
-            None,
-        )
-        found = -1 if end is None else text.find(end, position)
-        if end is None or found < 0:
+        position = len(text) - len(text[position:].lstrip())
+        if text.startswith("<!--", position):
+            closing = "-->"
+        elif text.startswith("<?xml", position):
+            closing = "?>"
+        else:
             return position
-        position = found + len(end)
+        end = text.find(closing, position)
+        if end < 0:
+            return position
+        position = end + len(closing)
 
 
 def _looks(text: str) -> Sniffed:
@@ -649,9 +671,9 @@ def _looks(text: str) -> Sniffed:
     is_box = start.startswith("From ")
     position = start.find("\n") + 1 if is_box else 0
     names = set()
-    while found := _HEADER.match(start, position):
-        names.add(found[1].lower())
-        position = found.end()
+    while header := _HEADER.match(start, position):
+        names.add(header[1].lower())
+        position = header.end()
     if len(names & _MAIL_HEADERS) >= 2:
         return Sniffed(".mbox" if is_box else ".eml")
     return Sniffed(".txt")

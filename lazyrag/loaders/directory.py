@@ -11,6 +11,7 @@ import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -80,7 +81,7 @@ class Listing:
     """The content of a folder at one time.
 
     Args:
-        found: The files, sorted by identity.
+        files: The files, sorted by identity.
         skipped: Pairs (relative path, reason), sorted.
         unreadable: Relative paths of folders that could not be listed and links that could not be
             followed, sorted; also in ``skipped``. Known files below them may still exist.
@@ -92,7 +93,7 @@ class Listing:
             these fail.
     """
 
-    found: tuple[FoundFile, ...] = ()
+    files: tuple[FoundFile, ...] = ()
     skipped: tuple[tuple[str, str], ...] = ()
     unreadable: tuple[str, ...] = ()
     seen_ns: int = 0
@@ -128,14 +129,14 @@ class Selection:
     exclude: tuple[str, ...] = ()
     use_gitignore: bool = False
 
-    def changed(self, **given: Any) -> Selection:
+    def changed(self, **choices: Any) -> Selection:
         """Return it with what a user gave; None leaves a value as it is.
 
         Raises:
             ConfigError: If a value has the wrong type, or a pattern is invalid.
         """
         values = {
-            name: getattr(self, name) if given.get(name) is None else given[name]
+            name: getattr(self, name) if choices.get(name) is None else choices[name]
             for name in self.__slots__
         }
         for name in ("include", "exclude"):
@@ -194,7 +195,7 @@ def find_files(
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     _ = Path(folder, "tea.txt").write_text("Green tea", encoding="utf-8")
-        ...     [file] = find_files(folder).found
+        ...     [file] = find_files(folder).files
         >>> file.identity, file.signature.size
         ('tea.txt', 9)
     """
@@ -216,16 +217,15 @@ def find_files(
             walk.unreadable.append(prefix[:-1])
             walk.skipped.append((prefix[:-1], f"cannot be listed: {exc.strerror}"))
     if before is not None and walk.folders == before.folders:
-        found = before.found
+        files = before.files
         clashes = before.clashes
     else:
-        found, clashes = _without_clashes(
-            sorted(file for here in walk.folders.values() for file in here.values())
-        )
+        folders = map(dict.values, walk.folders.values())
+        files, clashes = _without_clashes(sorted(chain.from_iterable(folders)))
     unreadable = tuple(sorted(walk.unreadable))
     left_out = frozenset(walk.left_out)
     return Listing(
-        found, tuple(sorted(walk.skipped)), unreadable, seen_ns, left_out, walk.folders, clashes
+        files, tuple(sorted(walk.skipped)), unreadable, seen_ns, left_out, walk.folders, clashes
     )
 
 
@@ -275,11 +275,11 @@ class _Walk:
             self._leave_out(prefix[:-1], "virtual environment")
             return
         rules = (*above, *self._own_rules(entries, prefix))
-        known = self._before.get(current, {})
+        earlier = self._before.get(current, {})
         is_certain = not (rules or self._exclude or self._include)
         here = self.folders[current] = {}
         for entry in entries:
-            same = known.get(entry.name)
+            same = earlier.get(entry.name)
             if same is not None and is_certain and _is_same(same, entry):
                 here[entry.name] = same
             elif (file := self._add(entry, prefix, rules)) is not None:
@@ -359,12 +359,12 @@ class _Walk:
         self.skipped.append((identity, reason))
 
 
-def _is_same(known: FoundFile, entry: os.DirEntry[str]) -> bool:
+def _is_same(earlier: FoundFile, entry: os.DirEntry[str]) -> bool:
     try:
         status = entry.stat()
     except OSError:
         return False
-    same = known.signature == (status.st_size, status.st_mtime_ns, status.st_ino)
+    same = earlier.signature == (status.st_size, status.st_mtime_ns, status.st_ino)
     return same and entry.is_file(follow_symlinks=False)
 
 
@@ -381,7 +381,8 @@ def signature_of(file: str | os.PathLike[str]) -> Signature | None:
         True
     """
     try:
-        status = file.stat() if isinstance(file, os.DirEntry) else os.stat(file)  # noqa: PTH116  also takes texts
+        # which also takes texts
+        status = file.stat() if isinstance(file, os.DirEntry) else os.stat(file)  # noqa: PTH116
     except OSError:  # reading the file reports the same error
         return None
     return Signature(status.st_size, status.st_mtime_ns, status.st_ino)
@@ -479,4 +480,5 @@ def _check_regular(status: os.stat_result) -> None:
 
 def day_of(seconds: float) -> str:
     """A time in seconds since 1970 as an ISO day."""
-    return dt.datetime.fromtimestamp(seconds).date().isoformat()  # noqa: DTZ006  in the user's time zone
+    moment = dt.datetime.fromtimestamp(seconds)  # noqa: DTZ006  in the user's time zone
+    return moment.date().isoformat()

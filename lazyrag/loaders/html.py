@@ -27,12 +27,14 @@ _ASIDE = frozenset(
     ["aside", "button", "dialog", "footer", "form", "input", "menu", "nav", "select"]
 )
 _ASIDE_ROLES = frozenset(
-    "alert banner complementary contentinfo dialog menu menubar navigation search toolbar tablist".split()
+    "alert banner complementary contentinfo dialog menu menubar navigation search toolbar"
+    " tablist".split()
 )
 _ASIDE_NAMES = re.compile(
-    r"(?:^|[\s_-])(?:ad|ads|advert|advertisement|banner|breadcrumbs?|comments?|consent|cookies?|disqus|newsletter|pager|"
-    r"pagination|popup|promo|recommended|related|share|sharing|sidebar|skip(?:link|to\w*)?|social|sponsor\w*|subscribe|"
-    r"tagcloud|tags?|toc|table-of-contents|toolbar|widget)(?:$|[\s_-])",
+    r"(?:^|[\s_-])(?:ad|ads|advert|advertisement|banner|breadcrumbs?|comments?|consent|cookies?"
+    r"|disqus|newsletter|pager|pagination|popup|promo|recommended|related|share|sharing|sidebar"
+    r"|skip(?:link|to\w*)?|social|sponsor\w*|subscribe|tagcloud|tags?|toc|table-of-contents"
+    r"|toolbar|widget)(?:$|[\s_-])",
     re.IGNORECASE,
 )
 _UNSEEN = frozenset(["head", "noscript", "script", "style", "svg", "template"])
@@ -69,47 +71,49 @@ def main_part(page: Element) -> Element:
     """
     weights = _weigh(page)
     least = _MIN_SHARE * weights[page].letters
-    part = next((one for one in _candidates(page) if weights[one].letters >= least), page)
+    part = next(
+        (element for element in _candidates(page) if weights[element].letters >= least), page
+    )
     total = weights[part].letters
     aside: list[Element] = []
     pending = list(part)
     while pending:
-        one = pending.pop()
-        if one in weights and _is_aside(one, weights[one], total):
-            aside.append(one)
-        elif one in weights:
-            pending.extend(one)
-    if total - sum(weights[one].letters for one in aside) >= _MIN_SHARE * total:
-        for one in aside:
-            _remove(one)
+        element = pending.pop()
+        if element in weights and _is_aside(element, weights[element], total):
+            aside.append(element)
+        elif element in weights:
+            pending.extend(element)
+    if total - sum(weights[element].letters for element in aside) >= _MIN_SHARE * total:
+        for element in aside:
+            _remove(element)
     return part
 
 
 def _weigh(page: Element) -> dict[Element, _Weight]:
     """The weight of each element, children before parents."""
     weights: dict[Element, _Weight] = {}
-    for one in reversed([one for one in page.iter() if isinstance(one.tag, str)]):
-        weight = weights[one] = _Weight()
-        if one.tag in _UNSEEN:
+    for element in reversed([element for element in page.iter() if isinstance(element.tag, str)]):
+        weight = weights[element] = _Weight()
+        if element.tag in _UNSEEN:
             continue
-        weight.letters = len((one.text or "").strip())
-        for child in one:
+        weight.letters = len((element.text or "").strip())
+        for child in element:
             if child in weights:
                 weight.add(weights[child])
             weight.letters += len((child.tail or "").strip())
-        if one.tag == "a":
+        if element.tag == "a":
             weight.linked = weight.letters
             weight.links = 1
-        elif one.tag == "table":  # a table of contents, for example: tables are not menus
+        elif element.tag == "table":  # a table of contents, for example: tables are not menus
             weight.linked = weight.links = 0
-        weight.headed = weight.headed or one.tag in {"h1", "h2"}
+        weight.headed = weight.headed or element.tag in {"h1", "h2"}
     return weights
 
 
 def _candidates(page: Element) -> list[Element]:
     articles = list(page.iter("article"))
-    named = [one for one in page.iter() if isinstance(one.tag, str) and one.get("role") == "main"]
-    return [*page.iter("main"), *named, *(articles if len(articles) == 1 else [])]
+    with_role = [element for element in page.iter("*") if element.get("role") == "main"]
+    return [*page.iter("main"), *with_role, *(articles if len(articles) == 1 else [])]
 
 
 def _is_aside(element: Element, weight: _Weight, total: int) -> bool:
@@ -209,7 +213,8 @@ def read_html(markup: str, *, main_text: bool = False) -> LoadedFile:
         LoadError: If there is no element in it.
 
     Example:
-        >>> read_html("<p>Menu</p><main><h1>Tea</h1>Green</main><footer>Imprint</footer>", main_text=True).text
+        >>> page = "<p>Menu</p><main><h1>Tea</h1>Green</main><footer>Imprint</footer>"
+        >>> read_html(page, main_text=True).text
         'Tea\n\nGreen'
     """
     page = parse_html(markup)
@@ -252,23 +257,28 @@ def _head(page: html.HtmlElement) -> tuple[dict[str, str], dict[str, str]]:
     """Title, description, author and language; and all ``<meta>``, also without their prefixes such
     as ``dc.``.
     """
-    named: dict[str, str] = {}
+    contents: dict[str, str] = {}
     for meta in page.iter("meta"):
-        name = (meta.get("name") or meta.get("property") or meta.get("http-equiv") or "").lower()
-        named.setdefault(name, meta.get("content") or "")
+        name = meta.get("name") or meta.get("property") or meta.get("http-equiv") or ""
+        contents.setdefault(name.lower(), _folded(meta.get("content")))
     fields: dict[str, str] = {}
-    for name, value in sorted(named.items(), key=lambda one: len(_META_PREFIX.split(one[0]))):
+    for name in sorted(contents, key=lambda name: len(_META_PREFIX.split(name))):
         for alias in (name, _META_PREFIX.split(name)[-1]):
-            fields.setdefault(_META_MARKS.sub("_", alias), " ".join(clean(value).split()))
-    found = {
-        "title": page.findtext(".//title") or "",
-        "description": named.get("description") or named.get("og:description", ""),
-        "author": named.get("author", ""),
-        "language": page.get("lang") or named.get("content-language", ""),
+            fields.setdefault(_META_MARKS.sub("_", alias), contents[name])
+    metadata = {
+        "title": _folded(page.findtext(".//title")),
+        "description": contents.get("description") or contents.get("og:description"),
+        "author": contents.get("author"),
+        "language": _folded(page.get("lang")) or contents.get("content-language"),
     }
-    folded = {name: " ".join(clean(value).split()) for name, value in found.items()}
-    metadata = {name: value for name, value in folded.items() if value}
-    return metadata, {name: value for name, value in fields.items() if name and value}
+    return (
+        {name: value for name, value in metadata.items() if value},
+        {name: value for name, value in fields.items() if name and value},
+    )
+
+
+def _folded(text: str | None) -> str:
+    return " ".join(clean(text or "").split())
 
 
 _META_PREFIX = re.compile(r"[.:]")
@@ -290,15 +300,8 @@ def _write(page: html.HtmlElement, *, in_cell: bool = False) -> _Writer:
             if tag == "table" and not inside and (rows := _grid_rows(element)) is not None:
                 if in_cell:
                     writer.write(one_line("\n".join(read_table(rows)[0])), verbatim=False)
-                    walker.skip_subtree()
-                    continue
-                titled = element.find("caption")
-                if titled is not None and not _is_hidden(titled):
-                    writer.write(_cell_text(titled), verbatim=False)
-                    writer.line(1, folded=False)
-                writer.table(
-                    *read_table(rows, header=_header_count(element), caption=_caption(element))
-                )
+                else:
+                    _write_table(element, rows, writer)
                 walker.skip_subtree()
         else:
             if element is not unseen:
@@ -309,45 +312,69 @@ def _write(page: html.HtmlElement, *, in_cell: bool = False) -> _Writer:
     return writer
 
 
+def _write_table(
+    table: html.HtmlElement, rows: Sequence[Sequence[GridCell]], writer: _Writer
+) -> None:
+    caption = table.find("caption")
+    if caption is not None and not _is_hidden(caption):
+        writer.write(_cell_text(caption), verbatim=False)
+        writer.line(1, folded=False)
+    lines, grid = read_table(rows, header=_header_count(table), caption=_caption(table))
+    writer.table(lines, grid)
+
+
 def _grid_rows(table: html.HtmlElement) -> list[list[GridCell]] | None:
     """The rows of a table; None if it arranges blocks, or has text outside of its cells."""
-    if table.text and table.text.strip():
+    parts = _grid_parts(table)
+    if parts is None:
+        return None
+    groups: list[list[html.HtmlElement]] = [[]]
+    for part in parts:
+        if part.tag in _ROW_GROUPS:
+            groups.append([])
+        elif part.tag == "tr" and not (_is_hidden(part) or _is_hidden(part.getparent())):
+            groups[-1].append(part)
+    rows = []
+    for group in groups:
+        for at, row in enumerate(group):
+            cells = (cell for cell in row.iterchildren("td", "th") if not _is_hidden(cell))
+            rows.append([_grid_cell(cell, len(group) - at) for cell in cells])
+    return rows
+
+
+def _grid_parts(table: html.HtmlElement) -> list[html.HtmlElement] | None:
+    """The elements of a table that are not of a table within it; None if it is no grid."""
+    if _has_text(table.text):
         return None
     reading().spend(sum(1 for _ in table.iter()))
-    groups: list[list[html.HtmlElement]] = [[]]
-    inner = [*itertools.islice(table.iterdescendants("table"), _MAX_INNER)]
-    is_data = len(inner) < _MAX_INNER and any(
-        _is_own(one, table) for one in table.iter("th", "thead", "caption")
+    inner_tables = [*itertools.islice(table.iterdescendants("table"), _MAX_INNER)]
+    is_data = len(inner_tables) < _MAX_INNER and any(
+        _is_own(part, table) for part in table.iter("th", "thead", "caption")
     )
-    outermost = (one for one in inner if next(one.iterancestors("table")) is table)
-    within = {part for one in outermost for part in one.iter()} if is_data else set()
-    for part in table.iter("*"):
-        if part is table or not isinstance(part.tag, str) or part in within:
-            continue
-        above = part.getparent().tag
-        is_outside = above in _ROW_GROUPS or above in {"table", "tr"}
-        if (part.tag in _IN_LAYOUT and not is_data) or (
-            is_outside and part.tail and part.tail.strip()
-        ):
-            return None
-        if part.tag in _ROW_GROUPS or part.tag == "tr":
-            if not is_outside or (part.text and part.text.strip()):
-                return None
-            if part.tag != "tr":
-                groups.append([])
-            elif not (_is_hidden(part) or _is_hidden(part.getparent())):
-                groups[-1].append(part)
-        elif is_outside and part.tag not in _NO_ROWS:
-            return None
-    return [
-        [
-            _grid_cell(cell, len(group) - at)
-            for cell in row.iterchildren("td", "th")
-            if not _is_hidden(cell)
-        ]
-        for group in groups
-        for at, row in enumerate(group)
-    ]
+    nested: set[html.HtmlElement] = set()
+    if is_data:
+        for inner in inner_tables:
+            if _is_own(inner, table):
+                nested.update(inner.iter())
+    parts = [part for part in table.iter("*") if part is not table and part not in nested]
+    if any(_arranges_blocks(part, is_data=is_data) for part in parts):
+        return None
+    return parts
+
+
+def _arranges_blocks(part: html.HtmlElement, *, is_data: bool) -> bool:
+    """Whether a part of a table is no part of a grid: a block, or text outside of the cells."""
+    if part.tag in _IN_LAYOUT and not is_data:
+        return True
+    parent = part.getparent().tag
+    is_outside = parent in _ROW_GROUPS or parent in {"table", "tr"}
+    if part.tag in _ROW_GROUPS or part.tag == "tr":
+        return not is_outside or _has_text(part.text) or _has_text(part.tail)
+    return is_outside and (part.tag not in _NO_ROWS or _has_text(part.tail))
+
+
+def _has_text(text: str | None) -> bool:
+    return text is not None and bool(text.strip())
 
 
 def _is_own(part: html.HtmlElement, table: html.HtmlElement) -> bool:
@@ -367,14 +394,11 @@ def _grid_cell(cell: html.HtmlElement, most_rows: int) -> GridCell:
 def _header_count(table: html.HtmlElement) -> int:
     """The number of rows of a table's head, or of its first rows without a cell of data."""
     rows = [row for row in table.iter("tr") if _is_own(row, table) and not _is_hidden(row)]
-    named = itertools.takewhile(lambda row: row.getparent().tag == "thead", rows)
-    return len(list(named)) or len(
-        list(
-            itertools.takewhile(
-                lambda row: row.find("th") is not None and row.find("td") is None, rows[:-1]
-            )
-        )
+    in_head = itertools.takewhile(lambda row: row.getparent().tag == "thead", rows)
+    of_names = itertools.takewhile(
+        lambda row: row.find("th") is not None and row.find("td") is None, rows[:-1]
     )
+    return len(list(in_head)) or len(list(of_names))
 
 
 def _caption(table: html.HtmlElement) -> str:
@@ -473,13 +497,13 @@ class _Writer:
             if tail:
                 self._owe_space(tail)
 
-    def table(self, lines: Sequence[str], found: FoundTable | None) -> None:
+    def table(self, lines: Sequence[str], table: FoundTable | None) -> None:
         """Add a table."""
         text = "\n".join(lines)
         if text:
             self._append(text)
-        if found is not None:
-            self.tables.append(found.location(self._length - len(text), self._length))
+        if table is not None:
+            self.tables.append(table.location(self._length - len(text), self._length))
 
     def line(self, breaks: int, *, folded: bool) -> None:
         """Request line ends, or a space inside a table cell."""
@@ -557,7 +581,8 @@ _METADATA = {"title": "title", "creator": "author", "language": "language"}
 _PAGES = frozenset(["application/xhtml+xml", "text/html", "application/x-dtbook+xml"])
 # HTML has no other empty elements: it would read everything after <title/> as the title.
 _EMPTY_ELEMENT = re.compile(
-    r"<(?!(?:area|base|br|col|embed|hr|img|input|link|meta|param|source|track|wbr)\b)([a-zA-Z][\w:-]*)([^<>]*)/>"
+    r"<(?!(?:area|base|br|col|embed|hr|img|input|link|meta|param|source|track|wbr)\b)"
+    r"([a-zA-Z][\w:-]*)([^<>]*)/>"
 )
 
 
@@ -592,11 +617,9 @@ class EpubLoader:
                     labels.append(("chapter", heading or str(number)))
                     tables.append(moved(page.tables, -page.text.index(texts[-1])))
         text, locations = join_parts(texts, labels)
-        placed = [
-            one
-            for location, some in zip(locations, tables, strict=True)
-            for one in moved(some, location.start)
-        ]
+        placed: list[Location] = []
+        for location, chapter_tables in zip(locations, tables, strict=True):
+            placed += moved(chapter_tables, location.start)
         return LoadedFile(text, locations, _metadata(book), tuple(placed))
 
 
@@ -641,7 +664,7 @@ def _protected(archive: Archive) -> frozenset[str]:
 
 def _metadata(book: Element) -> dict[str, str]:
     """Title, authors and language of the book."""
-    found: dict[str, list[str]] = {}
+    fields: dict[str, list[str]] = {}
     for element in book.iterfind("{*}metadata/*"):
         name = _METADATA.get(local_name(element), local_name(element))
         words = " ".join("".join(map(str, element.itertext())).split())
@@ -649,10 +672,13 @@ def _metadata(book: Element) -> dict[str, str]:
             name = _META_PREFIX.split(element.get("name") or element.get("property") or "")[-1]
             words = words or element.get("content", "")
         if name and words:
-            found.setdefault(name, []).append(words)
+            fields.setdefault(name, []).append(words)
     values = {
-        name: ", ".join(listed) if name == "author" else listed[0] for name, listed in found.items()
+        name: ", ".join(listed) if name == "author" else listed[0]
+        for name, listed in fields.items()
     }
-    lists = {name: listed for name, listed in found.items() if len(listed) > 1 and name != "author"}
+    lists = {
+        name: listed for name, listed in fields.items() if len(listed) > 1 and name != "author"
+    }
     reading().fields |= {**values, **lists}
     return {name: values[name] for name in _METADATA.values() if name in values}

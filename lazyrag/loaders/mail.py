@@ -107,11 +107,9 @@ class MboxLoader:
             raise LoadError(msg)
         numbers = [("message", str(number)) for number in range(1, len(mails) + 1)]
         text, outer = join_parts([mail.text for mail in mails], numbers)
-        locations = [
-            location
-            for mail, one in zip(mails, outer, strict=True)
-            for location in nested_locations(mail, one.start, one.kind, one.label)
-        ]
+        locations = []
+        for mail, place in zip(mails, outer, strict=True):
+            locations += nested_locations(mail, place.start, place.kind, place.label)
         metadata = {"messages": len(mails), **({"unread_messages": unread} if unread else {})}
         return LoadedFile(text, tuple(locations), metadata)
 
@@ -194,9 +192,13 @@ def _leaves(part: EmailMessage) -> Iterator[EmailMessage]:
 
 def _best(alternatives: list[EmailMessage]) -> list[EmailMessage]:
     """The plain text if it is not blank, else the HTML, which may have images as parts."""
-    plain = [one for one in alternatives if one.get_content_type() == "text/plain" and _body(one)]
+    plain = [
+        part for part in alternatives if part.get_content_type() == "text/plain" and _body(part)
+    ]
     pages = [
-        one for one in alternatives if one.get_content_type() == "text/html" or one.is_multipart()
+        part
+        for part in alternatives
+        if part.get_content_type() == "text/html" or part.is_multipart()
     ]
     return plain[:1] or pages[-1:] or alternatives[-1:]
 
@@ -227,6 +229,6 @@ def _bytes_of(part: EmailMessage) -> bytes:
     """The bytes of an attachment; a mail in a mail is not encoded."""
     inner = part.get_payload()
     if isinstance(inner, list):
-        return b"".join(one.as_bytes() for one in inner if isinstance(one, EmailMessage))
+        return b"".join(mail.as_bytes() for mail in inner if isinstance(mail, EmailMessage))
     payload = part.get_payload(decode=True)
     return payload if isinstance(payload, bytes) else b""

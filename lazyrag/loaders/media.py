@@ -172,12 +172,12 @@ def _read(reader: MediaReader, path: Path, kind: MediaKind) -> LoadedFile:
 
     name = getattr(reader, "__name__", type(reader).__name__)
     try:
-        found = reader(path)
-        if isinstance(found, LoadedFile):
-            return found
-        if isinstance(found, str):
-            return LoadedFile(clean(found))
-        pieces = [(float(start), float(end), clean(text).strip()) for start, end, text in found]
+        result = reader(path)
+        if isinstance(result, LoadedFile):
+            return result
+        if isinstance(result, str):
+            return LoadedFile(clean(result))
+        pieces = [(float(start), float(end), clean(text).strip()) for start, end, text in result]
     except LoadError:
         raise
     except Exception as exc:

@@ -19,7 +19,7 @@ from lazyrag.loaders.base import LoadedFile, reading
 from lazyrag.loaders.detect import clean, decode_lossy
 from lazyrag.loaders.html import read_html
 from lazyrag.loaders.mail import Attachment, base_name, whole_mail
-from lazyrag.loaders.word import read_rtf
+from lazyrag.loaders.rtf import read_rtf
 
 MAGIC = bytes.fromhex("d0cf11e0a1b11ae1")
 _HEADER = 512
@@ -208,9 +208,10 @@ def _recipients(mail: _Item) -> dict[str, str]:
     people: dict[str, list[str]] = {"to": [], "cc": []}
     for name in mail.container.folders(mail.folder):
         if name.startswith("__recip_version1.0_"):
-            one = _Item(mail.container, (*mail.folder, name))
-            role = _ROLES.get(one.fixed.get(_ROLE, 1) & 0xFF)
-            person = _person(one.text(_NAME), one.text(_SMTP) or one.text(_ADDRESS))
+            recipient = _Item(mail.container, (*mail.folder, name))
+            role = _ROLES.get(recipient.fixed.get(_ROLE, 1) & 0xFF)
+            address = recipient.text(_SMTP) or recipient.text(_ADDRESS)
+            person = _person(recipient.text(_NAME), address)
             if role and person:
                 people[role].append(person)
     return {role: ", ".join(listed) or mail.text(_DISPLAY[role]) for role, listed in people.items()}
@@ -231,15 +232,19 @@ def _body(mail: _Item) -> str:
 
 
 def _attachments(mail: _Item, temporary: Path) -> Iterator[Attachment]:
-    found = [
+    folders = [
         name
         for name in mail.container.folders(mail.folder)
         if name.startswith("__attach_version1.0_")
     ]
-    for number, folder in enumerate(found, start=1):
-        one = _Item(mail.container, (*mail.folder, folder))
-        name = base_name(one.text(_LONG_NAME) or one.text(_SHORT_NAME) or one.text(_SHOWN_NAME))
-        inner = (*one.folder, f"__substg1.0_{_DATA:04X}000D")  # a mail in a mail is a folder
+    for number, folder in enumerate(folders, start=1):
+        attachment = _Item(mail.container, (*mail.folder, folder))
+        name = base_name(
+            attachment.text(_LONG_NAME)
+            or attachment.text(_SHORT_NAME)
+            or attachment.text(_SHOWN_NAME)
+        )
+        inner = (*attachment.folder, f"__substg1.0_{_DATA:04X}000D")  # a mail in a mail is a folder
         if (*inner, "__properties_version1.0") in mail.container:
             yield (
                 name or f"attachment {number}.msg",
@@ -247,7 +252,9 @@ def _attachments(mail: _Item, temporary: Path) -> Iterator[Attachment]:
             )
         else:
             name = name or f"attachment {number}"
-            pieces = itertools.starmap(one.stream, [(_DATA, "0102")])  # read when the attachment is
+            pieces = itertools.starmap(
+                attachment.stream, [(_DATA, "0102")]
+            )  # read when the attachment is
             yield name, functools.partial(load_member, temporary, name, pieces)
 
 
@@ -267,7 +274,8 @@ def unpack_rtf(data: bytes) -> bytes:
         LoadError: If the compression is unknown, or the text is too large.
 
     Example:
-        >>> data = "2d0000002b0000004c5a4675f1c5c7a703000a007263706731323542320af32068656c090020627705b06c647d0a800fa0"
+        >>> data = "2d0000002b0000004c5a4675f1c5c7a703000a00726370673132354232"
+        >>> data += "0af32068656c090020627705b06c647d0a800fa0"
         >>> unpack_rtf(bytes.fromhex(data))
         b'{\\rtf1\\ansi\\ansicpg1252\\pard hello world}\r\n'
     """

@@ -9,6 +9,7 @@ import hashlib
 import html
 import importlib.util
 import json
+import operator
 import re
 import socket
 import threading
@@ -20,6 +21,7 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -91,9 +93,8 @@ def word_glyphs(
         is_new = word.text.endswith("\n")
     # Lines at one height, as of two columns, are not drawn one after the other: they would be taken
     # for one.
-    for number, word in (
-        one for line in sorted(lines, key=lambda line: line[0][1][1:3]) for one in line
-    ):
+    lines.sort(key=lambda line: line[0][1][1:3])
+    for number, word in chain.from_iterable(lines):
         left = word.x0 * width
         right = word.x1 * width
         bottom = (1 - word.y1) * height
@@ -122,9 +123,12 @@ def is_garbled(text: str) -> bool:
         >>> is_garbled("\ue001\ue002 tea"), is_garbled("green tea")
         (True, False)
     """
-    shown = [one for one in text if not one.isspace()]
-    wrong = sum(one == "\ufffd" or unicodedata.category(one) in _NO_LETTERS for one in shown)
-    return 5 * wrong >= max(1, len(shown))
+    visible = [character for character in text if not character.isspace()]
+    wrong = sum(
+        character == "\ufffd" or unicodedata.category(character) in _NO_LETTERS
+        for character in visible
+    )
+    return 5 * wrong >= max(1, len(visible))
 
 
 def has_few_letters(text: str) -> bool:
@@ -134,7 +138,9 @@ def has_few_letters(text: str) -> bool:
 
 def _units(text: str) -> float:
     """Width of a text in font sizes, roughly."""
-    return sum(1.0 if unicodedata.east_asian_width(one) in "WF" else 0.5 for one in text)
+    return sum(
+        1.0 if unicodedata.east_asian_width(character) in "WF" else 0.5 for character in text
+    )
 
 
 _PIECE = re.compile(
@@ -161,20 +167,20 @@ def box_words(text: str, box: Sequence[float], size: Sequence[float]) -> list[Oc
     units = _units(text) or 1.0
     count = max(1, round((units * high / (1.2 * wide)) ** 0.5))  # of lines
     width = units / count
-    found = []
+    words = []
     at = 0.0
     for piece in _PIECE.finditer(text):
-        own = _units(piece[0])
-        line = min(count - 1, int((at + own / 2) / width))
+        piece_units = _units(piece[0])
+        line = min(count - 1, int((at + piece_units / 2) / width))
         start = at - line * width
         edges = (
             left + wide * max(0.0, start) / width,
-            left + wide * min(width, start + own) / width,
+            left + wide * min(width, start + piece_units) / width,
         )
         upper = top + high * line / count
         blank = {" ": " ", "": "\n"}.get(text[piece.end() : piece.end() + 1], "")
-        at += own + 0.5 * (blank == " ")
-        found.append(
+        at += piece_units + 0.5 * (blank == " ")
+        words.append(
             OcrWord(
                 piece[0] + blank,
                 edges[0] / size[0],
@@ -183,7 +189,7 @@ def box_words(text: str, box: Sequence[float], size: Sequence[float]) -> list[Oc
                 (upper + high / count) / size[1],
             )
         )
-    return found
+    return words
 
 
 # On this machine
@@ -232,8 +238,10 @@ class RapidOcr:
         return f"RapidOcr(models={self.models!r})"
 
     def _files(self) -> list[Path]:
-        found = [sorted(Path(self.models).glob(f"*{kind}*.onnx")) for kind in ("det", "rec")]
-        if any(len(one) != 1 for one in found):
+        folder = Path(self.models)
+        detection = sorted(folder.glob("*det*.onnx"))
+        recognition = sorted(folder.glob("*rec*.onnx"))
+        if len(detection) != 1 or len(recognition) != 1:
             msg = (
                 "models must be a folder with one *det*.onnx and one *rec*.onnx; got"
                 f" {self.models!r}."
@@ -242,7 +250,7 @@ class RapidOcr:
                 f"{msg} None are downloaded: install rapidocr 3.10, whose wheel has them, or fetch"
                 " others."
             )
-        return [one[0] for one in found]
+        return detection + recognition
 
     def __call__(self, image: np.ndarray) -> list[OcrWord]:
         """Recognize the words in an image: (height, width, 3) uint8, RGB."""
@@ -288,10 +296,10 @@ class RapidOcr:
                 "EngineConfig.onnxruntime.intra_op_num_threads": self.threads,
                 "EngineConfig.onnxruntime.inter_op_num_threads": 1,
             }
-            made: Any = RapidOCR(params=settings)
-            for part in (made._load_det_model(), made._load_rec_model()):
+            engine: Any = RapidOCR(params=settings)
+            for part in (engine._load_det_model(), engine._load_rec_model()):
                 part.session = _Session(part.session.session)
-            _engines[key] = made
+            _engines[key] = engine
         return _engines[key]
 
 
@@ -311,10 +319,8 @@ def _require_characters(model: Path) -> None:
     """Refuse a model for which rapidocr would download a list of characters."""
     import onnxruntime
 
-    if (
-        "character"
-        not in onnxruntime.InferenceSession(str(model)).get_modelmeta().custom_metadata_map
-    ):
+    metadata = onnxruntime.InferenceSession(str(model)).get_modelmeta().custom_metadata_map
+    if "character" not in metadata:
         msg = (
             f"The model {model} has no list of characters in its metadata, and none is downloaded."
         )
@@ -330,34 +336,32 @@ def _best_words(engine: Any, image: np.ndarray) -> list[OcrWord]:
     if turned_score <= score:
         return words
     return [
-        OcrWord(one.text, 1 - one.x1, 1 - one.y1, 1 - one.x0, 1 - one.y0, (one.turn + 2) % 4)
-        for one in turned_words
+        OcrWord(word.text, 1 - word.x1, 1 - word.y1, 1 - word.x0, 1 - word.y0, (word.turn + 2) % 4)
+        for word in turned_words
     ]
 
 
 def _read(engine: Any, image: np.ndarray) -> tuple[list[OcrWord], float]:
     """The words of an image, and their mean score."""
-    found = engine(np.ascontiguousarray(image[:, :, ::-1]), return_word_box=True)
-    if getattr(found, "txts", None) is None or found.boxes is None:
+    result = engine(np.ascontiguousarray(image[:, :, ::-1]), return_word_box=True)
+    if getattr(result, "txts", None) is None or result.boxes is None:
         return [], 0.0
-    letters_read = sum(map(len, found.txts)) or 1
-    score = (
-        sum(len(text) * float(one) for text, one in zip(found.txts, found.scores, strict=True))
-        / letters_read
-    )
-    return [*_engine_words(found, image.shape), *_upward_words(engine, found, image)], score
+    counts = list(map(len, result.txts))
+    total = sum(map(operator.mul, counts, map(float, result.scores)))
+    score = total / (sum(counts) or 1)
+    return [*_engine_words(result, image.shape), *_upward_words(engine, result, image)], score
 
 
-def _engine_words(found: Any, shape: Sequence[int]) -> list[OcrWord]:
+def _engine_words(result: Any, shape: Sequence[int]) -> list[OcrWord]:
     """Words with their boxes; where the engine gives none for a line, estimated ones."""
     height, width = shape[:2]
-    placed = (
-        list(found.word_results)
-        if len(found.word_results) == len(found.txts)
-        else [()] * len(found.txts)
-    )
+    placed = result.word_results
+    if len(placed) != len(result.txts):
+        placed = [()] * len(result.txts)
     words: list[OcrWord] = []
-    for text, box, score, parts in zip(found.txts, found.boxes, found.scores, placed, strict=True):
+    for text, box, score, parts in zip(
+        result.txts, result.boxes, result.scores, placed, strict=True
+    ):
         left, top, right, bottom = _bounds(box)
         if _is_vertical(text, box):  # the engine reads it downwards
             if score >= _SURE:
@@ -367,22 +371,38 @@ def _engine_words(found: Any, shape: Sequence[int]) -> list[OcrWord]:
                     )
                 )
             continue
-        own: list[OcrWord] = []
-        at = 0
-        for part in parts if isinstance(parts, tuple) else ():
-            start = text.find(part[0], at) if part[0] else -1
-            if start < 0:
-                own = []
-                break
-            at = start + len(part[0])
-            x0, _, x1, _ = _bounds(part[2])
-            blank = {" ": " ", "": "\n"}.get(text[at : at + 1], "")
-            own.append(
-                OcrWord(part[0] + blank, x0 / width, top / height, x1 / width, bottom / height)
-            )
-        is_complete = "".join(word.text for word in own).split() == text.split()
+        line = _line_words(text, (top, bottom), parts, (width, height))
+        is_complete = "".join(word.text for word in line).split() == text.split()
         words += (
-            own if is_complete else box_words(text, (left, top, right, bottom), (width, height))
+            line if is_complete else box_words(text, (left, top, right, bottom), (width, height))
+        )
+    return words
+
+
+def _line_words(
+    text: str, edges: tuple[float, float], parts: Any, size: tuple[int, int]
+) -> list[OcrWord]:
+    """The words of a line that the engine locates; [] if one is not in its text.
+
+    Args:
+        text: Of the line.
+        edges: Its top and bottom.
+        parts: The words with their boxes.
+        size: Width and height of the image.
+    """
+    width, height = size
+    top, bottom = edges
+    words: list[OcrWord] = []
+    at = 0
+    for part in parts if isinstance(parts, tuple) else ():
+        start = text.find(part[0], at) if part[0] else -1
+        if start < 0:
+            return []
+        at = start + len(part[0])
+        left, _, right, _ = _bounds(part[2])
+        blank = {" ": " ", "": "\n"}.get(text[at : at + 1], "")
+        words.append(
+            OcrWord(part[0] + blank, left / width, top / height, right / width, bottom / height)
         )
     return words
 
@@ -392,23 +412,27 @@ def _is_vertical(text: str, box: Any) -> bool:
     return bottom - top >= 1.5 * (right - left) and len(text) > 1
 
 
-def _upward_words(engine: Any, found: Any, image: np.ndarray) -> Iterator[OcrWord]:
+def _upward_words(engine: Any, result: Any, image: np.ndarray) -> Iterator[OcrWord]:
     """Vertical lines that read badly downwards, such as a stamp along the edge, read upwards."""
     height, width = image.shape[:2]
-    for text, box, score in zip(found.txts, found.boxes, found.scores, strict=True):
+    for text, box, score in zip(result.txts, result.boxes, result.scores, strict=True):
         if score >= _SURE or not _is_vertical(text, box):
             continue
         left, top, right, bottom = map(round, _bounds(box))
         crop = np.ascontiguousarray(np.rot90(image[top:bottom, left:right, ::-1], 3))
         turn = 3
-        if crop.size and (read := engine.recognize_txt([crop])).scores[0] > score:
-            text, turn = read.txts[0], 1  # noqa: PLW2901  the better one
+        if crop.size:
+            upwards = engine.recognize_txt([crop])
+            if upwards.scores[0] > score:
+                text = upwards.txts[0]  # noqa: PLW2901  the better one
+                turn = 1
         yield OcrWord(f"{text}\n", left / width, top / height, right / width, bottom / height, turn)
 
 
 def _bounds(box: Any) -> tuple[float, float, float, float]:
     corners = np.asarray(box, float)
-    (left, top), (right, bottom) = corners.min(axis=0), corners.max(axis=0)
+    left, top = corners.min(axis=0)
+    right, bottom = corners.max(axis=0)
     return float(left), float(top), float(right), float(bottom)
 
 
@@ -441,21 +465,21 @@ class CachedOcr:
     def __call__(self, image: np.ndarray) -> str | list[OcrWord]:
         """The result of an image: stored, or recognized now."""
         content = hashlib.blake2b(np.ascontiguousarray(image).tobytes(), digest_size=32).hexdigest()
-        key, secret = (
-            digest([use, self.identity, str(image.shape), content]) for use in ("key", "secret")
-        )
+        shape = str(image.shape)
+        key = digest(["key", self.identity, shape, content])
+        secret = digest(["secret", self.identity, shape, content])
         with _MEMORY_LOCK:
-            found = _memory.get((self.folder, key))
-        if found is None:
-            found = self._stored(key, secret)
-            if found is None:
-                found = self.ocr(image)
-                self._store(key, secret, found)
+            result = _memory.get((self.folder, key))
+        if result is None:
+            result = self._stored(key, secret)
+            if result is None:
+                result = self.ocr(image)
+                self._store(key, secret, result)
             with _MEMORY_LOCK:
-                _memory[self.folder, key] = found
+                _memory[self.folder, key] = result
                 while len(_memory) > _MEMORY:
                     _memory.popitem(last=False)
-        return found if isinstance(found, str) else list(found)
+        return result if isinstance(result, str) else list(result)
 
     def _stored(self, key: str, secret: str) -> Any:
         if self.folder is None:
@@ -463,17 +487,17 @@ class CachedOcr:
         # missing, or torn by a crash of the machine
         with suppress(OSError, ValueError, TypeError, zlib.error):
             data = _sealed(Path(self.folder, key).read_bytes(), secret)
-            found = json.loads(zlib.decompress(data))
-            return found if isinstance(found, str) else [OcrWord(*one) for one in found]
+            result = json.loads(zlib.decompress(data))
+            return result if isinstance(result, str) else [OcrWord(*fields) for fields in result]
         return None
 
-    def _store(self, key: str, secret: str, found: Any) -> None:
+    def _store(self, key: str, secret: str, result: Any) -> None:
         if self.folder is None:
             return
         path = Path(self.folder, key)
         draft = path.with_suffix(f".{uuid.uuid4().hex}")
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_bytes(_sealed(zlib.compress(json.dumps(found).encode()), secret))
+        draft.write_bytes(_sealed(zlib.compress(json.dumps(result).encode()), secret))
         draft.replace(path)
 
 
@@ -540,23 +564,25 @@ class HttpOcr:
             raise LoadError(f"{msg} Check service= and url=.") from exc
 
     def _post(self, path: str, body: bytes, kind: str, **headers: str) -> Any:
-        own = {"Content-Type": kind, "Accept": "application/json"}
+        fields = {"Content-Type": kind, "Accept": "application/json"}
         if self._key:
-            own |= {
+            fields |= {
                 name.replace("_", "-"): value.format(self._key) for name, value in headers.items()
             }
-        request = urllib.request.Request(self.url + path, body, own, method="POST")  # noqa: S310  http or https
+        request = urllib.request.Request(  # noqa: S310  http or https
+            self.url + path, body, fields, method="POST"
+        )
         where = f"The OCR service at {self.url}"
         try:
             with _OPENER.open(request, timeout=self.timeout) as answer:
-                found = answer.read(_ANSWER_BYTES + 1)
+                data = answer.read(_ANSWER_BYTES + 1)
         except urllib.error.HTTPError as exc:
             with exc:
-                said = exc.read(4 * _SHOWN).decode("utf-8", "replace").strip()
-            said = said.replace(self._key, "...") if self._key else said
+                reply = exc.read(4 * _SHOWN).decode("utf-8", "replace").strip()
+            reply = reply.replace(self._key, "...") if self._key else reply
             hint = "Check key=." if exc.code in (401, 403) else "Check service= and url=."
             msg = sentence(
-                f"{where} answered {exc.code} {exc.reason}: {said:.{_SHOWN}}".rstrip(": ")
+                f"{where} answered {exc.code} {exc.reason}: {reply:.{_SHOWN}}".rstrip(": ")
             )
             raise LoadError(f"{msg} {hint}") from None
         except (TimeoutError, socket.timeout) as exc:
@@ -571,12 +597,12 @@ class HttpOcr:
             raise LoadError(
                 f"{where} cannot be reached ({reason}). Start it, or check url=."
             ) from exc
-        if len(found) > _ANSWER_BYTES:
+        if len(data) > _ANSWER_BYTES:
             raise LoadError(
                 f"{where} answered with more than {_ANSWER_BYTES >> 20} MiB for one page. Check"
                 " url=."
             )
-        return json.loads(found)
+        return json.loads(data)
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -587,7 +613,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 _OPENER = urllib.request.build_opener(_NoRedirect)
 
 
-def _docling(post: Callable[..., Any], image: bytes, shape: Sequence[int]) -> Iterator[OcrWord]:  # noqa: ARG001
+def _docling(post: Callable[..., Any], image: bytes, _: Sequence[int]) -> Iterator[OcrWord]:
     """See https://github.com/docling-project/docling-serve: ``/v1/convert/file``."""
     fields = {
         "to_formats": "json",
@@ -601,9 +627,9 @@ def _docling(post: Callable[..., Any], image: bytes, shape: Sequence[int]) -> It
         raise ValueError(str(answer.get("errors") or answer.get("status")))
     size = next(iter(document["pages"].values()))["size"]
     size = size["width"], size["height"]
-    for one in document.get("texts", ()):
-        if one.get("prov"):
-            yield from box_words(one["text"], _docling_box(one["prov"][0]["bbox"], size[1]), size)
+    for text in document.get("texts", ()):
+        if text.get("prov"):
+            yield from box_words(text["text"], _docling_box(text["prov"][0]["bbox"], size[1]), size)
     for table in document.get("tables", ()):
         for cell in table["data"]["table_cells"]:
             if cell.get("bbox"):
@@ -619,7 +645,7 @@ def _docling_box(box: Mapping[str, Any], height: float) -> tuple[float, float, f
     return box["l"], min(top, bottom), box["r"], max(top, bottom)
 
 
-def _mineru(post: Callable[..., Any], image: bytes, shape: Sequence[int]) -> Iterator[OcrWord]:  # noqa: ARG001
+def _mineru(post: Callable[..., Any], image: bytes, _: Sequence[int]) -> Iterator[OcrWord]:
     """See https://github.com/opendatalab/MinerU: ``/file_parse`` of mineru-api."""
     fields = {"parse_method": "ocr", "return_md": "false", "return_middle_json": "true"}
     answer = post("/file_parse", *_multipart(image, fields), Authorization="Bearer {}")
@@ -645,8 +671,8 @@ def _paddleocr(post: Callable[..., Any], image: bytes, shape: Sequence[int]) -> 
     body = {"file": base64.b64encode(image).decode(), "fileType": 1, "visualize": False}
     body |= dict.fromkeys(("useDocOrientationClassify", "useDocUnwarping"), False)
     answer = post("/ocr", json.dumps(body).encode(), "application/json", Authorization="token {}")
-    found = answer["result"]["ocrResults"][0]["prunedResult"]
-    for text, box in zip(found["rec_texts"], found["rec_boxes"], strict=True):
+    result = answer["result"]["ocrResults"][0]["prunedResult"]
+    for text, box in zip(result["rec_texts"], result["rec_boxes"], strict=True):
         yield from box_words(text, box, (shape[1], shape[0]))
 
 

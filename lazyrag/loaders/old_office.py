@@ -45,16 +45,16 @@ class OldOfficeLoader:
         """Read the file."""
         data = path.read_bytes()
         if _is_rtf(data):
-            from lazyrag.loaders.word import read_rtf  # slow to import
+            from lazyrag.loaders.rtf import read_rtf  # slow to import
 
             return read_rtf(data)
-        found = sniff(path)
-        if found is None or found.suffix not in _SAVE_AS:
+        sniffed = sniff(path)
+        if sniffed is None or sniffed.suffix not in _SAVE_AS:
             raise LoadError(
                 "The file is no document of an office program before 2007, or is damaged. Save it"
                 " again."
             )
-        suffix = found.suffix
+        suffix = sniffed.suffix
         problems = list[str]()
         office = next(filter(None, map(shutil.which, _OFFICE_PROGRAMS)), None)
         programs = [program for program in _TEXT_PROGRAMS[suffix] if shutil.which(program[0])]
@@ -92,8 +92,8 @@ def programs_for(path: Path) -> tuple[str, ...]:
     with path.open("rb") as file:
         if _is_rtf(file.read(1 << 10)):
             return ()
-    found = sniff(path)
-    suffix = found.suffix if found is not None else path.suffix.lower()
+    sniffed = sniff(path)
+    suffix = sniffed.suffix if sniffed is not None else path.suffix.lower()
     return _OFFICE_PROGRAMS[:1] + tuple(program[0] for program in _TEXT_PROGRAMS.get(suffix, ()))
 
 

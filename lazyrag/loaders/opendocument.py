@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,7 +14,7 @@ from lazyrag.errors import LoadError
 from lazyrag.loaders.archives import Archive, Element, attribute, local_name, open_archive
 from lazyrag.loaders.base import LoadedFile, reading
 from lazyrag.loaders.spreadsheets import Cell, Row, Sheet, SheetLoader, read_sheets
-from lazyrag.loaders.tables import GridCell, Merge, one_line, read_table
+from lazyrag.loaders.tables import GridCell, Merge, cell_text, read_table
 from lazyrag.text.structure import Heading, heading_locations
 
 # Comments, deleted text and declarations are invisible; notes are at the bottom of a page.
@@ -57,7 +57,7 @@ class OdtLoader:
             if isinstance(level, list):
                 if not line:
                     continue
-                tables += (one.location(position, position + len(line)) for one in level)
+                tables += (table.location(position, position + len(line)) for table in level)
             elif level and line.strip():
                 headings.append(Heading(position, level, " ".join(line.split())))
             lines.append(line)
@@ -90,29 +90,29 @@ class OdsLoader(SheetLoader):
             body = _body(archive, "spreadsheet", "spreadsheet", ".ods")
             metadata = _properties(archive)
         hidden = _hidden_styles(body)
-        sheets = (
-            Sheet(
-                attribute(table, "name"),
-                _rows(table, merges),
-                attribute(table, "style-name") in hidden,
-                merges,
-            )
-            for table in body.iterfind("{*}table")
-            for merges in [list[Merge]()]
+        return read_sheets(
+            (_sheet(table, hidden) for table in body.iterfind("{*}table")),
+            self._selection,
+            metadata,
         )
-        return read_sheets(sheets, self._selection, metadata)
 
 
-def _body(archive: Archive, kind: str, what: str, suffix: str) -> Element:
+def _sheet(table: Element, hidden: Container[str]) -> Sheet:
+    merges = list[Merge]()
+    is_hidden = attribute(table, "style-name") in hidden
+    return Sheet(attribute(table, "name"), _rows(table, merges), is_hidden, merges)
+
+
+def _body(archive: Archive, kind: str, name: str, suffix: str) -> Element:
     """The body of a document."""
     if "META-INF/manifest.xml" in archive and b"encryption-data" in archive.read(
         "META-INF/manifest.xml"
     ):
-        raise LoadError(f"The {what} is encrypted and needs a password. Save it again without one.")
+        raise LoadError(f"The {name} is encrypted and needs a password. Save it again without one.")
     body = archive.xml("content.xml").find(f"{{*}}body/{{*}}{kind}")
     if body is None:
         raise LoadError(
-            f"The file is not a {what}: it is of another format than its suffix says. Save it as"
+            f"The file is not a {name}: it is of another format than its suffix says. Save it as"
             f" {suffix}."
         )
     return body
@@ -120,12 +120,12 @@ def _body(archive: Archive, kind: str, what: str, suffix: str) -> Element:
 
 def _properties(archive: Archive) -> dict[str, str]:
     """Title and author; all properties may fill declared fields."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for group in archive.optional("meta.xml" if "meta.xml" in archive else ""):
-        for one in group:
-            name = attribute(one, "name") or local_name(one)
-            found.setdefault(_PROPERTIES.get(name, name), (one.text or "").strip())
-    filled = {name: text for name, text in found.items() if text}
+        for element in group:
+            name = attribute(element, "name") or local_name(element)
+            values.setdefault(_PROPERTIES.get(name, name), (element.text or "").strip())
+    filled = {name: text for name, text in values.items() if text}
     author = filled.get("author") or filled.get("initial-creator", "")
     filled |= {"author": author} if author else {}
     reading().fields |= filled
@@ -167,31 +167,23 @@ def _table(table: Element) -> tuple[str, list[FoundTable]]:
     nested: list[FoundTable] = []
 
     def read(cell: Element) -> GridCell:
-        words = []
-        for line, level in _blocks(cell):
-            if isinstance(level, list):
-                nested.extend(level)
-            words.append(" ".join((one_line(line) if isinstance(level, list) else line).split()))
         return GridCell(
-            " ".join(words).strip(),
+            cell_text(_blocks(cell), nested),
             _count(cell, "number-columns-spanned"),
             _count(cell, "number-rows-spanned"),
         )
 
-    header = sum(
-        1 for group in table.iterfind("{*}table-header-rows") for _ in _own(group, "table-row")
-    )
-    rows = (
-        [
-            one
-            for cell in row
-            if local_name(cell) == "table-cell"
-            for one in _repeated(read(cell), _count(cell, "number-columns-repeated"))
-        ]
-        for row in _own(table, "table-row")
-    )
-    lines, found = read_table(rows, header=header)
-    return "\n".join(lines), [*([found] if found else []), *nested]
+    heads = table.iterfind("{*}table-header-rows")
+    header = sum(len(list(_own(head, "table-row"))) for head in heads)
+    rows = []
+    for row in _own(table, "table-row"):
+        cells: list[GridCell] = []
+        for cell in row:
+            if local_name(cell) == "table-cell":
+                cells += _repeated(read(cell), _count(cell, "number-columns-repeated"))
+        rows.append(cells)
+    lines, data = read_table(rows, header=header)
+    return "\n".join(lines), [*([data] if data else []), *nested]
 
 
 def _own(parent: Element, name: str) -> Iterator[Element]:
@@ -225,13 +217,12 @@ def _run_text(parent: Element) -> Iterator[str]:
 def _hidden_styles(body: Element) -> frozenset[str]:
     """Names of the styles of hidden tables."""
     root = next(body.iterancestors("{*}document-content"), body)
-    return frozenset(
-        attribute(style, "name")
-        for style in root.iterfind("{*}automatic-styles/{*}style")
-        if any(
-            attribute(one, "display") == "false" for one in style.iterfind("{*}table-properties")
-        )
-    )
+    names = set()
+    for style in root.iterfind("{*}automatic-styles/{*}style"):
+        for table_properties in style.iterfind("{*}table-properties"):
+            if attribute(table_properties, "display") == "false":
+                names.add(attribute(style, "name"))
+    return frozenset(names)
 
 
 def _rows(table: Element, merges: list[Merge]) -> Iterator[Row]:

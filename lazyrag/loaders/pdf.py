@@ -28,8 +28,8 @@ from lazyrag.loaders.ocr import Ocr, OcrWord, is_garbled, word_glyphs
 from lazyrag.loaders.pdf_layout import page_text, without_repeated_lines
 from lazyrag.loaders.pdf_lines import PlacedText
 from lazyrag.loaders.process import borrow, give_back
-from lazyrag.progress.bar import Work
 from lazyrag.progress.blocks import contextmanager
+from lazyrag.progress.calls import ProgressTask
 from lazyrag.text.structure import Heading, heading_locations
 from lazyrag.validation import (
     is_list_of,
@@ -98,10 +98,10 @@ class PdfLoader:
 
     def __repr__(self) -> str:
         """Arguments that differ from the default. Passwords are hidden: a repr ends up in logs."""
-        shown = ["password=..."] if any(self._passwords) else []
-        shown += [f"ocr={self.ocr!r}"] if self.ocr is not None else []
-        shown += ["drop_repeated=True"] if self.drop_repeated else []
-        return f"PdfLoader({', '.join(shown)})"
+        arguments = ["password=..."] if any(self._passwords) else []
+        arguments += [f"ocr={self.ocr!r}"] if self.ocr is not None else []
+        arguments += ["drop_repeated=True"] if self.drop_repeated else []
+        return f"PdfLoader({', '.join(arguments)})"
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file.
@@ -153,7 +153,7 @@ class PdfLoader:
 
     def _recognize_pages(self, file: PdfFile, read: Pages) -> None:
         numbers = sorted(read.textless + read.unusable)
-        with Work("OCR", len(numbers), "page") as work:
+        with ProgressTask("OCR", len(numbers), "page") as work:
             for done, number in enumerate(numbers):
                 work.reach(done)
                 self._recognize_page(file, read, number)
@@ -163,13 +163,13 @@ class PdfLoader:
 
     def _recognize_page(self, file: PdfFile, read: Pages, number: int) -> None:
         try:
-            found = self.recognize(file, number)
+            result = self.recognize(file, number)
         except TimeoutError as exc:
             read.unread[number] = str(exc)
             return
         finally:
             base.page_recognized()
-        text = (found if isinstance(found, str) else page_text(word_glyphs(*found))).strip()
+        text = (result if isinstance(result, str) else page_text(word_glyphs(*result))).strip()
         before = read.texts[number - 1]
         if text and (is_garbled(before) or len(text) > len(before)):
             read.texts[number - 1] = text
@@ -185,7 +185,7 @@ class PdfLoader:
         with load_errors():
             image = file.image(number - 1, _OCR_DOTS_PER_INCH)
         try:
-            found: Any = self.ocr(image) if self.ocr is not None else ""
+            result: Any = self.ocr(image) if self.ocr is not None else ""
         except (LazyRAGError, TimeoutError):
             raise
         except Exception as exc:
@@ -193,13 +193,13 @@ class PdfLoader:
                 f"The function ocr of PdfLoader raised {type(exc).__name__} on page {number}: {exc}"
             )
             raise LoadError(msg) from exc
-        if not isinstance(found, str) and not is_list_of(found, OcrWord):
+        if not isinstance(result, str) and not is_list_of(result, OcrWord):
             msg = (
-                f"The function ocr of PdfLoader returned {type(found).__name__} for page {number};"
+                f"The function ocr of PdfLoader returned {type(result).__name__} for page {number};"
                 " it must return a"
             )
             raise LoadError(f"{msg} str, or a list of OcrWord.")
-        return found if isinstance(found, str) else (list(found), image.shape)
+        return result if isinstance(result, str) else (list(result), image.shape)
 
 
 @dataclass(slots=True)
@@ -219,28 +219,26 @@ class Pages:
     def metadata(self) -> dict[str, Any]:
         """The numbers of pages, as metadata of the document."""
         unread = {str(number): reason for number, reason in self.unread.items()}
-        found = {
+        lists = {
             "pages_without_text": self.textless,
             "pages_by_ocr": self.by_ocr,
             "pages_unread": unread,
         }
-        return {"pages": len(self.texts), **{name: value for name, value in found.items() if value}}
+        return {"pages": len(self.texts), **{name: value for name, value in lists.items() if value}}
 
     def notes(self, *, has_ocr: bool) -> list[str]:
         """How pages without a text layer were read, and what can be done about those that were
         not.
         """
-        remedy = (
-            "no text in their picture"
-            if has_ocr
-            else "no text layer: OCR reads them, see docs/pdf.md"
-        )
-        found = (
+        remedy = "no text layer: OCR reads them, see docs/pdf.md"
+        if has_ocr:
+            remedy = "no text in their picture"
+        groups = (
             (self.by_ocr, "read by OCR"),
             (self.textless, remedy),
             (list(self.unread), "not read"),
         )
-        return [f"{_numbered(pages)}: {what}" for pages, what in found if pages]
+        return [f"{_numbered(pages)}: {state}" for pages, state in groups if pages]
 
 
 def _no_text(read: Pages) -> LoadError:
@@ -278,9 +276,9 @@ def load_errors() -> Iterator[None]:
     except LazyRAGError:
         raise
     except Exception as exc:
-        found = f"{type(exc).__name__}: {exc}".rstrip(": \n")
+        described = f"{type(exc).__name__}: {exc}".rstrip(": \n")
         hint = "It may be damaged, or of another format."
-        raise LoadError(f"PdfLoader could not read the file ({found}). {hint}") from exc
+        raise LoadError(f"PdfLoader could not read the file ({described}). {hint}") from exc
 
 
 _PAGES = "lazyrag.loaders.pdf_pages:OpenPdf"
@@ -329,9 +327,9 @@ class PdfFile:
 
     def read(self, *, has_ocr: bool) -> Pages:
         """Read the text layer of all pages."""
-        found = Pages(**self._process.call("read", has_ocr, limits=self._limits, cpu_s=self._cpu_s))
-        found.unread = dict(found.unread)
-        return found
+        pages = Pages(**self._process.call("read", has_ocr, limits=self._limits, cpu_s=self._cpu_s))
+        pages.unread = dict(pages.unread)
+        return pages
 
     def layers(self) -> set[bool]:
         """Whether pages have a text layer, see `lazyrag.loaders.pdf_pages.OpenPdf.layers`."""
@@ -355,13 +353,13 @@ class PdfFile:
         """The height of a page, and boxes of characters; see
         `lazyrag.loaders.pdf_pages.OpenPdf.boxes`.
         """
-        height, found = self._call("boxes", index, [*characters])
-        return height, found
+        height, boxes = self._call("boxes", index, [*characters])
+        return height, boxes
 
     def pictures(self, index: int) -> list[tuple[Any, ...]]:
         """The pictures of a page, see `lazyrag.loaders.pdf_pages.OpenPdf.pictures`."""
-        found: list[tuple[Any, ...]] = self._call("pictures", index)
-        return found
+        pictures: list[tuple[Any, ...]] = self._call("pictures", index)
+        return pictures
 
     def picture(self, index: int, number: int) -> bytes:
         """A picture of a page as a file."""
@@ -399,7 +397,7 @@ def _headings(
     The last ones, since the page may have a table of contents. An entry begins before those that
     follow it.
     """
-    found: list[Heading] = []
+    headings: list[Heading] = []
     limit = len(text)
     for level, title, page in reversed(outline):
         start = pages[page].start
@@ -411,5 +409,5 @@ def _headings(
             text, start, end
         )
         limit = max((line.start() for line in lines), default=start)
-        found.append(Heading(limit, level, title))
-    return found[::-1]
+        headings.append(Heading(limit, level, title))
+    return headings[::-1]

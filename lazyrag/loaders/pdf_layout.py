@@ -11,7 +11,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise, product
 from typing import Any, TypeAlias
 
 from lazyrag.loaders.bidi import has_right_to_left, right_to_left_share
@@ -33,15 +33,22 @@ from lazyrag.loaders.pdf_lines import (
 # letters. Radicals without a compatibility mapping are replaced by Unicode's equivalent unified
 # ideographs.
 _RADICALS: dict[int, int] = str.maketrans(
-    "\u2e81\u2e84\u2e88\u2e8a\u2e8c\u2e8d\u2e92\u2e93\u2e96\u2e98\u2e99\u2e9b\u2e9c\u2e9d\u2e9e\u2e9f\u2ea0"
-    "\u2ea1\u2ea3\u2ea4\u2ea5\u2ea6\u2ea7\u2ea8\u2ea9\u2eab\u2eac\u2ead\u2eaf\u2eb0\u2eb1\u2eb2\u2eb6\u2eb9"
-    "\u2eba\u2ebb\u2ebc\u2ebe\u2ebf\u2ec0\u2ec1\u2ec2\u2ec3\u2ec4\u2ec5\u2ec6\u2ec8\u2ec9\u2ecb\u2ecc\u2ecd"
-    "\u2ece\u2ed0\u2ed1\u2ed3\u2ed4\u2ed6\u2ed7\u2ed8\u2ed9\u2eda\u2edb\u2edc\u2edd\u2edf\u2ee0\u2ee2\u2ee3"
-    "\u2ee4\u2ee5\u2ee6\u2ee7\u2ee8\u2ee9\u2eea\u2eeb\u2eec\u2eed\u2eee\u2eef\u2ef0\u2ef1\u2ef2\u2ef3",
+    "\u2e81\u2e84\u2e88\u2e8a\u2e8c\u2e8d\u2e92\u2e93\u2e96\u2e98\u2e99\u2e9b\u2e9c\u2e9d\u2e9e"
+    "\u2e9f\u2ea0\u2ea1\u2ea3\u2ea4\u2ea5\u2ea6\u2ea7\u2ea8\u2ea9\u2eab\u2eac\u2ead\u2eaf\u2eb0"
+    "\u2eb1\u2eb2\u2eb6\u2eb9\u2eba\u2ebb\u2ebc\u2ebe\u2ebf\u2ec0\u2ec1\u2ec2\u2ec3\u2ec4\u2ec5"
+    "\u2ec6\u2ec8\u2ec9\u2ecb\u2ecc\u2ecd\u2ece\u2ed0\u2ed1\u2ed3\u2ed4\u2ed6\u2ed7\u2ed8\u2ed9"
+    "\u2eda\u2edb\u2edc\u2edd\u2edf\u2ee0\u2ee2\u2ee3\u2ee4\u2ee5\u2ee6\u2ee7\u2ee8\u2ee9\u2eea"
+    "\u2eeb\u2eec\u2eed\u2eee\u2eef\u2ef0\u2ef1\u2ef2\u2ef3",
     "厂乙刀卜小小巳幺忄扌攵旡日月歺母民氵灬爫爫丬牛犭王目示礻糹纟罓罒羊耂肀聿肉艹艹艹虎衤覀西见角讠贝车辶"
     "辶辶钅長长门阝雨青韦页风飞食飠饣马骨鬼鱼鸟卤麦黄黾斉齐歯齿竜龙龜亀龟",
 )
 _CONTROLS = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0), 0xFFFE, 0xFFFF])
+_COMPATIBILITY_LETTERS = [
+    *range(0x2E80, 0x2FE0),
+    *range(0xF900, 0xFB07),
+    *range(0xFB1D, 0xFE00),
+    *range(0xFE70, 0xFEFD),
+]
 # pdfium has codes of its own for a hyphen at a line end; a tab between words is a space.
 _LETTERS: dict[int, str | int | None] = {
     **_CONTROLS,
@@ -52,18 +59,7 @@ _LETTERS: dict[int, str | int | None] = {
     0x0D: " ",
     0xA0: " ",
     0xF0B7: "•",
-    **{
-        code: letter
-        for first, last in (
-            (0x2E80, 0x2FDF),
-            (0xF900, 0xFAFF),
-            (0xFB00, 0xFB06),
-            (0xFB1D, 0xFDFF),
-            (0xFE70, 0xFEFC),
-        )
-        for code in range(first, last + 1)
-        if (letter := unicodedata.normalize("NFKC", chr(code)).strip()) != chr(code)
-    },
+    **{code: unicodedata.normalize("NFKC", chr(code)).strip() for code in _COMPATIBILITY_LETTERS},
     **_RADICALS,
 }
 
@@ -78,7 +74,7 @@ def letters(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     text = text.translate(_LETTERS)
-    if any("\ud800" <= one <= "\udfff" for one in text):
+    if any("\ud800" <= letter <= "\udfff" for letter in text):
         text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "ignore")
     return text
 
@@ -153,7 +149,8 @@ def table_lines(rows: Sequence[Sequence[Cell]], sizes: Sequence[tuple[float, flo
         sizes: Height of the base line and font size of each row.
 
     Example:
-        >>> rows = [[(0, 20, "tea"), (80, 99, "price")], [(0, 30, "Sencha"), (90, 99, "12")], [(0, 300, "All prices.")]]
+        >>> header = [(0, 20, "tea"), (80, 99, "price")]
+        >>> rows = [header, [(0, 30, "Sencha"), (90, 99, "12")], [(0, 300, "All prices.")]]
         >>> [line.text for line in table_lines(rows, [(40, 10), (26, 10), (12, 10)])]
         ['tea | price', 'Sencha | 12', 'All prices.']
     """
@@ -165,8 +162,12 @@ def table_lines(rows: Sequence[Sequence[Cell]], sizes: Sequence[tuple[float, flo
             continue
         lines += _block_lines(rows, sizes, block)
         block = []
-        lines.append(Line(join(" ", (text for _, _, text in row))))
+        lines.append(Line(_row_text(row, " ")))
     return lines + _block_lines(rows, sizes, block)
+
+
+def _row_text(row: Sequence[Cell], between: str) -> str:
+    return join(between, (text for _, _, text in row))
 
 
 def _is_table_row(
@@ -180,23 +181,23 @@ def _is_table_row(
         return False
     if len(row) > 2 and max(b[0] - a[1] for a, b in pairwise(row)) >= _WIDE * size:
         return True
-    near = [
-        rows[other]
-        for other in range(max(0, at - _NEAR), min(len(rows), at + _NEAR + 1))
-        if other != at
-    ]
-    return any(
-        _are_aligned(row, other[1:], size) or _are_aligned(row[1:], other, size)
-        for other in near
-        if other[1:]
-    )
+    for other in range(max(0, at - _NEAR), min(len(rows), at + _NEAR + 1)):
+        near = rows[other]
+        if (
+            other != at
+            and len(near) > 1
+            and (_are_aligned(row, near[1:], size) or _are_aligned(row[1:], near, size))
+        ):
+            return True
+    return False
 
 
 def _are_aligned(some: Sequence[Cell], others: Sequence[Cell], size: float) -> bool:
+    """Whether a cell of one row begins or ends where a cell of the other does."""
+    nearest = _ALIGNED * size
     return any(
-        abs(a[0] - b[0]) < _ALIGNED * size or abs(a[1] - b[1]) < _ALIGNED * size
-        for a in some[:_MAX_COLUMNS]
-        for b in others[:_MAX_COLUMNS]
+        abs(a[0] - b[0]) < nearest or abs(a[1] - b[1]) < nearest
+        for a, b in product(some[:_MAX_COLUMNS], others[:_MAX_COLUMNS])
     )
 
 
@@ -204,18 +205,13 @@ def _goes_on(rows: Sequence[Sequence[Cell]], sizes: Sequence[tuple[float, float]
     """Whether the only cell of a row continues a table row beside it, below a column other than the
     first.
     """
-    neighbours = [
-        other for other in (at - 1, at + 1) if 0 <= other < len(rows) and len(rows[other]) > 1
-    ]
-    if not neighbours:
-        return False
     left, right, _ = rows[at][0]
+    size = sizes[at][1]
+    above = rows[at - 1] if at else []
+    below = rows[at + 1] if at + 1 < len(rows) else []
     return any(
-        any(
-            abs(left - a) < _ALIGNED * sizes[at][1] and right <= b + 4 * sizes[at][1]
-            for a, b, _ in rows[other][1:]
-        )
-        for other in neighbours
+        abs(left - cell[0]) < _ALIGNED * size and right <= cell[1] + 4 * size
+        for cell in (*above[1:], *below[1:])
     )
 
 
@@ -226,36 +222,41 @@ def _block_lines(
     columns = _columns([rows[at] for at in block])
     if not 0 < len(columns) <= _MAX_COLUMNS:
         between = _BETWEEN if columns else " "
-        return [
-            Line(join(between, (text for _, _, text in rows[at])), is_table_row=bool(columns))
-            for at in block
-        ]
+        return [Line(_row_text(rows[at], between), is_table_row=bool(columns)) for at in block]
     cells = [_in_columns(rows[at], columns) for at in block]
-    steps = [0.0] + [
-        (sizes[above][0] - sizes[at][0]) / (sizes[at][1] or 1) for above, at in pairwise(block)
-    ]
-    usual = [step for step, own in zip(steps, cells, strict=True) if step and own[0]]
-    tight = (
-        max(_TIGHT, min(2.2, _TIGHTEST_OF_USUAL * statistics.median(usual)))
-        if len(usual) > 1
-        else _TIGHT
-    )
-    filled: list[list[str]] = []
-    for step, own in zip(steps, cells, strict=True):
-        if (
-            filled
-            and step < tight
-            and _continues(own, next(one for one in reversed(filled) if one))
-        ):
-            start = max(at for at, one in enumerate(filled) if one)
-            filled[start] = [(a + " " + b).strip() for a, b in zip(filled[start], own, strict=True)]
-            filled.append([])
-        else:
-            filled.append(own)
+    steps = [0.0]
+    for above, at in pairwise(block):
+        steps.append((sizes[above][0] - sizes[at][0]) / (sizes[at][1] or 1))
+    merged = _merge_continued(cells, steps)
     return [
-        Line(join(_BETWEEN, own).strip().rstrip(" |"), is_table_row=True, is_merged=not own)
-        for own in filled
+        Line(join(_BETWEEN, texts).strip().rstrip(" |"), is_table_row=True, is_merged=not texts)
+        for texts in merged
     ]
+
+
+def _merge_continued(cells: Sequence[list[str]], steps: Sequence[float]) -> list[list[str]]:
+    """Add rows that only continue cells to the row above, and leave them empty.
+
+    Args:
+        cells: The texts of each row.
+        steps: The distance of each row from the row above, in font sizes.
+    """
+    usual = [step for step, texts in zip(steps, cells, strict=True) if step and texts[0]]
+    tight = _TIGHT
+    if len(usual) > 1:
+        tight = max(_TIGHT, min(2.2, _TIGHTEST_OF_USUAL * statistics.median(usual)))
+    merged: list[list[str]] = []
+    start = 0  # the last row that is not merged
+    for at, (step, texts) in enumerate(zip(steps, cells, strict=True)):
+        if at and step < tight and _continues(texts, merged[start]):
+            merged[start] = [
+                (a + " " + b).strip() for a, b in zip(merged[start], texts, strict=True)
+            ]
+            merged.append([])
+        else:
+            merged.append(texts)
+            start = at
+    return merged
 
 
 def _continues(cells: Sequence[str], above: Sequence[str]) -> bool:
@@ -269,8 +270,8 @@ def _columns(rows: Sequence[Sequence[Cell]]) -> list[tuple[float, float]]:
     merged: list[list[float]] = []
     widest = max((len(row) for row in rows), default=0)
     # A header that spans columns would unite them, so rows with few cells are ignored.
-    full = [row for row in rows if len(row) > max(1, widest // 2)]
-    for left, right, _ in sorted(cell for row in full for cell in row):
+    cells = chain.from_iterable(row for row in rows if len(row) > max(1, widest // 2))
+    for left, right, _ in sorted(cells):
         if merged and left < merged[-1][1]:
             merged[-1][1] = max(merged[-1][1], right)
         else:
@@ -279,12 +280,11 @@ def _columns(rows: Sequence[Sequence[Cell]]) -> list[tuple[float, float]]:
 
 
 def _in_columns(row: Sequence[Cell], columns: Sequence[tuple[float, float]]) -> list[str]:
+    """The texts of a row by column: each cell is in the column that it overlaps most."""
     texts = [""] * len(columns)
     for left, right, text in row:
-        at = max(
-            range(len(columns)),
-            key=lambda one: min(right, columns[one][1]) - max(left, columns[one][0]),
-        )
+        overlaps = [min(right, column[1]) - max(left, column[0]) for column in columns]
+        at = overlaps.index(max(overlaps))
         texts[at] = (texts[at] + " " + text).strip()
     return texts
 
@@ -305,7 +305,7 @@ def mostly_chinese(line: str) -> bool:
     """
     if line.isascii():
         return False
-    visible = [one for one in line if not one.isspace()]
+    visible = [character for character in line if not character.isspace()]
     return 3 * sum(map(is_chinese, visible)) >= len(visible) > 0
 
 
@@ -351,7 +351,8 @@ def without_repeated_lines(pages: Sequence[str]) -> list[str]:
         pages: Of fewer than three pages nothing is removed.
 
     Example:
-        >>> without_repeated_lines([f"Tea report\nPart {word}\n- {at} -" for at, word in enumerate("abcd")])
+        >>> pages = [f"Tea report\nPart {word}\n- {at} -" for at, word in enumerate("abcd")]
+        >>> without_repeated_lines(pages)
         ['Part a', 'Part b', 'Part c', 'Part d']
     """
     split = [page.splitlines() for page in pages]
@@ -362,9 +363,9 @@ def without_repeated_lines(pages: Sequence[str]) -> list[str]:
     repeated = {key for key, count in counts.items() if count >= least}
     cleaned = []
     for lines in split:
-        gone = {at for at, key in _edges(lines) if key in repeated}
+        repeated_at = {at for at, key in _edges(lines) if key in repeated}
         cleaned.append(
-            join("\n", (line for at, line in enumerate(lines) if at not in gone)).strip()
+            join("\n", (line for at, line in enumerate(lines) if at not in repeated_at)).strip()
         )
     return cleaned
 
@@ -396,7 +397,7 @@ _RAISED = 0.6  # an exponent or index stays in its line
 
 
 @dataclass(slots=True)
-class Segment:
+class LineSegment:
     """A part of a line without wide gaps: text, edges and base line in points, font size."""
 
     text: str
@@ -420,10 +421,10 @@ class Segment:
 
 
 @dataclass
-class Row:
+class TextRow:
     """Segments side by side. Its edges are asked for when all are there."""
 
-    cells: list[Segment] = field(default_factory=list)
+    cells: list[LineSegment] = field(default_factory=list)
 
     @property
     def base(self) -> float:
@@ -446,22 +447,17 @@ class Row:
         return max(cell.right for cell in self.cells)
 
 
-def segments(glyphs: Sequence[Glyph]) -> list[Segment]:
+def find_segments(glyphs: Sequence[Glyph]) -> list[LineSegment]:
     """Group characters into segments, in drawing order; those of Arabic and Hebrew pages by their
     places.
     """
-    drawn: dict[tuple[str, int, int], list[float]] = {}
     if any(has_right_to_left(glyph.text) for glyph in glyphs):
-        return _placed_segments(
-            [
-                one
-                for one in glyphs
-                if one != BLANK and _is_on_paper(one) and not _is_drawn_again(one, drawn)
-            ]
-        )
-    found: list[Segment] = []
+        return _placed_segments(glyphs)
+    drawn: dict[tuple[str, int, int], list[float]] = {}
+    segments: list[LineSegment] = []
     gaps: list[list[Gap]] = []  # of each segment, those between its parts
     texts: list[list[str]] = []  # a growing segment's own text is that of its last piece
+    current: LineSegment | None = None
     blank = False
     for glyph in glyphs:
         if not glyph.text.strip():
@@ -469,10 +465,10 @@ def segments(glyphs: Sequence[Glyph]) -> list[Segment]:
             continue
         if not _is_on_paper(glyph) or _is_drawn_again(glyph, drawn):
             continue
-        current = found[-1] if found else None
-        between = _between(current, glyph, blank=blank) if current is not None else None
+        between = None if current is None else _between(current, glyph, blank=blank)
         if current is None or between is None:
-            found.append(Segment(glyph.text, glyph.left, glyph.right, glyph.base, glyph.size))
+            current = LineSegment(glyph.text, glyph.left, glyph.right, glyph.base, glyph.size)
+            segments.append(current)
             gaps.append([])
             texts.append([glyph.text])
         else:
@@ -481,25 +477,29 @@ def segments(glyphs: Sequence[Glyph]) -> list[Segment]:
             texts[-1] += (between, glyph.text)
         blank = False
     respace(texts, gaps)
-    for one, parts in zip(found, texts, strict=True):
-        one.text = join("", parts)
-    return found
+    for segment, parts in zip(segments, texts, strict=True):
+        segment.text = join("", parts)
+    return segments
 
 
-def _placed_segments(glyphs: Sequence[Glyph]) -> list[Segment]:
+def _placed_segments(glyphs: Sequence[Glyph]) -> list[LineSegment]:
     """Segments by the places of their characters, however they were drawn."""
+    drawn: dict[tuple[str, int, int], list[float]] = {}
+    visible = [
+        glyph
+        for glyph in glyphs
+        if glyph != BLANK and _is_on_paper(glyph) and not _is_drawn_again(glyph, drawn)
+    ]
     rows: list[list[Glyph]] = []
-    for glyph in sorted(glyphs, key=lambda one: -one.base):
-        if rows and rows[-1][0].base - glyph.base <= _SAME_LINE * 1.4 * max(
-            glyph.size, rows[-1][0].size
-        ):
+    for glyph in sorted(visible, key=lambda glyph: -glyph.base):
+        if rows and _is_on_line(rows[-1][0], glyph):
             rows[-1].append(glyph)
         else:
             rows.append([glyph])
-    found: list[Segment] = []
+    segments: list[LineSegment] = []
     for row in rows:
-        last: Segment | None = None
-        for glyph in sorted(row, key=lambda one: one.left):
+        last: LineSegment | None = None
+        for glyph in sorted(row, key=lambda glyph: glyph.left):
             if last is not None and (
                 glyph.text == " " or glyph.left - last.right <= CELL_GAP * glyph.size
             ):
@@ -509,11 +509,16 @@ def _placed_segments(glyphs: Sequence[Glyph]) -> list[Segment]:
                     last.right = max(last.right, glyph.right)
                     last.size = max(last.size, glyph.size)
             elif glyph.text != " ":
-                last = Segment(
+                last = LineSegment(
                     glyph.text, glyph.left, glyph.right, glyph.base, glyph.size, [glyph[:3]]
                 )
-                found.append(last)
-    return found
+                segments.append(last)
+    return segments
+
+
+def _is_on_line(first: Glyph | LineSegment, other: Glyph | LineSegment) -> bool:
+    """Whether two base lines are so near that they are one line."""
+    return abs(first.base - other.base) <= _SAME_LINE * 1.4 * max(first.size, other.size)
 
 
 def _is_on_paper(glyph: Glyph) -> bool:
@@ -526,18 +531,16 @@ def _is_drawn_again(glyph: Glyph, drawn: dict[tuple[str, int, int], list[float]]
     """Whether it was drawn at this position before, as for bold letters and shadows; note it."""
     line = round(glyph.base)
     at = int(glyph.left // max(glyph.size, 1.0))
-    near = (
-        left
-        for position in (at - 1, at, at + 1)
-        for left in drawn.get((glyph.text, line, position), ())
-    )
-    if any(abs(left - glyph.left) < _SAME_PLACE * glyph.size for left in near):
-        return True
+    nearest = _SAME_PLACE * glyph.size
+    for position in (at - 1, at, at + 1):
+        for left in drawn.get((glyph.text, line, position), ()):
+            if abs(left - glyph.left) < nearest:
+                return True
     drawn.setdefault((glyph.text, line, at), []).append(glyph.left)
     return False
 
 
-def _extend(segment: Segment, glyph: Glyph) -> None:
+def _extend(segment: LineSegment, glyph: Glyph) -> None:
     segment.text = glyph.text
     segment.left = min(segment.left, glyph.left)
     segment.right = max(segment.right, glyph.right)
@@ -546,7 +549,7 @@ def _extend(segment: Segment, glyph: Glyph) -> None:
         segment.size = glyph.size
 
 
-def _between(segment: Segment, glyph: Glyph, *, blank: bool) -> str | None:
+def _between(segment: LineSegment, glyph: Glyph, *, blank: bool) -> str | None:
     """The text between a segment and the next character; None if this one begins another
     segment.
     """
@@ -579,53 +582,52 @@ def gap_text(before: str, after: str, gap: float, *, blank: bool) -> str:
     return " " if blank or gap >= _WORD_GAP else ""
 
 
-def rows_of(found: Iterable[Segment]) -> list[Row]:
+def rows_of(segments: Iterable[LineSegment]) -> list[TextRow]:
     """Group segments into rows, from top to bottom, left to right, with their texts in reading
     order.
     """
-    found = list(found)
-    share = (
-        right_to_left_share("".join(one.text for one in found))
-        if any(one.pieces for one in found)
-        else 0.0
-    )
-    rows: list[Row] = []
-    for one in sorted(found, key=lambda segment: -segment.base):
-        if rows and abs(rows[-1].base - one.base) <= _SAME_LINE * 1.4 * max(
-            one.size, rows[-1].cells[0].size
-        ):
-            rows[-1].cells.append(one)
+    rows: list[TextRow] = []
+    for segment in sorted(segments, key=lambda segment: -segment.base):
+        if rows and _is_on_line(rows[-1].cells[0], segment):
+            rows[-1].cells.append(segment)
         else:
-            rows.append(Row([one]))
+            rows.append(TextRow([segment]))
     for row in rows:
         row.cells = _united(sorted(row.cells, key=lambda segment: segment.left))
-        for cell in row.cells:
-            if cell.pieces and share:
-                cell.text = logical_text(
-                    cell.pieces, _WORD_GAP * cell.size, right_to_left=_direction(cell.text, share)
-                )
+    _order_letters(list(chain.from_iterable(row.cells for row in rows)))
     return rows
+
+
+def _order_letters(cells: Sequence[LineSegment]) -> None:
+    if not any(cell.pieces for cell in cells):
+        return
+    share = right_to_left_share("".join(cell.text for cell in cells))
+    for cell in cells:
+        if cell.pieces and share:
+            cell.text = logical_text(
+                cell.pieces, _WORD_GAP * cell.size, right_to_left=_direction(cell.text, share)
+            )
 
 
 def _direction(line: str, share: float) -> bool:
     """Whether a line reads from right to left: by its letters, and if they are mixed, by those
     around it.
     """
-    own = right_to_left_share(line)
+    line_share = right_to_left_share(line)
     if not has_right_to_left(line):
         return share > 0.5 and line[:1] in ".,:;!?" and line[-1:] not in ".,:;!?"
-    return own > 0.67 or (own > 0.33 and share >= 0.5)
+    return line_share > 0.67 or (line_share > 0.33 and share >= 0.5)
 
 
-def _united(cells: Sequence[Segment]) -> list[Segment]:
+def _united(cells: Sequence[LineSegment]) -> list[LineSegment]:
     """Merge segments of a row that have no wide gap between them."""
-    united: list[Segment] = []
+    united: list[LineSegment] = []
     for cell in cells:
         last = united[-1] if united else None
         size = max(cell.size, last.size) if last else 0.0
         if last is None or cell.left - last.right > CELL_GAP * size:
             united.append(
-                Segment(cell.text, cell.left, cell.right, cell.base, cell.size, cell.pieces)
+                LineSegment(cell.text, cell.left, cell.right, cell.base, cell.size, cell.pieces)
             )
             continue
         blank = cell.left - last.right > _WORD_GAP * size
@@ -652,16 +654,16 @@ _MAX_GUTTERS = 8
 _MAX_GAPS = 100
 
 
-def regions(found: Sequence[Segment], depth: int = 0) -> list[list[Segment]]:
+def regions(segments: Sequence[LineSegment], depth: int = 0) -> list[list[LineSegment]]:
     """Split a page into regions of one column each, in reading order."""
-    if depth >= _MAX_NESTED or len(found) < 2 * _MIN_ROWS_OF_COLUMN:
-        return [list(found)]
-    result: list[list[Segment]] = []
-    plain: list[Segment] = []
-    for group in _groups(_bands(found)):
-        sides = _split_at_gutter([one for band in group for one in band])
+    if depth >= _MAX_NESTED or len(segments) < 2 * _MIN_ROWS_OF_COLUMN:
+        return [list(segments)]
+    result: list[list[LineSegment]] = []
+    plain: list[LineSegment] = []
+    for group in _groups(_bands(segments)):
+        sides = _split_at_gutter(group)
         if sides is None:
-            plain += [one for band in group for one in band]
+            plain += group
             continue
         if plain:
             result.append(plain)
@@ -671,101 +673,103 @@ def regions(found: Sequence[Segment], depth: int = 0) -> list[list[Segment]]:
     return [*result, plain] if plain else result
 
 
-def _bands(found: Iterable[Segment]) -> list[list[Segment]]:
+def _bands(segments: Iterable[LineSegment]) -> list[list[LineSegment]]:
     """Groups of segments with free horizontal space between them, from top to bottom."""
-    bands: list[list[Segment]] = []
+    bands: list[list[LineSegment]] = []
     lowest = 0.0
-    for one in sorted(found, key=lambda segment: -segment.top):
-        if bands and one.top > lowest:
-            bands[-1].append(one)
-            lowest = min(lowest, one.bottom)
+    for segment in sorted(segments, key=lambda segment: -segment.top):
+        if bands and segment.top > lowest:
+            bands[-1].append(segment)
+            lowest = min(lowest, segment.bottom)
         else:
-            bands.append([one])
-            lowest = one.bottom
+            bands.append([segment])
+            lowest = segment.bottom
     return bands
 
 
-def _groups(bands: Sequence[list[Segment]]) -> list[list[list[Segment]]]:
-    """Group adjacent bands that share a gutter, and those without one."""
-    groups: list[list[list[Segment]]] = []
+def _groups(bands: Sequence[list[LineSegment]]) -> list[list[LineSegment]]:
+    """The segments of adjacent bands that share a gutter, and of those without one."""
+    groups: list[list[LineSegment]] = []
     gutters: list[Interval] = []  # of the last group
+    base = 0.0  # of the last band
     for band in bands:
-        own = _gaps(band)
+        gaps = _gaps(band)
+        shared: list[Interval] = []
         if gutters:
             edges = _free(band)
-            kept = [
-                gap for gap in _common(gutters, edges) if gap[1] - gap[0] >= _GUTTER * band[0].size
-            ]
-            apart = (
-                len(edges) == 2
-                and groups[-1][-1][0].base - band[0].base > _LARGE_GAP * band[0].size
-            )
-            if kept and not apart:
-                groups[-1].append(band)
-                gutters = kept
-                continue
-            gutters = []
-            groups.append([band])
-        elif groups and not own:
-            groups[-1].append(band)
+            size = band[0].size
+            is_apart = len(edges) == 2 and base - band[0].base > _LARGE_GAP * size
+            if not is_apart:
+                shared = _wide(_common(gutters, edges), size)
+        base = band[0].base
+        if shared or (groups and not gutters and not gaps):
+            groups[-1] += band
+            gutters = shared
         else:
-            groups.append([band])
-        gutters = own
+            groups.append([*band])
+            gutters = gaps
     return groups
 
 
-def _gaps(band: Sequence[Segment]) -> list[Interval]:
+def _gaps(band: Sequence[LineSegment]) -> list[Interval]:
     """Gaps in a band that are wide enough for a gutter."""
-    found = [gap for gap in _free(band)[1:-1] if gap[1] - gap[0] >= _GUTTER * band[0].size]
-    return found if len(found) <= _MAX_GAPS else []
+    gaps = _wide(_free(band)[1:-1], band[0].size)
+    return gaps if len(gaps) <= _MAX_GAPS else []
 
 
-def _free(found: Iterable[Segment]) -> list[Interval]:
+def _wide(gaps: Iterable[Interval], size: float) -> list[Interval]:
+    return [gap for gap in gaps if gap[1] - gap[0] >= _GUTTER * size]
+
+
+def _free(segments: Iterable[LineSegment]) -> list[Interval]:
     """Free intervals from left to right, the unbounded edges included."""
     free: list[Interval] = []
     end = float("-inf")
-    for one in sorted(found, key=lambda segment: segment.left):
-        if one.left > end:
-            free.append((end, one.left))
-        end = max(end, one.right)
+    for segment in sorted(segments, key=lambda segment: segment.left):
+        if segment.left > end:
+            free.append((end, segment.left))
+        end = max(end, segment.right)
     return [*free, (end, float("inf"))]
 
 
 def _common(some: Iterable[Interval], others: Sequence[Interval]) -> list[Interval]:
-    return [
-        (max(a[0], b[0]), min(a[1], b[1]))
-        for a in some
-        for b in others
-        if min(a[1], b[1]) > max(a[0], b[0])
-    ]
+    pairs = product(some, others)
+    common = [(max(a[0], b[0]), min(a[1], b[1])) for a, b in pairs]
+    return [gap for gap in common if gap[1] > gap[0]]
 
 
-def _split_at_gutter(found: Sequence[Segment]) -> tuple[list[Segment], list[Segment]] | None:
+def _split_at_gutter(
+    segments: Sequence[LineSegment],
+) -> tuple[list[LineSegment], list[LineSegment]] | None:
     """Both sides of a gutter with running text on both sides; None without one."""
-    for left, right in sorted(_free(found)[1:-1], key=lambda gap: gap[0] - gap[1])[:_MAX_GUTTERS]:
-        sides = (
-            [one for one in found if one.right <= left],
-            [one for one in found if one.left >= right],
-        )
-        if all(map(_is_running_text, sides)):
-            return sides
+    for left, right in sorted(_free(segments)[1:-1], key=lambda gap: gap[0] - gap[1])[
+        :_MAX_GUTTERS
+    ]:
+        before = [segment for segment in segments if segment.right <= left]
+        after = [segment for segment in segments if segment.left >= right]
+        if _is_running_text(before) and _is_running_text(after):
+            return before, after
     return None
 
 
-def _is_running_text(side: Sequence[Segment]) -> bool:
+def _is_running_text(side: Sequence[LineSegment]) -> bool:
     """Whether lines fill their column, unlike cells of a table."""
     rows = rows_of(side)
     if len(rows) < _MIN_ROWS_OF_COLUMN:
         return False
     width = max(row.right for row in rows) - min(row.left for row in rows)
-    units = statistics.median(
-        max(sum(2 if is_chinese(one) else 1 for one in cell.text) for cell in row.cells)
-        for row in rows
-    )
-    fill = statistics.median(max(cell.right - cell.left for cell in row.cells) for row in rows) / (
-        width or 1
-    )
-    return units >= _MIN_UNITS_OF_COLUMN and fill >= _MIN_FILL_OF_COLUMN
+    widths = []
+    units = []
+    for row in rows:
+        widths.append(max(cell.right - cell.left for cell in row.cells))
+        units.append(max(_units(cell.text) for cell in row.cells))
+    fill = statistics.median(widths) / (width or 1)
+    return statistics.median(units) >= _MIN_UNITS_OF_COLUMN and fill >= _MIN_FILL_OF_COLUMN
+
+
+def _units(text: str) -> int:
+    """The width of a text: a Chinese character is two."""
+    return len(text) + sum(map(is_chinese, text))
 
 
 # All in font sizes.
@@ -797,48 +801,53 @@ def page_text(glyphs: Iterable[Glyph], sizes: list[SizedLine] | None = None) -> 
 
 
 def _upright_text(glyphs: Sequence[Glyph], sizes: list[SizedLine] | None) -> str:
-    found = segments(glyphs)
-    if not found:
+    segments = find_segments(glyphs)
+    if not segments:
         return ""
-    if _is_scattered(found):
-        return _vertical_text(found)
+    if _is_scattered(segments):
+        return _vertical_text(segments)
     text = ""
-    for region in regions(found):
+    for region in regions(segments):
         part = _region_text(region, sizes)
-        # A sentence may continue in the next column.
-        cut, between = (
-            joint(text.rpartition("\n")[2], part) if text and part[0].islower() else (0, "\n\n")
-        )
-        text = (text[: len(text) - cut] + between if text else "") + part
+        if not text:
+            text = part
+            continue
+        cut = 0
+        between = "\n\n"
+        if part[0].islower():  # a sentence may continue in the next column
+            cut, between = joint(text.rpartition("\n")[2], part)
+        text = text[: len(text) - cut] + between + part
     return text
 
 
-def _is_scattered(found: Sequence[Segment]) -> bool:
+def _is_scattered(segments: Sequence[LineSegment]) -> bool:
     """Whether nearly all segments are single characters, as in vertical lines."""
-    return len(found) > _FEW and sum(len(one.text) == 1 for one in found) > _MAX_SCATTERED * len(
-        found
-    )
+    single = sum(len(segment.text) == 1 for segment in segments)
+    return len(segments) > _FEW and single > _MAX_SCATTERED * len(segments)
 
 
-def _vertical_text(found: Sequence[Segment]) -> str:
+def _vertical_text(segments: Sequence[LineSegment]) -> str:
     """Text of single characters: those below one another are a line, in drawing order."""
-    text = found[0].text
-    for before, one in pairwise(found):
-        centre = (one.left + one.right - before.left - before.right) / 2
-        beneath = abs(centre) < 0.5 * one.size and 0 < before.base - one.base < 2 * one.size
-        beside = (
-            abs(one.base - before.base) < _SAME_LINE * one.size
-            and abs(one.left - before.right) < 2 * one.size
-        )
-        text += ("" if beneath else " " if beside else "\n") + one.text
+    text = segments[0].text
+    for before, segment in pairwise(segments):
+        size = segment.size
+        centre = (segment.left + segment.right - before.left - before.right) / 2
+        if abs(centre) < 0.5 * size and 0 < before.base - segment.base < 2 * size:
+            text += segment.text
+        elif (
+            abs(segment.base - before.base) < _SAME_LINE * size
+            and abs(segment.left - before.right) < 2 * size
+        ):
+            text += " " + segment.text
+        else:
+            text += "\n" + segment.text
     return text
 
 
-def _region_text(region: Sequence[Segment], sizes: list[SizedLine] | None) -> str:
+def _region_text(region: Sequence[LineSegment], sizes: list[SizedLine] | None) -> str:
     rows = rows_of(region)
     lines = table_lines(
-        [[(cell.left, cell.right, cell.text) for cell in _in_order(row.cells)] for row in rows],
-        [(row.base, row.size) for row in rows],
+        [_cells_in_order(row) for row in rows], [(row.base, row.size) for row in rows]
     )
     if sizes is not None:
         sizes += (
@@ -851,43 +860,41 @@ def _region_text(region: Sequence[Segment], sizes: list[SizedLine] | None) -> st
     for at in range(1, len(rows)):
         row = rows[at]
         line = lines[at]
-        previous = lines[at - 1]
+        above = lines[at - 1]
         if line.is_merged:
             continue
-        if line.is_table_row or previous.is_table_row:
-            between = (
-                "\n"
-                if line.is_table_row and previous.is_table_row
-                else _ends(rows[at - 1], row, pitch)
-            )
-            text += between + line.text
+        if line.is_table_row and above.is_table_row:
+            text += "\n" + line.text
+        elif line.is_table_row or above.is_table_row:
+            text += _ends(rows[at - 1], row, pitch) + line.text
         else:
-            cut, between = _joint(rows[at - 1], row, right, pitch, (previous.text, line.text))
+            cut, between = _joint(rows[at - 1], row, right, pitch, (above.text, line.text))
             text = text[: len(text) - cut] + between + line.text
     return text
 
 
-def _in_order(cells: Sequence[Segment]) -> Sequence[Segment]:
+def _cells_in_order(row: TextRow) -> list[Cell]:
     """Cells in reading order: from the right if most letters are Arabic or Hebrew."""
-    if len(cells) > 1 and right_to_left_share("".join(cell.text for cell in cells)) > 0.5:
-        return cells[::-1]
+    cells = [(cell.left, cell.right, cell.text) for cell in row.cells]
+    if len(cells) > 1 and right_to_left_share(_row_text(cells, "")) > 0.5:
+        cells.reverse()
     return cells
 
 
-def _pitch(rows: Sequence[Row]) -> float:
+def _pitch(rows: Sequence[TextRow]) -> float:
     """The most frequent distance between rows, in font sizes."""
     steps = Counter(round((a.base - b.base) / (b.size or 1), 1) for a, b in pairwise(rows))
     near = {step: count for step, count in steps.items() if step < 2.2}
     return max(near, key=lambda step: (near[step], -step)) if near else 1.6
 
 
-def _ends(previous: Row, row: Row, pitch: float) -> str:
+def _ends(previous: TextRow, row: TextRow, pitch: float) -> str:
     step = (previous.base - row.base) / (max(row.size, previous.size) or 1)
     return "\n\n" if step > _PARAGRAPH * max(pitch, 1.0) else "\n"
 
 
 def _joint(
-    previous: Row, row: Row, right: float, pitch: float, lines: tuple[str, str]
+    previous: TextRow, row: TextRow, right: float, pitch: float, lines: tuple[str, str]
 ) -> tuple[int, str]:
     """Number of characters to remove between two rows, and the text to put there."""
     ends = _ends(previous, row, pitch)

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import bisect
 import functools
+import itertools
 import re
 import statistics
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Self, SupportsIndex, TypeAlias
+from typing import NamedTuple, Self, SupportsIndex, TypeAlias
 
 import numpy as np
 
@@ -62,9 +63,9 @@ class PlacedText(str):
 
     def __new__(cls, text: str, at: tuple[int, ...]) -> Self:
         """Make a text of as many letters as places."""
-        made = super().__new__(cls, text)
-        made.at = at
-        return made
+        placed = super().__new__(cls, text)
+        placed.at = at
+        return placed
 
     @classmethod
     def of(cls, text: str) -> PlacedText:
@@ -83,10 +84,13 @@ class PlacedText(str):
 
     def join(self, texts: Iterable[str], /) -> PlacedText:
         """Called through the class, with a separator of either type."""
-        parts = [part for text in texts for part in (self, text)][1:]
-        return PlacedText(
-            "".join(map(str, parts)), tuple(one for part in parts for one in PlacedText.of(part).at)
-        )
+        separator = PlacedText.of(self).at
+        parts = list(texts)
+        at: list[int] = []
+        for text in parts:
+            at += separator
+            at += PlacedText.of(text).at
+        return PlacedText(str.join(self, parts), tuple(at[len(separator) :]))
 
     def rstrip(self, chars: str | None = None, /) -> PlacedText:
         """See `str.rstrip`."""
@@ -96,13 +100,13 @@ class PlacedText(str):
         """See `str.strip`."""
         return self[len(self) - len(str.lstrip(self, chars)) :].rstrip(chars)
 
-    def splitlines(self, keepends: bool = False) -> list[str]:  # noqa: FBT001, FBT002  as that of str
+    def splitlines(self, keepends: bool = False) -> list[str]:
         """See `str.splitlines`."""
         ends = [0]
         for line in str.splitlines(self, keepends=True):
             ends.append(ends[-1] + len(line))
-        kept = zip(ends, str.splitlines(self, keepends), strict=False)
-        return [self[start : start + len(line)] for start, line in kept]
+        lines = zip(ends, str.splitlines(self, keepends), strict=False)
+        return [self[start : start + len(line)] for start, line in lines]
 
 
 def join(between: str, texts: Iterable[str]) -> str:
@@ -120,8 +124,7 @@ def join(between: str, texts: Iterable[str]) -> str:
 
 def replaced(text: str, by: str) -> str:
     """Another text of as many letters, at the places of the first, if it knows them; see `join`."""
-    kind: Any = type(text)
-    return text if text == by else by if kind is str else kind(by, getattr(text, "at", ()))
+    return PlacedText(by, text.at) if isinstance(text, PlacedText) else by
 
 
 def logical_text(pieces: Sequence[Piece], word_gap: float, *, right_to_left: bool = True) -> str:
@@ -154,25 +157,27 @@ def logical_text(pieces: Sequence[Piece], word_gap: float, *, right_to_left: boo
 def _with_marks(pieces: Sequence[Piece]) -> list[Piece]:
     """Letters from left to right, each with the combining marks over it."""
     # Letters of an alternative text have one position, after which its blank follows.
-    seen = sorted(
-        (one for one in pieces if not unicodedata.combining(one[0][0])),
-        key=lambda one: (one[1], not has_right_to_left(one[0]), one[0] != " "),
+    letters = sorted(
+        (piece for piece in pieces if not unicodedata.combining(piece[0][0])),
+        key=lambda piece: (piece[1], not has_right_to_left(piece[0]), piece[0] != " "),
     )
     marks: dict[int, list[Piece]] = {}
-    bases = [at for at, one in enumerate(seen) if has_right_to_left(one[0])] or range(len(seen))
-    middles = sorted((seen[at][1] + seen[at][2], at) for at in bases)
+    bases = [at for at, letter in enumerate(letters) if has_right_to_left(letter[0])]
+    middles = sorted((letters[at][1] + letters[at][2], at) for at in bases or range(len(letters)))
     for mark in pieces:
         if unicodedata.combining(mark[0][0]):
             middle = mark[1] + mark[2]
             near = bisect.bisect(middles, (middle, 0))
             beside = middles[max(0, near - 1) : near + 1] or [(middle, -1)]
-            marks.setdefault(min(beside, key=lambda one: abs(one[0] - middle))[1], []).append(mark)
-    for at, own in marks.items():
-        own.sort(key=lambda one: unicodedata.combining(one[0][0]))
+            _, at = min(beside, key=lambda pair: abs(pair[0] - middle))
+            marks.setdefault(at, []).append(mark)
+    for at, over in marks.items():
+        over.sort(key=lambda mark: unicodedata.combining(mark[0][0]))
         if at < 0:
-            return own
-        seen[at] = (join("", [seen[at][0], *(text for text, _, _ in own)]), *seen[at][1:])
-    return seen
+            return over
+        letter, left, right = letters[at]
+        letters[at] = (join("", [letter, *(text for text, _, _ in over)]), left, right)
+    return letters
 
 
 _PRESENTATION_FORMS = frozenset(
@@ -198,23 +203,19 @@ def letters_in_order(parts: list[tuple[float, str]]) -> str:
     if len({left for left, _ in parts}) == 1:
         return join("", (text for _, text in reversed(parts)))
     marks = [(unicodedata.combining(text[0]), -left, text) for left, text in parts]
-    return join(
-        "",
-        (
-            text
-            for _, _, text in sorted(
-                marks, key=lambda part: (part[0], part[1] if not part[0] else 0.0)
-            )
-        ),
-    )
+    marks.sort(key=lambda mark: (mark[0], 0.0 if mark[0] else mark[1]))
+    return join("", (text for _, _, text in marks))
 
 
 # Letters written without spaces, and their punctuation. Korean is written with spaces.
 _JOINED = (
-    "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-    "\U00020000-\U0003fffd"
+    "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
+    "\uf900-\ufaff\U00020000-\U0003fffd"
 )
-_MARKS = "\u3001-\u3003\u3008-\u3011\u3014-\u301b\uff01\uff08\uff09\uff0c\uff0e\uff1a\uff1b\uff1f\u2018\u2019\u201c\u201d"  # noqa: E501
+_MARKS = (
+    "\u3001-\u3003\u3008-\u3011\u3014-\u301b\uff01\uff08\uff09\uff0c\uff0e\uff1a\uff1b\uff1f"
+    "\u2018\u2019\u201c\u201d"
+)
 _LETTER = re.compile(f"[{_JOINED}]")
 _MARK = re.compile(f"[{_MARKS}]")
 
@@ -257,22 +258,39 @@ def respace(texts: Sequence[list[str]], gaps: Sequence[Sequence[Gap]]) -> None:
     into those between letters and those between words. On other pages, so are those of a line of
     single letters.
     """
-    letters = sum(len(part) for parts in texts for part in parts[::2])
-    drawn = sum(blank for own in gaps for _, blank in own)
-    words = len(texts) + sum(between == " " for parts in texts for between in parts[1::2])
-    is_spaced = letters > 20 and letters < _SHORTEST_WORD * words and 2 * drawn < words
-    least = 0.0
-    if is_spaced:
-        few = letters > _LONGEST_WORD * (drawn + len(texts))
-        least = _parting([width for own in gaps for width, _ in own]) if few else CELL_GAP
-    for parts, own in zip(texts, gaps, strict=True):
-        alone = all(len(one) == 1 and one.isalpha() and not is_joined(one) for one in parts[::2])
-        if not is_spaced and (len(own) < _SPACED or not alone or any(blank for _, blank in own)):
+    least = _spaced_width(texts, gaps)
+    for parts, line_gaps in zip(texts, gaps, strict=True):
+        if not line_gaps or (least is None and not _is_spaced_line(parts, line_gaps)):
             continue
-        wide = least or 2 * statistics.median(width for width, _ in own)
-        for at, (width, blank) in enumerate(own):
+        wide = least or 2 * statistics.median(width for width, _ in line_gaps)
+        for at, (width, blank) in enumerate(line_gaps):
             if parts[2 * at + 1] == " " and not blank and width < wide:
                 parts[2 * at + 1] = ""
+
+
+def _spaced_width(texts: Sequence[list[str]], gaps: Sequence[Sequence[Gap]]) -> float | None:
+    """The width of the blanks on a page of letter-spaced words, 0.0 if unclear; None on others."""
+    all_gaps = list(itertools.chain.from_iterable(gaps))
+    letters = 0
+    words = len(texts)
+    for parts in texts:
+        letters += sum(map(len, parts[::2]))
+        words += parts[1::2].count(" ")
+    drawn = sum(blank for _, blank in all_gaps)
+    if letters <= 20 or letters >= _SHORTEST_WORD * words or 2 * drawn >= words:
+        return None
+    if letters <= _LONGEST_WORD * (drawn + len(texts)):
+        return CELL_GAP
+    return _parting([width for width, _ in all_gaps])
+
+
+def _is_spaced_line(parts: Sequence[str], gaps: Sequence[Gap]) -> bool:
+    """Whether a line is of single letters, without drawn blanks."""
+    return (
+        len(gaps) >= _SPACED
+        and all(len(part) == 1 and part.isalpha() and not is_joined(part) for part in parts[::2])
+        and not any(blank for _, blank in gaps)
+    )
 
 
 def _parting(widths: Sequence[float]) -> float:
@@ -301,11 +319,11 @@ class GlyphCollector:
     """Glyphs with all letters that they stand for, which pdfium gives one by one.
 
     Args:
-        found: Glyphs before them; they are added there.
+        glyphs: Glyphs before them; they are added there.
     """
 
-    def __init__(self, found: list[Glyph]) -> None:
-        self._found = found
+    def __init__(self, glyphs: list[Glyph]) -> None:
+        self._glyphs = glyphs
         self._several: dict[int, list[tuple[float, str]]] = {}  # left edges and letters
         self._begun: dict[tuple[float, float], int] = {}  # the glyph that begins at a point
 
@@ -313,34 +331,35 @@ class GlyphCollector:
         """Add a letter, with its left edge and where its glyph begins."""
         point = round(place[1], 2), round(place[2], 2)
         at = self._begun.get(point, -1)
-        found = self._found
+        glyphs = self._glyphs
         if glyph.text == " " or at < 0 or not self._is_of(at, glyph):
-            self._begun[point] = len(found)
-            found.append(glyph)
-        elif at == len(found) - 1 or found[at].text != glyph.text:  # else it is drawn again
-            before = found[at]
+            self._begun[point] = len(glyphs)
+            glyphs.append(glyph)
+        elif at == len(glyphs) - 1 or glyphs[at].text != glyph.text:  # else it is drawn again
+            before = glyphs[at]
             self._several.setdefault(at, [(before.left, before.text)]).append(
                 (place[0], glyph.text)
             )
-            edges = min(glyph.left, before.left), max(glyph.right, before.right)
-            found[at] = before._replace(
-                text=before.text + glyph.text, left=edges[0], right=edges[1]
+            glyphs[at] = before._replace(
+                text=before.text + glyph.text,
+                left=min(glyph.left, before.left),
+                right=max(glyph.right, before.right),
             )
 
     def _is_of(self, at: int, glyph: Glyph) -> bool:
         """Whether a letter is of the same glyph as one that begins at the same point."""
-        before = self._found[at]
+        before = self._glyphs[at]
         if unicodedata.combining(glyph.text[0]) or unicodedata.combining(before.text[0]):
             return True
         if has_right_to_left(glyph.text):
             return has_right_to_left(before.text)
-        return at == len(self._found) - 1 and before[1:4] == glyph[1:4]
+        return at == len(self._glyphs) - 1 and before[1:4] == glyph[1:4]
 
     def glyphs(self) -> list[Glyph]:
         """All glyphs, with their letters in reading order."""
         for at, parts in self._several.items():
-            self._found[at] = self._found[at]._replace(text=letters_in_order(parts))
-        return self._found
+            self._glyphs[at] = self._glyphs[at]._replace(text=letters_in_order(parts))
+        return self._glyphs
 
 
 _LARGER = 1.15  # than the type of the text
@@ -369,11 +388,11 @@ class TypeSizes:
 
     def add_page(self, lines: Sequence[SizedLine]) -> None:
         """Count the lines of the next page."""
-        own: Counter[float] = Counter()
+        characters: Counter[float] = Counter()
         for line in lines:
-            own[_rounded(line.size)] += len(line.text)
-        if own:
-            usual = own.most_common(1)[0][0]
+            characters[_rounded(line.size)] += len(line.text)
+        if characters:
+            usual = characters.most_common(1)[0][0]
             title: list[str] = []  # the lines of a heading that goes on
             before = 0.0
             for size, text in [*((_rounded(line.size), line.text) for line in lines), (0.0, "")]:
@@ -383,13 +402,13 @@ class TypeSizes:
                 if text and size > usual:
                     title.append(text)
                 before = size
-        self.characters += own
+        self.characters += characters
         self.pages += 1
 
     def _add(self, size: float, title: str) -> None:
         if (
             len(title) <= _LONGEST
-            and sum(one.isalpha() for one in title) > 1
+            and sum(letter.isalpha() for letter in title) > 1
             and title[-1] not in ",;，；"
         ):
             self.lines.append((size, title, self.pages))
@@ -401,14 +420,11 @@ class TypeSizes:
         if not self.characters:
             return []
         usual = self.characters.most_common(1)[0][0]
-        larger = [one for one in self.lines if one[0] >= _LARGER * usual]
-        sizes = sorted({size for size, _, _ in larger}, reverse=True)
-        if (
-            larger
-            and larger[0][0] == sizes[0]
-            and [size for size, _, _ in larger].count(sizes[0]) == 1
-        ):
-            # the title of the whole
+        larger = [line for line in self.lines if line[0] >= _LARGER * usual]
+        counts = Counter(size for size, _, _ in larger)
+        sizes = sorted(counts, reverse=True)
+        if larger and larger[0][0] == sizes[0] and counts[sizes[0]] == 1:
+            # the title of the file
             larger = larger[1:]
             sizes = sizes[1:]
         letters = sum(len(title) for _, title, _ in larger)

@@ -38,7 +38,8 @@ _TEXT_FIELDS = {"Title": "title", "Author": "author", "Subject": "subject", "Key
 _DATE_FIELDS = {"CreationDate": "created", "ModDate": "modified"}
 _PLACEHOLDERS = frozenset(["", "untitled", "anonymous", "unspecified"])  # reportlab writes them
 _DATE = re.compile(
-    r"(?:D:)?(?P<year>\d{4})(?P<month>\d\d)?(?P<day>\d\d)?(?P<hour>\d\d)?(?P<minute>\d\d)?(?P<second>\d\d)?"
+    r"(?:D:)?(?P<year>\d{4})(?P<month>\d\d)?(?P<day>\d\d)?"
+    r"(?P<hour>\d\d)?(?P<minute>\d\d)?(?P<second>\d\d)?"
     r"(?:(?P<zone>[-+Z])(?:(?P<hours>\d\d)'?(?P<minutes>\d\d)?'?)?)?"
 )
 
@@ -78,12 +79,12 @@ class OpenPdf:
         try:
             return _opened(path, passwords)
         except pypdfium2.PdfiumError:
-            found = recovered(path.read_bytes())
+            recovery = recovered(path.read_bytes())
             with load_errors():
-                if found is None:
+                if recovery is None:
                     return _opened(_rewritten(path, passwords), ("",))
-                document = _opened(io.BytesIO(found[0]), ("",))
-                self._lost = dict(found[1])
+                document = _opened(io.BytesIO(recovery[0]), ("",))
+                self._lost = dict(recovery[1])
                 return document
 
     def _check_time(self, done: int) -> None:
@@ -105,7 +106,9 @@ class OpenPdf:
     def read(self, has_ocr: bool) -> dict[str, Any]:  # noqa: FBT001  called by another process
         """Read the text layer of all pages: fields of `lazyrag.loaders.pdf.Pages`."""
         texts: list[str] = []
-        found: dict[str, Any] = {"texts": texts, "textless": [], "unread": [], "unusable": []}
+        unread: list[tuple[int, str]] = []
+        textless: list[int] = []
+        unusable: list[int] = []
         sizes = TypeSizes()
         for index in range(self._count):
             self._check_time(index)
@@ -118,30 +121,33 @@ class OpenPdf:
             except Exception as exc:  # noqa: BLE001  a damaged page does not cost the others
                 texts.append("")
                 sizes.add_page(())
-                found["unread"].append((index + 1, f"{type(exc).__name__}: {exc}".rstrip(": ")))
+                unread.append((index + 1, f"{type(exc).__name__}: {exc}".rstrip(": ")))
                 continue
             texts.append(text)
             sizes.add_page(lines)
             if not text and index + 1 in self._lost:
-                found["unread"].append((index + 1, self._lost[index + 1]))
+                unread.append((index + 1, self._lost[index + 1]))
             elif not text and has_drawings:
-                found["textless"].append(index + 1)
+                textless.append(index + 1)
             elif text and has_ocr and not self._is_usable(index, text):
-                found["unusable"].append(index + 1)
+                unusable.append(index + 1)
         return {
-            **found,
+            "texts": texts,
+            "textless": textless,
+            "unread": unread,
+            "unusable": unusable,
             "outline": self._outline() or sizes.headings(),
             "file_metadata": self._metadata(),
         }
 
     def layers(self) -> list[bool]:
         """Whether three of the pages have a text layer, without empty ones."""
-        found = set()
+        layers = set()
         for at in {0, self._count // 2, self._count - 1} & {*range(self._count)}:
             glyphs, has_drawings = self._page(at)
             if glyphs or has_drawings:
-                found.add(not has_drawings)
-        return [*found]
+                layers.add(not has_drawings)
+        return [*layers]
 
     def _page(self, index: int) -> tuple[list[Glyph], bool]:
         """Characters of a page in drawing order, and, if there are none, whether it has pictures or
@@ -154,7 +160,7 @@ class OpenPdf:
                 )
                 raise LoadError(f"{problem} Split it, or allow more: PdfLoader(max_objects=...).")
             glyphs = page_glyphs(PageText(page, text))
-            return glyphs, all(one == BLANK for one in glyphs) and _has_drawings(page)
+            return glyphs, all(glyph == BLANK for glyph in glyphs) and _has_drawings(page)
 
     @contextmanager
     def _opened_page(self, index: int) -> Iterator[tuple[Any, Any]]:
@@ -183,8 +189,8 @@ class OpenPdf:
         """
         with self._opened_page(index) as (page, text):
             glyphs = page_glyphs(_PlacedPage(page, text))
-        found = PlacedText.of(page_text(glyphs))
-        return str(found), found.at
+        placed_text = PlacedText.of(page_text(glyphs))
+        return str(placed_text), placed_text.at
 
     def boxes(self, index: int, characters: Sequence[int]) -> tuple[float, list[tuple[float, ...]]]:
         """The height of a page, and left, top, right and bottom of characters; all in widths of the
@@ -205,18 +211,17 @@ class OpenPdf:
             describe_object,
         )
 
-        found = []
+        pictures: list[tuple[Any, ...]] = []
         with closing(self._document[index]) as page, closing(page.get_textpage()) as text:
             alternatives = _alternative_texts(page)
             where = f"page {index + 1}"
             (wide, high) = page.get_size()
-            for number, (one, tag) in enumerate(
-                itertools.islice(_image_objects(page), MAX_PICTURES)
-            ):
-                left, bottom, right, top = one.get_bounds()
-                if (min(right, wide) - max(left, 0)) * (
-                    min(top, high) - max(bottom, 0)
-                ) >= WHOLE_PAGE * wide * high:
+            images = itertools.islice(_image_objects(page), MAX_PICTURES)
+            for number, (image, tag) in enumerate(images):
+                left, bottom, right, top = image.get_bounds()
+                shown_width = min(right, wide) - max(left, 0)
+                shown_height = min(top, high) - max(bottom, 0)
+                if shown_width * shown_height >= WHOLE_PAGE * wide * high:
                     continue
                 below = text.get_text_bounded(left - 12, bottom - 64, right + 12, bottom + 2)
                 above = text.get_text_bounded(left - 12, top - 2, right + 12, top + 40)
@@ -224,33 +229,26 @@ class OpenPdf:
                 described = None
                 error = None
                 try:
-                    described = describe_object(one)
+                    described = describe_object(image)
                 except Exception as exc:  # noqa: BLE001  it is the result
                     error = describe_error(exc)
-                found.append(
-                    (
-                        f"{index + 1}/{number}",
-                        described,
-                        error,
-                        caption,
-                        alternatives.get(tag, ""),
-                        where,
-                    )
-                )
-        return found
+                place = f"{index + 1}/{number}"
+                alternative = alternatives.get(tag, "")
+                pictures.append((place, described, error, caption, alternative, where))
+        return pictures
 
     def picture(self, index: int, number: int) -> bytes:
         """A picture of a page as a file."""
         from lazyrag.loaders.pictures import check_pixels, jpeg_of
 
         with closing(self._document[index]) as page:
-            one, _ = next(itertools.islice(_image_objects(page), number, None), (None, 0))
-            if one is None:
+            image, _ = next(itertools.islice(_image_objects(page), number, None), (None, 0))
+            if image is None:
                 raise LoadError(f"Page {index + 1} has no such picture.")
-            check_pixels(*one.get_px_size())
-            data = jpeg_of(one)
+            check_pixels(*image.get_px_size())
+            data = jpeg_of(image)
             if data is None:
-                with closing(one.get_bitmap()) as bitmap:
+                with closing(image.get_bitmap()) as bitmap:
                     bitmap.warn_on_close = False  # nothing refers to its pixels after that
                     data = write_png(bitmap.to_numpy(), is_blue_first=True)
             return data
@@ -260,11 +258,11 @@ class OpenPdf:
         8601.
         """
         value = self._document.get_metadata_value
-        found = {name: value(field).strip("\x00 \t\r\n") for field, name in _TEXT_FIELDS.items()}
-        found |= {name: iso_date(value(field)) for field, name in _DATE_FIELDS.items()}
+        values = {name: value(field).strip("\x00 \t\r\n") for field, name in _TEXT_FIELDS.items()}
+        values |= {name: iso_date(value(field)) for field, name in _DATE_FIELDS.items()}
         return {
             name: text.encode("utf-8", "replace").decode()
-            for name, text in found.items()
+            for name, text in values.items()
             if text not in _PLACEHOLDERS
         }
 
@@ -272,15 +270,15 @@ class OpenPdf:
         """Level from 1, title and index of the page of each entry; those without a page or a title
         are skipped.
         """
-        found = []
+        entries = []
         with suppress(pypdfium2.PdfiumError):  # a damaged outline costs no text
             for entry in self._document.get_toc():
                 target = entry.get_dest()
                 title = " ".join(entry.get_title().replace("\x00", "").split())
                 page = None if target is None else target.get_index()
                 if title and page is not None and 0 <= page < self._count:
-                    found.append((entry.level + 1, title, page))
-        return found
+                    entries.append((entry.level + 1, title, page))
+        return entries
 
     def _is_usable(self, index: int, text: str) -> bool:
         """Whether the text layer of a page holds its words: not garbled, and not a few of them over
@@ -324,7 +322,7 @@ def _rewritten(path: Path, passwords: Sequence[str]) -> io.BytesIO:
 
     logging.disable()  # flaws of a file that matter are reported by our own errors
     with pypdf.PdfReader(path) as reader:
-        if reader.is_encrypted and not any(reader.decrypt(one) for one in passwords):
+        if reader.is_encrypted and not any(reader.decrypt(password) for password in passwords):
             raise _wrong_password(passwords)
         target = io.BytesIO()
         pypdf.PdfWriter(clone_from=reader).write(target)
@@ -338,10 +336,10 @@ def iso_date(text: str) -> str:
         >>> iso_date("D:20240131093000+08'00'"), iso_date("D:2024"), iso_date("yesterday")
         ('2024-01-31T09:30:00+08:00', '2024-01-01T00:00:00', '')
     """
-    found = _DATE.match(text.strip())
-    if found is None:
+    match = _DATE.match(text.strip())
+    if match is None:
         return ""
-    part = {name: value or "" for name, value in found.groupdict().items()}
+    part = {name: value or "" for name, value in match.groupdict().items()}
     zone = part["zone"]
     if zone in ("+", "-"):
         zone += f"{part['hours'] or '00'}:{part['minutes'] or '00'}"
@@ -376,35 +374,35 @@ def _has_drawings(page: Any) -> bool:
 
 def _image_objects(page: Any) -> Iterator[tuple[Any, int]]:
     """The pictures on an open page, in drawing order, and the numbers of their marked content."""
-    for one in page.get_objects(filter=(pdfium.FPDF_PAGEOBJ_IMAGE,), max_depth=5):
-        yield one, pdfium.FPDFPageObj_GetMarkedContentID(one.raw)
+    for picture in page.get_objects(filter=(pdfium.FPDF_PAGEOBJ_IMAGE,), max_depth=5):
+        yield picture, pdfium.FPDFPageObj_GetMarkedContentID(picture.raw)
 
 
 def _alternative_texts(page: Any) -> dict[int, str]:
     """Alternative texts of the pictures on a tagged, open page, by number of their marked
     content.
     """
-    found: dict[int, str] = {}
+    alternatives: dict[int, str] = {}
     tree = pdfium.FPDF_StructTree_GetForPage(page.raw)
     if not tree:
-        return found
+        return alternatives
     count = pdfium.FPDF_StructTree_CountChildren(tree)
     waiting = [pdfium.FPDF_StructTree_GetChildAtIndex(tree, at) for at in range(count)]
     for _ in range(_MAX_TAGS):
         if not waiting:
             break
-        one = waiting.pop()
-        size = pdfium.FPDF_StructElement_GetAltText(one, None, 0) if one else 0
+        tag = waiting.pop()
+        size = pdfium.FPDF_StructElement_GetAltText(tag, None, 0) if tag else 0
         if size > 2:
             buffer = ctypes.create_string_buffer(size)
-            pdfium.FPDF_StructElement_GetAltText(one, buffer, size)
-            for at in range(pdfium.FPDF_StructElement_GetMarkedContentIdCount(one)):
-                number = pdfium.FPDF_StructElement_GetMarkedContentIdAtIndex(one, at)
-                found[number] = buffer.raw[: size - 2].decode("utf-16-le", "replace")
-        count = pdfium.FPDF_StructElement_CountChildren(one) if one else 0
-        waiting += [pdfium.FPDF_StructElement_GetChildAtIndex(one, at) for at in range(count)]
+            pdfium.FPDF_StructElement_GetAltText(tag, buffer, size)
+            for at in range(pdfium.FPDF_StructElement_GetMarkedContentIdCount(tag)):
+                number = pdfium.FPDF_StructElement_GetMarkedContentIdAtIndex(tag, at)
+                alternatives[number] = buffer.raw[: size - 2].decode("utf-16-le", "replace")
+        count = pdfium.FPDF_StructElement_CountChildren(tag) if tag else 0
+        waiting += [pdfium.FPDF_StructElement_GetChildAtIndex(tag, at) for at in range(count)]
     pdfium.FPDF_StructTree_Close(tree)
-    return found
+    return alternatives
 
 
 _COVERED = 0.6  # of a page, by one picture
@@ -415,10 +413,10 @@ def _is_covered(page: Any) -> bool:
     edges = [ctypes.c_float() for _ in range(4)]
     area = pdfium.FPDF_GetPageWidthF(page) * pdfium.FPDF_GetPageHeightF(page)
     for at in range(max(0, int(pdfium.FPDFPage_CountObjects(page)))):
-        one = pdfium.FPDFPage_GetObject(page, at)
-        if pdfium.FPDFPageObj_GetType(one) != pdfium.FPDF_PAGEOBJ_IMAGE:
+        picture = pdfium.FPDFPage_GetObject(page, at)
+        if pdfium.FPDFPageObj_GetType(picture) != pdfium.FPDF_PAGEOBJ_IMAGE:
             continue
-        if pdfium.FPDFPageObj_GetBounds(one, *map(ctypes.byref, edges)):
+        if pdfium.FPDFPageObj_GetBounds(picture, *map(ctypes.byref, edges)):
             left, bottom, right, top = (edge.value for edge in edges)
             if (right - left) * (top - bottom) >= _COVERED * area:
                 return True
@@ -441,19 +439,19 @@ def page_glyphs(page: PageText) -> list[Glyph]:
     count = pdfium.FPDFText_CountChars(text)
     if count > _MAX_GLYPHS:
         raise ValueError(f"a page of {count:,} characters, where at most {_MAX_GLYPHS:,} are read")
-    found: list[Glyph] = []
+    glyphs: list[Glyph] = []
     content = _all_text(text, count)
     # Characters beyond the first 65,536 have indices that differ from those of UTF-16 units.
     if content is None or has_right_to_left(content):
-        return page.read_characters(0, count, found)
+        return page.read_characters(0, count, glyphs)
     for stretch in _WORD.finditer(content):
         start = stretch.start()
         if " " not in stretch[0] or page.is_drawn_at_once(start, stretch[0]):
-            page.read_stretch(start, stretch[0], found)
+            page.read_stretch(start, stretch[0], glyphs)
             continue
         for part in re.finditer(r" |[^ ]+", stretch[0]):
-            page.read_stretch(start + part.start(), part[0], found)
-    return found
+            page.read_stretch(start + part.start(), part[0], glyphs)
+    return glyphs
 
 
 def _all_text(text: Any, count: int) -> str | None:
@@ -505,15 +503,15 @@ class PageText:
             at = line.find(" ", at + 1)
         return True
 
-    def read_stretch(self, start: int, stretch: str, found: list[Glyph]) -> None:
+    def read_stretch(self, start: int, stretch: str, glyphs: list[Glyph]) -> None:
         """Add a blank, a word or a line, as one glyph where possible."""
         if stretch == " ":
             if not pdfium.FPDFText_IsGenerated(self.text, start):
-                found.append(BLANK)
+                glyphs.append(BLANK)
         elif len(stretch) > 1 and (glyph := self._read_whole(start, stretch)):
-            found.append(glyph)
+            glyphs.append(glyph)
         else:
-            self.read_characters(start, start + len(stretch), found)
+            self.read_characters(start, start + len(stretch), glyphs)
 
     def _read_whole(self, start: int, stretch: str) -> Glyph | None:
         """A stretch as one glyph; None if its characters have to be read one by one."""
@@ -549,14 +547,14 @@ class PageText:
             or up > top + _EDGE
         )
 
-    def read_characters(self, start: int, end: int, found: list[Glyph]) -> list[Glyph]:
+    def read_characters(self, start: int, end: int, glyphs: list[Glyph]) -> list[Glyph]:
         """Add the characters of a stretch, one glyph each."""
         # the size and turn of a text object hold for its characters
         size = 0.0
         turn = 0
         high = 0
         expected: tuple[float, float] | None = None
-        collected = GlyphCollector(found)
+        collected = GlyphCollector(glyphs)
         for at in range(start, end):
             code = pdfium.FPDFText_GetUnicode(self.text, at)
             if 0xD800 <= code < 0xDC00:
@@ -612,10 +610,13 @@ class _PlacedPage(PageText):
 
     def letters(self, at: int, text: str) -> str:
         """See `PageText.letters`."""
-        read = [(number, letters(one)) for number, one in enumerate(text, at)]
-        return PlacedText(
-            "".join(one for _, one in read), tuple(number for number, one in read for _ in one)
-        )
+        places: list[int] = []
+        pieces = []
+        for number, character in enumerate(text, at):
+            piece = letters(character)
+            pieces.append(piece)
+            places += [number] * len(piece)
+        return PlacedText("".join(pieces), tuple(places))
 
 
 def _character_boxes(

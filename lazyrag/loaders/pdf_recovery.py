@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 _MAX_STREAM = 1 << 26  # bytes of unpacked streams
 _OBJECT = re.compile(rb"(?<![\d.])(\d{1,8})[\0\s]{1,9}\d{1,5}[\0\s]{1,9}obj\b")
@@ -38,10 +39,10 @@ def recovered(data: bytes) -> tuple[bytes, dict[int, str]] | None:
     left = _MAX_STREAM
     for number, packed in list(objects.items()):
         if _kind(packed) == b"ObjStm":
-            found = _unpacked(packed, left)
-            left -= sum(map(len, found.values()))
-            for one, own in found.items():
-                objects.setdefault(one, own)
+            unpacked = _unpacked(packed, left)
+            left -= sum(map(len, unpacked.values()))
+            for inner, body in unpacked.items():
+                objects.setdefault(inner, body)
             del objects[number]
     pages = _pages(objects)
     if b"/Encrypt" in data or not any(page in objects for page in pages):
@@ -59,18 +60,18 @@ def _objects(data: bytes) -> Iterator[tuple[int, bytes]]:
     last counts.
     """
     starts = list(_OBJECT.finditer(data))
-    ends = [*(one.start() for one in starts[1:]), len(data)][: len(starts)]
-    for found, following in zip(starts, ends, strict=True):
-        end = data.rfind(b"endobj", found.end(), following)
-        body = data[found.end() : end if end >= 0 else following].strip()
+    ends = [*(start.start() for start in starts[1:]), len(data)][: len(starts)]
+    for header, following in zip(starts, ends, strict=True):
+        end = data.rfind(b"endobj", header.end(), following)
+        body = data[header.end() : end if end >= 0 else following].strip()
         is_cut = _STREAM.search(body) is not None and b"endstream" not in body
         if body and _kind(body) != b"XRef":
-            yield int(found[1]), body + b"\nendstream" if is_cut else body
+            yield int(header[1]), body + b"\nendstream" if is_cut else body
 
 
 def _kind(body: bytes) -> bytes:
-    found = _KIND.search(body, 0, 4096)
-    return found[1] if found else b""
+    match = _KIND.search(body, 0, 4096)
+    return match[1] if match else b""
 
 
 def _unpacked(body: bytes, most: int) -> Objects:
@@ -86,12 +87,14 @@ def _unpacked(body: bytes, most: int) -> Objects:
     except zlib.error:
         return {}
     first = numbers[b"First"]
-    table = [int(one) for one in re.findall(rb"\d{1,9}", text[:first])][: 2 * numbers.get(b"N", 0)]
+    table = list(map(int, re.findall(rb"\d{1,9}", text[:first])))[: 2 * numbers.get(b"N", 0)]
     offsets = [*table[1::2], len(text)]
-    pairs = zip(table[::2], offsets, offsets[1:], strict=False)
-    return {
-        number: own for number, at, end in pairs if (own := text[first + at : first + end].strip())
-    }
+    bodies = {}
+    for number, at, end in zip(table[::2], offsets, offsets[1:], strict=False):
+        inner = text[first + at : first + end].strip()
+        if inner:
+            bodies[number] = inner
+    return bodies
 
 
 def _pages(objects: Objects) -> list[int]:
@@ -99,12 +102,12 @@ def _pages(objects: Objects) -> list[int]:
     does not list.
     """
     kinds = {number: _kind(body) for number, body in objects.items()}
-    kids = {
-        number: [int(one) for one in _REFERENCE.findall(found[1])]
-        for number, kind in kinds.items()
-        if kind == b"Pages" and (found := _KIDS.search(objects[number]))
-    }
-    below = {one for listed in kids.values() for one in listed}
+    kids: dict[int, list[int]] = {}
+    for number, kind in kinds.items():
+        match = _KIDS.search(objects[number]) if kind == b"Pages" else None
+        if match:
+            kids[number] = list(map(int, _REFERENCE.findall(match[1])))
+    below = set(chain.from_iterable(kids.values()))
     pages: dict[int, None] = {}
     pending = [number for number in kids if number not in below][::-1]
     seen: set[int] = set()
@@ -125,23 +128,20 @@ def _reason(objects: Objects, page: int) -> str:
     """What is lost of a page; "" if nothing is."""
     if page not in objects:
         return _LOST
-    found = _CONTENTS.search(objects[page])
-    contents = [int(one) for one in _REFERENCE.findall(found[1])] if found else []
-    return (
-        "Its content is missing from the damaged file."
-        if contents and not any(one in objects for one in contents)
-        else ""
-    )
+    match = _CONTENTS.search(objects[page])
+    contents = list(map(int, _REFERENCE.findall(match[1]))) if match else []
+    if not contents or any(number in objects for number in contents):
+        return ""
+    return "Its content is missing from the damaged file."
 
 
 def _written(objects: Objects, pages: Sequence[int], data: bytes) -> bytes:
     """The objects as a file, with a page tree and a table of their own."""
     tree = max(objects) + 1
     kids = b" ".join(b"%d 0 R" % page for page in pages)
-    outlines = next(
-        (b"/Outlines %s" % found for body in objects.values() for found in _OUTLINES.findall(body)),
-        b"",
-    )
+    bodies_with_outlines = filter(None, map(_OUTLINES.search, objects.values()))
+    match = next(bodies_with_outlines, None)
+    outlines = b"/Outlines %s" % match[1] if match else b""
     added = {
         tree: b"<< /Type /Pages /Count %d /Kids [%s] >>" % (len(pages), kids),
         tree + 1: b"<< /Type /Catalog /Pages %d 0 R %s >>" % (tree, outlines),

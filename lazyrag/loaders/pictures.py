@@ -32,6 +32,7 @@ from lazyrag.loaders.archives import (
 from lazyrag.loaders.base import check_pages, is_built_in, reading
 from lazyrag.loaders.detect import clean, decode
 from lazyrag.loaders.media import SUFFIXES
+from lazyrag.loaders.slides import slide_parts
 
 if TYPE_CHECKING:
     from lazyrag.loaders.pdf import PdfFile
@@ -45,13 +46,13 @@ MAX_BYTES = 32 << 20
 MAX_PICTURES = 5_000
 _MAX_NOTES = 20
 _MAX_CAPTION = 500
-WHOLE_PAGE = 0.9  # of its area: a scan or a background, which `Document.page_image` shows
+WHOLE_PAGE = 0.9  # of its area: a scan or a background, which `lazyrag.read.page_image` shows
 LINK = "link:"
 _DATA = "data:"
 
 _CAPTION = re.compile(
-    r"(?:fig(?:ure|\.)?|abb(?:ildung|\.)|photo(?:graph)?|chart|diagram|illustration|plate|图表?|圖|図|그림|рис(?:унок|\.)?)"
-    r"\s*\d",
+    r"(?:fig(?:ure|\.)?|abb(?:ildung|\.)|photo(?:graph)?|chart|diagram|illustration|plate"
+    r"|图表?|圖|図|그림|рис(?:унок|\.)?)\s*\d",
     re.IGNORECASE,
 )
 
@@ -86,39 +87,42 @@ def find_pictures(
         loader: What reads its text: a PdfLoader with a password opens the file.
         linked: Whether pictures beside a page belong to it.
     """
-    found = FoundPictures()
-    drawn = _FORMATS[suffix](path, loader)
+    found_pictures = FoundPictures()
+    pictures = _FORMATS[suffix](path, loader)
     if not linked:
-        drawn = (one for one in drawn if not one.place.startswith(LINK))
-    while len(found.pictures) < MAX_PICTURES:
+        pictures = (picture for picture in pictures if not picture.place.startswith(LINK))
+    notes = found_pictures.notes
+    while len(found_pictures.pictures) < MAX_PICTURES:
         try:
-            one = next(drawn, None)
-            if one is None:
-                break
+            picture = next(pictures, None)
         except Exception as exc:  # noqa: BLE001  noted: the libraries have many errors
-            found.notes.append(f"pictures left out: {_reason(exc)}")
+            notes.append(f"pictures left out: {_reason(exc)}")
+            break
+        if picture is None:
             break
         try:
-            kind, width, height, digest = one.describe()
+            kind, width, height, digest = picture.describe()
         except Exception as exc:  # noqa: BLE001  noted: the libraries have many errors
-            found.notes.append(f"picture {one.place[:80] or path.name} left out: {_reason(exc)}")
+            notes.append(f"picture {picture.place[:80] or path.name} left out: {_reason(exc)}")
             continue
         if min(width, height) >= MIN_SIDE:
             caption, alternative = (
-                " ".join(clean(text).split())[:_MAX_CAPTION] for text in one[2:4]
+                " ".join(clean(text).split())[:_MAX_CAPTION] for text in picture[2:4]
             )
-            found.pictures.append(
+            found_pictures.pictures.append(
                 FoundPicture(
-                    one.place, digest, kind, width, height, caption, alternative, one.where
+                    picture.place, digest, kind, width, height, caption, alternative, picture.where
                 )
             )
     else:
-        found.notes.append(f"pictures left out: only the first {MAX_PICTURES:,} are read")
-    times = Counter(one.digest for one in found.pictures)
-    found.pictures = [one for one in found.pictures if times[one.digest] < MAX_REPEATS]
-    if more := len(found.notes[_MAX_NOTES:]):
-        found.notes[_MAX_NOTES:] = [f"{more:,} more notes of pictures"]
-    return found
+        notes.append(f"pictures left out: only the first {MAX_PICTURES:,} are read")
+    times = Counter(picture.digest for picture in found_pictures.pictures)
+    found_pictures.pictures = [
+        picture for picture in found_pictures.pictures if times[picture.digest] < MAX_REPEATS
+    ]
+    if more := len(notes[_MAX_NOTES:]):
+        notes[_MAX_NOTES:] = [f"{more:,} more notes of pictures"]
+    return found_pictures
 
 
 def _reason(exc: Exception) -> str:
@@ -183,7 +187,9 @@ def picture_format(data: bytes) -> tuple[str, int, int]:
         size = _jpeg_header(data)[:2]
         ends = b"\xff\xd9" in data[-4096:]
     elif data.startswith((b"GIF87a", b"GIF89a")):
-        kind, size, ends = "gif", _unpacked("<6x2H", data), b";" in data[-64:]
+        kind = "gif"
+        size = _unpacked("<6x2H", data)
+        ends = b";" in data[-64:]
     elif data.startswith(b"BM"):
         kind = "bmp"
         size = _unpacked("<18x2i", data)
@@ -201,8 +207,8 @@ def picture_format(data: bytes) -> tuple[str, int, int]:
     return f"image/{kind}", size[0], size[1]
 
 
-def _described(read: Callable[..., bytes], *given: Any) -> Described:
-    data = read(*given)
+def _described(read: Callable[..., bytes], *arguments: Any) -> Described:
+    data = read(*arguments)
     kind, width, height = picture_format(data)
     check_pixels(width, height)
     return kind, width, height, hashlib.sha256(data).hexdigest()
@@ -249,14 +255,14 @@ def _webp_size(data: bytes) -> tuple[int, int] | None:
 
 
 def _checked(pieces: Iterable[bytes]) -> bytes:
-    found = []
+    chunks = []
     size = 0
     for piece in pieces:
         size += len(piece)
         if size > MAX_BYTES:
             raise LoadError(f"It has more than {MAX_BYTES >> 20} MiB.")
-        found.append(piece)
-    return b"".join(found)
+        chunks.append(piece)
+    return b"".join(chunks)
 
 
 def _read_file(path: Path) -> bytes:
@@ -284,11 +290,11 @@ def _drawings(archive: Archive, part: str) -> Iterator[tuple[Element, str, str]]
     """The pictures of a part of an office file: the element, the part with the bytes, the
     alternative text.
     """
-    known = relations(archive, part)
+    relation_of = relations(archive, part)
     for element in archive.xml(part).iter("{*}blip", "{*}imagedata"):
         if any(local_name(above) == "Fallback" for above in element.iterancestors()):
             continue
-        relation = known.get(attribute(element, "embed") or attribute(element, "id"))
+        relation = relation_of.get(attribute(element, "embed") or attribute(element, "id"))
         if relation is None or relation.target not in archive:
             continue
         alternative = ""
@@ -315,13 +321,13 @@ def _caption_near(paragraph: Element | None) -> str:
     if paragraph is None:
         return ""
     reading().spend(sum(1 for _ in paragraph.iter()))
-    for one in (paragraph, paragraph.getnext(), paragraph.getprevious()):
-        if one is None or not isinstance(one.tag, str):
+    for neighbour in (paragraph, paragraph.getnext(), paragraph.getprevious()):
+        if neighbour is None or not isinstance(neighbour.tag, str):
             continue
-        text = " ".join("".join(_words(one)).split())
+        text = " ".join("".join(_words(neighbour)).split())
         style = next(
-            (attribute(named, "val") for named in one.iterfind("{*}pPr/{*}pStyle")),
-            attribute(one, "style-name"),
+            (attribute(named, "val") for named in neighbour.iterfind("{*}pPr/{*}pStyle")),
+            attribute(neighbour, "style-name"),
         )
         if text and (
             _CAPTION.match(text) or style.lower().startswith(("caption", "illustration", "figure"))
@@ -331,27 +337,23 @@ def _caption_near(paragraph: Element | None) -> str:
 
 
 def _words(paragraph: Element) -> Iterator[str]:
-    for one in paragraph.iter():
-        kind = local_name(one)
+    for element in paragraph.iter():
+        kind = local_name(element)
         if kind in {"title", "desc", "binary-data"}:
             continue
-        if kind == "t" or "opendocument" in str(one.tag):
-            yield one.text or ""
-        if "opendocument" in str(one.tag) and one is not paragraph:
-            yield one.tail or ""
+        if kind == "t" or "opendocument" in str(element.tag):
+            yield element.text or ""
+        if "opendocument" in str(element.tag) and element is not paragraph:
+            yield element.tail or ""
 
 
 def _pptx(path: Path, _: Any) -> Iterator[_Drawn]:
     with open_archive(path, "presentation", ".pptx") as archive:
         describe = _describer(archive)
         main = related(archive, "officeDocument")
-        known = relations(archive, main)
-        ids = [
-            attribute(slide, "id") for slide in archive.xml(main).iterfind("{*}sldIdLst/{*}sldId")
-        ]
-        for number, slide in enumerate((known[one].target for one in ids if one in known), start=1):
-            titles = archive.xml(slide).iterfind(".//{*}sp")
-            title = next(("".join(_words(one)) for one in titles if _is_title(one)), "")
+        for number, slide in enumerate(slide_parts(archive, main), start=1):
+            shapes = archive.xml(slide).iterfind(".//{*}sp")
+            title = next(("".join(_words(shape)) for shape in shapes if _is_title(shape)), "")
             for _, target, alternative in _drawings(archive, slide):
                 yield _Drawn(target, describe(target), title, alternative, f"slide {number}")
 
@@ -377,14 +379,15 @@ def _odt(path: Path, _: Any) -> Iterator[_Drawn]:
 # Markup
 
 _MARKDOWN = re.compile(
-    r"!\[(?P<alt>(?:[^\[\]\\]|\\.){0,1000})\]\(\s*<?(?P<to>[^\s<>()]+)>?(?:\s+[\"'](?P<title>[^\"']*)[\"'])?\s*\)"
+    r"!\[(?P<alt>(?:[^\[\]\\]|\\.){0,1000})\]"
+    r"\(\s*<?(?P<to>[^\s<>()]+)>?(?:\s+[\"'](?P<title>[^\"']*)[\"'])?\s*\)"
 )
 
 
 def _of_markdown(path: Path) -> list[tuple[str, str, str]]:
     """Address, caption and alternative text of each picture."""
-    found = _MARKDOWN.finditer(decode(path.read_bytes()))
-    return [(one["to"], one["title"] or "", one["alt"]) for one in found]
+    matches = _MARKDOWN.finditer(decode(path.read_bytes()))
+    return [(match["to"], match["title"] or "", match["alt"]) for match in matches]
 
 
 def _of_html(path: Path) -> list[tuple[str, str, str]]:
@@ -392,7 +395,7 @@ def _of_html(path: Path) -> list[tuple[str, str, str]]:
     from lazyrag.loaders.html import parse_html  # other files are read without it
 
     page = parse_html(decode(path.read_bytes()))
-    found = []
+    images = []
     captions: dict[Element, str | None] = {}
     for image in page.iter("img"):
         figure = next(image.iterancestors("figure"), None)
@@ -404,8 +407,8 @@ def _of_html(path: Path) -> list[tuple[str, str, str]]:
         words = None if figure is None else captions[figure]
         if words is None:
             words = image.get("title") or ""
-        found.append((image.get("src") or "", words, image.get("alt") or ""))
-    return found
+        images.append((image.get("src") or "", words, image.get("alt") or ""))
+    return images
 
 
 def _markup(addresses: Addresses, path: Path, _: Any) -> Iterator[_Drawn]:
@@ -452,15 +455,20 @@ def _linked_file(path: Path, address: str) -> Path | None:
         inside = file.relative_to(folder).parts if file.is_file() else ()  # else a ValueError
     except (OSError, ValueError):
         return None
-    suffix = file.suffix.lower()
+    is_hidden = any(part.startswith(".") for part in inside)
+    if not inside or is_hidden or _FORMATS.get(file.suffix.lower()) is not _itself:
+        return None
+    return None if _is_document(file) else file
+
+
+def _is_document(file: Path) -> bool:
+    """Whether a user's loader or reader reads a file."""
+    if not is_built_in(file.suffix.lower()):
+        return True
     readers = reading().readers
     # patterns may name folders
     names = ["/".join(file.parts[at:]) for at in range(1, len(file.parts))]
-    is_document = not is_built_in(suffix) or (
-        readers is not None and any(readers(one, file.name) for one in names)
-    )
-    is_shown = bool(inside) and not any(part.startswith(".") for part in inside)
-    return file if is_shown and _FORMATS.get(suffix) is _itself and not is_document else None
+    return readers is not None and any(readers(name, file.name) for name in names)
 
 
 def _linked(path: Path, address: str) -> bytes:
@@ -500,26 +508,26 @@ def _opened(path: Path, loader: Any) -> PdfFile:
     return (loader if isinstance(loader, PdfLoader) else PdfLoader()).open(path)
 
 
-def describe_object(one: Any) -> Described:
+def describe_object(picture: Any) -> Described:
     """Describe a picture on a page of a PDF."""
-    width, height = one.get_px_size()
+    width, height = picture.get_px_size()
     check_pixels(width, height)
-    stored = one.get_data()
+    stored = picture.get_data()
     if len(stored) > MAX_BYTES:
         raise LoadError(f"It has more than {MAX_BYTES >> 20} MiB.")
-    kind = "image/png" if jpeg_of(one) is None else "image/jpeg"
+    kind = "image/png" if jpeg_of(picture) is None else "image/jpeg"
     return kind, width, height, hashlib.sha256(stored).hexdigest()
 
 
-def jpeg_of(one: Any) -> bytes | None:
+def jpeg_of(picture: Any) -> bytes | None:
     """The JPEG file that a picture is stored as; None if it is stored otherwise, or with colours
     for printing.
     """
-    *packing, last = one.get_filters() or [""]
+    *packing, last = picture.get_filters() or [""]
     # others might unpack to gigabytes
     if last != "DCTDecode" or not {*packing} <= {"ASCII85Decode", "ASCIIHexDecode"}:
         return None
-    data = bytes(one.get_data(decode_simple=True))
+    data = bytes(picture.get_data(decode_simple=True))
     picture_format(data)
     return None if _jpeg_header(data)[2] == 4 else data
 

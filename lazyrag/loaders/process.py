@@ -76,7 +76,9 @@ class ChildProcess:
             self._folder,
         ]
         try:
-            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603
+            self._process = subprocess.Popen(  # noqa: S603
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
         except OSError as exc:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise IngestionError(f"No loading process could be started ({exc.strerror}).") from exc

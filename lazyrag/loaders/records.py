@@ -131,22 +131,20 @@ class Selection:
             are given.
 
     Example:
-        >>> Selection(template="{tea} at {degrees} C").text_of([("tea", "Sencha"), ("degrees", "70")], "; ")
+        >>> selection = Selection(template="{tea} at {degrees} C")
+        >>> selection.text_of([("tea", "Sencha"), ("degrees", "70")], "; ")
         'Sencha at 70 C'
     """
 
     def __init__(self, fields: Sequence[str] = (), template: str | None = None) -> None:
         self.fields = validate_texts("fields", fields)
         self.template = template
-        named: tuple[str, ...] = ()
+        placeholders: list[str] = []
         if template is not None:
-            named = (
-                tuple(match for match in _BRACES.findall(template) if match)
-                if isinstance(template, str)
-                else ()
-            )
+            if isinstance(template, str):
+                placeholders = list(filter(None, _BRACES.findall(template)))
             require(
-                bool(named),
+                bool(placeholders),
                 "template",
                 template,
                 "a text with field names in braces, as in '{name}'",
@@ -157,7 +155,7 @@ class Selection:
                     " Pass one of them."
                 )
                 raise ConfigError(msg)
-        self.wanted = (*self.fields, *named)
+        self.names = (*self.fields, *placeholders)
 
     def text_of(self, record: Sequence[Pair], joined_by: str) -> str:
         """Format a record; "" if it has none of the selected fields.
@@ -167,24 +165,24 @@ class Selection:
             joined_by: Separator of fields without a template.
         """
         if self.template is not None:
-            filled = _BRACES.sub(lambda found: self._filled(found, record), self.template)
-            return (
-                filled
-                if any(_belongs(path, name) for path, _ in record for name in self.wanted)
-                else ""
-            )
-        taken = (
-            [one for name in self.fields for one in record if _belongs(one[0], name)]
-            if self.fields
-            else record
-        )
-        return joined_by.join(f"{name}: {value}" if name else value for name, value in taken)
+            if not any(self._is_selected(path) for path, _ in record):
+                return ""
+            return _BRACES.sub(lambda match: self._filled(match, record), self.template)
+        pairs = record
+        if self.fields:
+            pairs = []
+            for name in self.fields:
+                pairs += [pair for pair in record if _belongs(pair[0], name)]
+        return joined_by.join(f"{name}: {value}" if name else value for name, value in pairs)
+
+    def _is_selected(self, path: str) -> bool:
+        return any(_belongs(path, name) for name in self.names)
 
     @staticmethod
-    def _filled(found: re.Match[str], record: Sequence[Pair]) -> str:
-        if found[1] is None:
-            return found[0][0]  # a double brace
-        return ", ".join(value for path, value in record if _belongs(path, found[1]))
+    def _filled(match: re.Match[str], record: Sequence[Pair]) -> str:
+        if match[1] is None:
+            return match[0][0]  # a double brace
+        return ", ".join(value for path, value in record if _belongs(path, match[1]))
 
 
 class SoughtFields:
@@ -201,7 +199,7 @@ class SoughtFields:
 
     def __init__(self, names: Iterable[str]) -> None:
         self._missing = dict.fromkeys(names)
-        self.known: dict[str, None] = {}
+        self.paths: dict[str, None] = {}
 
     def meet(self, paths: Iterable[str]) -> None:
         """Note the fields of a record."""
@@ -210,8 +208,8 @@ class SoughtFields:
         for path in paths:
             for name in [name for name in self._missing if _belongs(path, name)]:
                 del self._missing[name]
-            if path and len(self.known) < _MAX_NAMES:
-                self.known.setdefault(_INDEX.sub("", path))
+            if path and len(self.paths) < _MAX_NAMES:
+                self.paths.setdefault(_INDEX.sub("", path))
 
     def check(self) -> None:
         """Check that each name was found.
@@ -220,7 +218,7 @@ class SoughtFields:
             LoadError: If no record has one of them.
         """
         for name in self._missing:
-            raise LoadError(f"No record has the field {name!r}. {known_names(name, self.known)}")
+            raise LoadError(f"No record has the field {name!r}. {known_names(name, self.paths)}")
 
 
 class RecordWriter:
@@ -251,7 +249,7 @@ class RecordWriter:
         self._locations: list[Location] = []
         self._length = 0
         self._spent = 0  # characters of texts and labels
-        self._sought = SoughtFields(selection.wanted)
+        self._sought = SoughtFields(selection.names)
 
     def add(self, record: Iterable[Pair], kind: str, label: str) -> None:
         """Add a record. Blank values and records without text are skipped.
@@ -310,22 +308,24 @@ class RecordFields:
     """
 
     def __init__(self) -> None:
-        self._found: dict[str, dict[str, None]] = {}
+        self._values: dict[str, dict[str, None]] = {}
         self._lists: set[str] = set()
 
     def add(self, record: Iterable[tuple[str, str | list[str]]]) -> None:
         """Add the fields of a record; blank values are skipped."""
         for name, value in record:
-            values = value if isinstance(value, list) else [value]
-            if values is value:
+            texts = value if isinstance(value, list) else [value]
+            if texts is value:
                 self._lists.add(name)
-            found = self._found.setdefault(name, {})
-            if len(found) < _MAX_VALUES:
-                found.update((one, None) for one in values if one.strip())
+            values = self._values.setdefault(name, {})
+            if len(values) < _MAX_VALUES:
+                values.update((text, None) for text in texts if text.strip())
 
     def add_value(self, value: RecordValue) -> None:
         """Add a mapping; its nested values are skipped."""
-        for name, inner in value.items if isinstance(value, OrderedFields) else ():
+        if not isinstance(value, OrderedFields):
+            return
+        for name, inner in value.items:
             texts = list(map(_leaf, inner)) if isinstance(inner, list) else _leaf(inner)
             if isinstance(texts, str):
                 self.add([(name, clean(texts))])
@@ -335,9 +335,9 @@ class RecordFields:
     def values(self) -> dict[str, str | list[str]]:
         """The values by name, except for those of very many different ones."""
         values: dict[str, str | list[str]] = {}
-        for name, found in self._found.items():
-            if 0 < len(found) < _MAX_VALUES:
-                texts = list(found)
+        for name, seen in self._values.items():
+            if 0 < len(seen) < _MAX_VALUES:
+                texts = list(seen)
                 values[name] = texts if len(texts) > 1 or name in self._lists else texts[0]
         return values
 
@@ -391,8 +391,10 @@ class CsvLoader:
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = Path(folder, "prices.csv")
         ...     _ = path.write_text("tea;price\nSencha;12,50\n", encoding="utf-8")
-        ...     CsvLoader().load(path).text, CsvLoader(template="{tea} costs {price}").load(path).text
-        ('tea: Sencha; price: 12,50', 'Sencha costs 12,50')
+        ...     CsvLoader().load(path).text
+        ...     CsvLoader(template="{tea} costs {price}").load(path).text
+        'tea: Sencha; price: 12,50'
+        'Sencha costs 12,50'
     """
 
     def __init__(
@@ -418,75 +420,69 @@ class CsvLoader:
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
-        read = find_encoding(path.read_bytes())
-        text = read.text
-        declared = _DECLARED.match(text)
-        usual = "\t" if path.suffix.lower() == ".tsv" else ","
-        delimiter = self._delimiter or (declared[1] if declared else _sniffed(text, usual))
-        rows = _rows(text, delimiter)
-        if declared:
-            next(rows)
+        decoded = find_encoding(path.read_bytes())
+        rows = self._rows(decoded.text, "\t" if path.suffix.lower() == ".tsv" else ",")
         sample = list(islice(rows, _SAMPLE_ROWS))
         at = self._header_at([row for _, row in sample])
-        header = None if at is None else [_folded(name) for name in sample[at][1]]
-        writer = RecordWriter(self._selection, len(text), joined_by="; ", between="\n")
-        header_number = 0 if at is None else sample[at][0]
-        count = 0
-        body: list[tuple[str, ...]] = []
-        spend = reading().spend
+        header: list[str] = []
+        header_number = 0
+        if at is not None:
+            header_number, names = sample[at]
+            header = [_folded(name) for name in names]
+        writer = RecordWriter(self._selection, len(decoded.text), joined_by="; ", between="\n")
         fields = RecordFields()
+        body: list[tuple[str, ...]] = []
+        count = 0
+        spend = reading().spend
         for number, row in chain(sample, rows):
             cells = tuple(map(_folded, row))
             if number == header_number or not any(cells):
                 continue
             count += 1
-            names = header if header and number > header_number else ()
             spend(1 + len(cells))
-            named = zip_longest(names[: len(cells)], cells, fillvalue="")
+            column_names: Sequence[str] = ()
+            if number > header_number:
+                body.append(cells)
+                column_names = header[: len(cells)]
+            named = zip_longest(column_names, cells, fillvalue="")
             pairs = [(name, cell) for name, cell in named if cell]
             writer.add(pairs, "row", str(number))
             fields.add(pair for pair in pairs if pair[0])
-            if number > header_number:
-                body.append(cells)
-        loaded = writer.loaded(
-            {**({"columns": header} if header else {}), "rows": count, **read.metadata}
-        )
-        table = FoundTable(tuple(header or ()), tuple(body), int(at is not None))
+        metadata: dict[str, Any] = {"columns": header} if header else {}
+        loaded = writer.loaded({**metadata, "rows": count, **decoded.metadata})
+        table = FoundTable(tuple(header), tuple(body), int(at is not None))
         tables = (table.location(0, len(loaded.text)),) if body else ()
         return replace(loaded, tables=tables, fields=fields.values())
 
+    def _rows(self, text: str, usual: str) -> Iterator[tuple[int, list[str]]]:
+        """The rows with their numbers from 1, empty ones too, as in a spreadsheet."""
+        declared = _DECLARED.match(text)
+        delimiter = self._delimiter or (declared[1] if declared else _sniffed(text, usual))
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+        rows = enumerate(reader, start=1)
+        try:
+            if declared:
+                next(rows)
+            yield from rows
+        except csv.Error as exc:
+            hint = "Close its quotation marks; csv.field_size_limit(...) allows longer cells."
+            raise LoadError(
+                f"The table cannot be read at line {reader.line_num} ({exc}). {hint}"
+            ) from exc
+
     def _header_at(self, sample: list[list[str]]) -> int | None:
         """Index of the header among the first rows; None without one."""
-        wanted = self._header
-        if wanted is None and self._selection.wanted:
-            wanted = True
-        if wanted is False:
+        has_header = self._header
+        if has_header is None and self._selection.names:
+            has_header = True
+        if has_header is False:
             return None
-        width = _usual_width(sample)
         # A title above a table fills only the first cell.
-        at = next(
-            (
-                at
-                for at, row in enumerate(sample)
-                if any(map(str.strip, row[1:] if width > 1 else row))
-            ),
-            None,
-        )
-        if at is None or wanted:
-            return at
-        return at if is_header(sample[at], sample[at + 1 :]) else None
-
-
-def _rows(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """The rows with their numbers from 1, empty ones too, as in a spreadsheet."""
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-    try:
-        yield from enumerate(reader, start=1)
-    except csv.Error as exc:
-        hint = "Close its quotation marks; csv.field_size_limit(...) allows longer cells."
-        raise LoadError(
-            f"The table cannot be read at line {reader.line_num} ({exc}). {hint}"
-        ) from exc
+        start = 1 if _usual_width(sample) > 1 else 0
+        for at, row in enumerate(sample):
+            if any(map(str.strip, row[start:])):
+                return at if has_header or is_header(row, sample[at + 1 :]) else None
+        return None
 
 
 def _folded(cell: str) -> str:
@@ -519,7 +515,7 @@ def _regularity(sample: str, delimiter: str) -> float:
         rows = list(islice(reader, _SAMPLE_ROWS))
     except csv.Error:  # reading the file reports it
         return 0.0
-    filled = [len(row) for row in rows if any(cell.strip() for cell in row)]
+    filled = [len(row) for row in rows if any(map(str.strip, row))]
     if len(filled) > 2 and len(sample) == _SAMPLE:
         filled.pop()  # it may be cut off
     [(width, times)] = Counter(filled).most_common(1) or [(1, 0)]
@@ -528,7 +524,7 @@ def _regularity(sample: str, delimiter: str) -> float:
 
 def _usual_width(rows: list[list[str]]) -> int:
     """The most frequent number of cells of filled rows."""
-    widths = Counter(len(row) for row in rows if any(cell.strip() for cell in row))
+    widths = Counter(len(row) for row in rows if any(map(str.strip, row)))
     return widths.most_common(1)[0][0] if widths else 0
 
 
@@ -583,14 +579,14 @@ def leaves(value: RecordValue, path: str = "") -> Iterator[Pair]:
     # A stack of its own: recursion would depend on the caller's stack.
     pending: list[Iterator[tuple[str, RecordValue]]] = [iter([(path, value)])]
     while pending:
-        for at, one in pending[-1]:
+        for at, inner in pending[-1]:
             if len(at) > _MAX_PATH_LENGTH:
                 raise LoadError(
                     f"A value's path has more than {_MAX_PATH_LENGTH:,} characters. Shorten it."
                 )
-            leaf = _leaf(one)
+            leaf = _leaf(inner)
             if leaf is None:
-                pending.append(_inside(at, one))
+                pending.append(_inside(at, inner))
                 break
             yield clean(at), clean(leaf)
         else:
@@ -606,19 +602,20 @@ def _leaf(value: RecordValue) -> str | None:
     if isinstance(value, OrderedFields):
         return None if value.items else ""
     if isinstance(value, list):
-        if not all(one is None or isinstance(one, (str, bool)) for one in value):
+        if not all(item is None or isinstance(item, (str, bool)) for item in value):
             return None
-        return ", ".join(text for one in value if (text := _leaf(one)))
+        return ", ".join(text for item in value if (text := _leaf(item)))
     return "" if value is None else str(value).lower()
 
 
 def _inside(path: str, value: RecordValue) -> Iterator[tuple[str, RecordValue]]:
     if isinstance(value, OrderedFields):
         yield from (
-            (f"{path}.{name}" if path and name else path or name, one) for name, one in value.items
+            (f"{path}.{name}" if path and name else path or name, inner)
+            for name, inner in value.items
         )
     elif isinstance(value, list):
-        yield from ((f"{path}[{number}]", one) for number, one in enumerate(value))
+        yield from ((f"{path}[{number}]", inner) for number, inner in enumerate(value))
 
 
 @known_arguments
@@ -644,7 +641,8 @@ class JsonLoader:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = Path(folder, "teas.json")
-        ...     _ = path.write_text('{"teas": [{"name": "Sencha", "from": {"town": "Uji"}}]}', encoding="utf-8")
+        ...     teas = '{"teas": [{"name": "Sencha", "from": {"town": "Uji"}}]}'
+        ...     _ = path.write_text(teas, encoding="utf-8")
         ...     JsonLoader().load(path).text
         ...     JsonLoader("teas", template="{name} of {from.town}").load(path).text
         'teas[0].name: Sencha\nteas[0].from.town: Uji'
@@ -740,16 +738,16 @@ def read_value(
         LoadError: If there is nothing at the path, or the text is much longer than the file.
     """
     value = _at(value, path)
+    records = value if isinstance(value, list) else [value]
     fields = RecordFields()
-    for one in value if isinstance(value, list) else [value]:
-        fields.add_value(one)
-    if isinstance(value, OrderedFields) and not selection.wanted:
+    for record in records:
+        fields.add_value(record)
+    if isinstance(value, OrderedFields) and not selection.names:
         writer = RecordWriter(selection, length, joined_by="\n", between="\n")
         for name, inner in value.items:
             writer.add(leaves(inner, name), "key", clean(name))
         return replace(writer.loaded({}), fields=fields.values())
     writer = RecordWriter(selection, length, joined_by="\n", between="\n\n")
-    records = value if isinstance(value, list) else [value]
     for number, record in enumerate(records, start=1):
         writer.add(leaves(record), kind, str(number))
     return replace(writer.loaded({"records": len(records)}), fields=fields.values())
@@ -843,7 +841,8 @@ class XmlLoader:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = Path(folder, "teas.xml")
-        ...     _ = path.write_text("<teas><tea from='Uji'>Sencha, <b>green</b></tea></teas>", encoding="utf-8")
+        ...     tea = "<teas><tea from='Uji'>Sencha, <b>green</b></tea></teas>"
+        ...     _ = path.write_text(tea, encoding="utf-8")
         ...     XmlLoader().load(path).text
         ...     XmlLoader(names=False, attributes=False).load(path).text
         'tea@from: Uji\ntea: Sencha, green'
@@ -878,13 +877,15 @@ class XmlLoader:
         writer = RecordWriter(Selection(), len(text), joined_by="", between="\n")
         at = 0
         while at < len(elements):
-            one = elements[at]
-            for name, value in zip(one.attributes[::2], one.attributes[1::2], strict=True):
-                if self._attributes:
-                    shown = f"{one.name}@{name}" if self._names else ""
-                    writer.add([(shown, value.strip())], "element", f"{one.path()}/@{name}")
-            if one.has_text:
-                own = "".join(pieces[one.first : one.last]).strip()
-                writer.add([(one.name if self._names else "", own)], "element", one.path())
-            at = one.behind if one.has_text else at + 1  # elements inside are part of its text
+            element = elements[at]
+            name = element.name if self._names else ""
+            if self._attributes:
+                attributes = element.attributes
+                for attribute, value in zip(attributes[::2], attributes[1::2], strict=True):
+                    pair = (name and f"{name}@{attribute}", value.strip())
+                    writer.add([pair], "element", f"{element.path()}/@{attribute}")
+            if element.has_text:
+                inner = "".join(pieces[element.first : element.last])
+                writer.add([(name, inner.strip())], "element", element.path())
+            at = element.behind if element.has_text else at + 1  # those inside are part of its text
         return writer.loaded({"root": elements[0].name})

@@ -150,24 +150,22 @@ class ImageFile(PdfFile):
             image.draft("RGB", (round(width * share), round(height * share)))
             # as any copy of a huge image takes much memory
             ImageOps.exif_transpose(image, in_place=True)
-            shown = image
+            opaque = image
             if _is_transparent(image):
                 drawn = image if image.mode == "RGBA" else image.convert("RGBA")
-                shown = Image.new("RGB", drawn.size, "white")
-                shown.paste(drawn, mask=drawn)
+                opaque = Image.new("RGB", drawn.size, "white")
+                opaque.paste(drawn, mask=drawn)
             elif image.mode != "RGB":
-                shown = image.convert("RGB")
-            width, height = shown.size
-            share = min(1.0, (_MAX_PIXELS / (width * height)) ** 0.5)
-            scale = (
-                pixels_wide / width
-                if pixels_wide
-                else 2.0
-                if max(width, height) < _SMALL
-                else share
-            )
+                opaque = image.convert("RGB")
+            width, height = opaque.size
+            if pixels_wide:
+                scale = pixels_wide / width
+            elif max(width, height) < _SMALL:
+                scale = 2.0
+            else:
+                scale = min(1.0, (_MAX_PIXELS / (width * height)) ** 0.5)
             size = max(1, round(width * scale)), max(1, round(height * scale))
-            return np.asarray(shown if size == shown.size else shown.resize(size))
+            return np.asarray(opaque if size == opaque.size else opaque.resize(size))
 
     def no_text(self, read: Any) -> LoadError:  # noqa: ARG002
         """An image without words is skipped."""

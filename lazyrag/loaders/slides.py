@@ -48,11 +48,7 @@ class PptxLoader:
                 raise LoadError(
                     "The file is not a presentation, but of another format. Save it as .pptx."
                 )
-            known = relations(archive, main)
-            ids = [
-                attribute(slide, "id") for slide in presentation.iterfind("{*}sldIdLst/{*}sldId")
-            ]
-            slides = [known[one].target for one in ids if one in known]
+            slides = slide_parts(archive, main)
             check_pages(len(slides), "slides")
             texts = []
             hidden = []
@@ -72,12 +68,18 @@ class PptxLoader:
         text, locations = join_parts(
             texts, [("slide", str(number)) for number in range(1, len(slides) + 1)]
         )
-        placed = [
-            one
-            for location, some in zip(locations, tables, strict=True)
-            for one in moved(some, location.start)
-        ]
+        placed: list[Location] = []
+        for location, slide_tables in zip(locations, tables, strict=True):
+            placed += moved(slide_tables, location.start)
         return LoadedFile(text, locations, metadata, tuple(placed))
+
+
+def slide_parts(archive: Archive, main: str) -> list[str]:
+    """The parts of the slides, in order."""
+    targets = relations(archive, main)
+    slides = archive.xml(main).iterfind("{*}sldIdLst/{*}sldId")
+    keys = [attribute(slide, "id") for slide in slides]
+    return [targets[key].target for key in keys if key in targets]
 
 
 def _read_slide(archive: Archive, slide: str, root: Element, lines: list[str]) -> list[Location]:
@@ -87,7 +89,7 @@ def _read_slide(archive: Archive, slide: str, root: Element, lines: list[str]) -
     for shape in _shapes(archive, relations(archive, slide), root.iterfind("{*}cSld/{*}spTree/*")):
         line, data = (shape, ()) if isinstance(shape, str) else shape
         if line:
-            tables += (one.location(at, at + len(line)) for one in data)
+            tables += (table.location(at, at + len(line)) for table in data)
             lines.append(line)
             at += len(line) + 1
     with archive.tolerated(f"notes of {slide}"):
@@ -96,7 +98,7 @@ def _read_slide(archive: Archive, slide: str, root: Element, lines: list[str]) -
 
 
 def _shapes(
-    archive: Archive, known: dict[str, Relation], shapes: Iterable[Element]
+    archive: Archive, targets: dict[str, Relation], shapes: Iterable[Element]
 ) -> Iterator[str | tuple[str, list[FoundTable]]]:
     """Lines of text of the shapes in a group, in order; tables with their data."""
     for shape in shapes:
@@ -108,7 +110,7 @@ def _shapes(
         elif kind == "tbl":
             yield _table(shape)
         elif kind in {"chart", "relIds"}:
-            relation = known.get(attribute(shape, "id" if kind == "chart" else "dm"))
+            relation = targets.get(attribute(shape, "id" if kind == "chart" else "dm"))
             if relation is not None and relation.target in archive:
                 with archive.tolerated(f"{kind} {relation.target}"):
                     drawn = archive.xml(relation.target)
@@ -117,9 +119,9 @@ def _shapes(
             named = shape.find("{*}nvPicPr/{*}cNvPr")
             yield from filter(None, [picture_text(None if named is None else named.get("descr"))])
         elif kind == "grpSp":
-            yield from _shapes(archive, known, by_place(shape))
+            yield from _shapes(archive, targets, by_place(shape))
         elif kind in {"graphicFrame", "graphic", "graphicData", "AlternateContent", "Choice"}:
-            yield from _shapes(archive, known, shape)
+            yield from _shapes(archive, targets, shape)
 
 
 def _paragraphs(parent: Element) -> Iterator[str]:
@@ -154,8 +156,8 @@ def _table(table: Element) -> tuple[str, list[FoundTable]]:
         rows.append(cells)
     properties = table.find("{*}tblPr")
     header = properties is not None and properties.get("firstRow") in _TRUE
-    lines, found = read_table(rows, header=int(header))
-    return "\n".join(lines), [found] if found else []
+    lines, data = read_table(rows, header=int(header))
+    return "\n".join(lines), [data] if data else []
 
 
 def _chart(chart: Element) -> Iterator[str]:
@@ -165,13 +167,14 @@ def _chart(chart: Element) -> Iterator[str]:
     for title in chart.iter("{*}title"):
         yield from _paragraphs(title)
     series = list(chart.iter("{*}ser"))
-    names = [" ".join(value.text or "" for value in one.iterfind("{*}tx//{*}v")) for one in series]
+    names = list(map(_series_name, series))
     if any(names):
         yield " | ".join(["", *names]).strip()
     rows: dict[str, list[str]] = {}
-    for number, one in enumerate(series):
-        values = _points(one, ("val", "yVal"))
-        for at, category in {**dict.fromkeys(values, ""), **_points(one, ("cat", "xVal"))}.items():
+    for number, column in enumerate(series):
+        values = _points(column, ("val", "yVal"))
+        categories = {**dict.fromkeys(values, ""), **_points(column, ("cat", "xVal"))}
+        for at, category in categories.items():
             if at not in rows:
                 reading().spend(len(series))
                 rows[at] = [category, *[""] * len(series)]
@@ -179,13 +182,17 @@ def _chart(chart: Element) -> Iterator[str]:
     yield from (" | ".join(row) for row in rows.values())
 
 
+def _series_name(series: Element) -> str:
+    return " ".join(value.text or "" for value in series.iterfind("{*}tx//{*}v"))
+
+
 def _points(series: Element, names: tuple[str, ...]) -> dict[str, str]:
     """The values of a chart's series, by index."""
-    return {
-        point.get("idx", ""): point.findtext("{*}v") or ""
-        for name in names
-        for point in series.iterfind(f"{{*}}{name}//{{*}}pt")
-    }
+    points: dict[str, str] = {}
+    for name in names:
+        for point in series.iterfind(f"{{*}}{name}//{{*}}pt"):
+            points[point.get("idx", "")] = point.findtext("{*}v") or ""
+    return points
 
 
 def _notes(archive: Archive, slide: str) -> Iterator[str]:

@@ -105,51 +105,58 @@ def read_sheets(
         >>> [location.label for location in loaded.locations]
         ['Prices', 'Prices > 2']
     """
-    sought = SoughtFields(selection.wanted)
+    sought = SoughtFields(selection.names)
     texts: list[str] = []
     locations: list[Location] = []
     names: dict[str, list[str]] = {"sheets": [], "hidden_sheets": [], "formulas_without_values": []}
     start = 0
-    spend = reading().spend
     for sheet in sheets:
-        lines = [sheet.name]
-        places = []
-        end = len(sheet.name)
-        for island in _islands(sheet):
-            first = end + 1
-            for number, line in _island_lines(island, selection, sought):
-                spend(_STEPS_PER_LINE + (len(line) + len(sheet.name)) // _CHARACTERS_PER_STEP)
-                if number is not None:
-                    places.append(Location(end + 1, end + 1 + len(line), "row", str(number)))
-                lines.append(line)
-                end += 1 + len(line)
-            table = island.found(sheet.name)
-            if table is not None and end >= first:
-                above = (
-                    0
-                    if selection.wanted
-                    else sum(1 + len(_joined(row.texts)) for row in island.above)
-                )
-                places.append(table.location(first + above, end))
-        for cell, text in sheet.comments:
-            lines.append(f"Comment on {cell}: {text}")
-            places.append(Location(end + 1, end + 1 + len(lines[-1]), "comment", cell))
-            end += 1 + len(lines[-1])
-        if len(lines) == 1:
+        text, places = _sheet_text(sheet, selection, sought)
+        if not text:
             continue
-        texts.append("\n".join(lines))
-        locations += nested_locations(
-            LoadedFile(texts[-1], tuple(places)), start, "sheet", sheet.name
-        )
-        start += end + len(_BREAK)
-        for name in ("sheets", "hidden_sheets") if sheet.hidden else ("sheets",):
-            names[name].append(sheet.name)
+        texts.append(text)
+        locations += nested_locations(LoadedFile(text, tuple(places)), start, "sheet", sheet.name)
+        start += len(text) + len(_BREAK)
+        names["sheets"].append(sheet.name)
+        if sheet.hidden:
+            names["hidden_sheets"].append(sheet.name)
         names["formulas_without_values"] += (
             f"{sheet.name}!{cell}" for cell in sheet.formulas[:_MAX_LISTED]
         )
     sought.check()
-    listed = {name: found for name, found in names.items() if found}
+    listed = {name: values for name, values in names.items() if values}
     return LoadedFile(_BREAK.join(texts), tuple(locations), {**metadata, **listed})
+
+
+def _sheet_text(
+    sheet: Sheet, selection: Selection, sought: SoughtFields
+) -> tuple[str, list[Location]]:
+    """The lines of a sheet, "" without any below its name; and the places of its rows, tables and
+    comments.
+    """
+    lines = [sheet.name]
+    places = []
+    end = len(sheet.name)
+    spend = reading().spend
+    for island in _islands(sheet):
+        first = end + 1
+        for number, line in _island_lines(island, selection, sought):
+            spend(_STEPS_PER_LINE + (len(line) + len(sheet.name)) // _CHARACTERS_PER_STEP)
+            if number is not None:
+                places.append(Location(end + 1, end + 1 + len(line), "row", str(number)))
+            lines.append(line)
+            end += 1 + len(line)
+        table = island.table(sheet.name)
+        if table is not None and end >= first:
+            if not selection.names:
+                first += sum(1 + len(_joined(row.texts)) for row in island.above)
+            places.append(table.location(first, end))
+    for cell, comment in sheet.comments:
+        line = f"Comment on {cell}: {comment}"
+        lines.append(line)
+        places.append(Location(end + 1, end + 1 + len(line), "comment", cell))
+        end += 1 + len(line)
+    return "\n".join(lines) if len(lines) > 1 else "", places
 
 
 def row_lines(
@@ -205,28 +212,23 @@ def _island_lines(
     names = island.names
     if sought is not None:
         sought.meet(names)
-    plain = [*island.above, *island.header, *(() if names else island.body)]
-    if not selection.wanted:
+    if not selection.names:
+        plain = [*island.above, *island.header, *(() if names else island.body)]
         yield from ((None, _joined(row.texts)) for row in plain)
     for row in island.body if names else ():
-        named = [
-            pair
-            for pair in itertools.zip_longest(names[: len(row.texts)], row.texts, fillvalue="")
-            if pair[1]
-        ]
-        line = selection.text_of(named, "; ")
-        if line.strip():
-            yield (
-                (row.number, line)
-                if not row.is_title or selection.wanted
-                else (None, _joined(row.texts))
-            )
+        pairs = itertools.zip_longest(names[: len(row.texts)], row.texts, fillvalue="")
+        line = selection.text_of([pair for pair in pairs if pair[1]], "; ")
+        if not line.strip():
+            continue
+        if row.is_title and not selection.names:
+            yield None, _joined(row.texts)
+        else:
+            yield row.number, line
 
 
 def _joined(cells: Sequence[str]) -> str:
-    last = max(at for at, cell in enumerate(cells) if cell)
-    first = next(at for at, cell in enumerate(cells) if cell)
-    return " | ".join(cells[first : last + 1])
+    filled = [at for at, cell in enumerate(cells) if cell]
+    return " | ".join(cells[filled[0] : filled[-1] + 1])
 
 
 def cell_text(value: Cell) -> str:
@@ -242,8 +244,8 @@ def cell_text(value: Cell) -> str:
     if isinstance(value, bool):
         return str(value).upper()
     if isinstance(value, (int, float)):
-        whole = isinstance(value, int) or (value.is_integer() and abs(value) < 1e15)
-        return str(int(value)) if whole else f"{value:.15g}"
+        is_integer = isinstance(value, int) or (value.is_integer() and abs(value) < 1e15)
+        return str(int(value)) if is_integer else f"{value:.15g}"
     if isinstance(value, dt.datetime) and value.time() != dt.time.min:
         return value.isoformat(sep=" ", timespec="seconds")
     if isinstance(value, dt.timedelta):
@@ -252,25 +254,26 @@ def cell_text(value: Cell) -> str:
     return str(day)  # ISO 8601 for dates and times
 
 
-def duration_text(value: dt.timedelta, shown: str = "[h]:mm:ss") -> str:
+def duration_text(value: dt.timedelta, number_format: str = "[h]:mm:ss") -> str:
     """Format a duration as spreadsheets do.
 
     Args:
         value: The duration.
-        shown: The number format of its cell.
+        number_format: The number format of its cell.
 
     Example:
-        >>> [duration_text(dt.timedelta(hours=26, minutes=5), shown) for shown in ("[h]:mm", "[mm]:ss", "[ss]")]
+        >>> duration = dt.timedelta(hours=26, minutes=5)
+        >>> [duration_text(duration, form) for form in ("[h]:mm", "[mm]:ss", "[ss]")]
         ['26:05', '1565:00', '93900']
     """
     seconds = round(abs(value.total_seconds()))
     sign = "-" if value.total_seconds() < 0 else ""
-    shown = shown.lower()
-    if "[s" in shown:
+    number_format = number_format.lower()
+    if "[s" in number_format:
         return f"{sign}{seconds}"
-    if "[m" in shown:
-        return f"{sign}{seconds // 60}" + (f":{seconds % 60:02}" if "s" in shown else "")
-    tail = f":{seconds % 60:02}" if "s" in shown else ""
+    if "[m" in number_format:
+        return f"{sign}{seconds // 60}" + (f":{seconds % 60:02}" if "s" in number_format else "")
+    tail = f":{seconds % 60:02}" if "s" in number_format else ""
     return f"{sign}{seconds // 3600}:{seconds // 60 % 60:02}{tail}"
 
 
@@ -311,16 +314,11 @@ class XlsxLoader(SheetLoader):
                 raise LoadError(
                     "The file is not a workbook, but of another format. Save it as .xlsx."
                 )
-            known = relations(archive, main)
-            listed = archive.xml(main).iterfind("{*}sheets/{*}sheet")
-            parts = {
-                one.get("name", ""): known[key].target
-                for one in listed
-                if (key := attribute(one, "id")) in known
-            }
-            shared = related(archive, "sharedStrings", main)
+            parts = _sheet_parts(archive, main)
             readable, damaged = _readable_parts(
-                archive, {part: name for name, part in parts.items()}, {main, shared}
+                archive,
+                {part: name for name, part in parts.items()},
+                {main, related(archive, "sharedStrings", main)},
             )
             archive.restrict(readable)
             metadata = properties(archive)
@@ -330,21 +328,43 @@ class XlsxLoader(SheetLoader):
             source = _rewritten(archive, readable) if damaged else archive.source
         with path.open("rb") if isinstance(source, str) else source as file, _unwarned():
             book = openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)
-            formulas = None
-            if any(one.has_formulas for one in extras.values()):
+            formulas: Any = {}
+            if any(extra.has_formulas for extra in extras.values()):
                 formulas = openpyxl.load_workbook(file, read_only=True, keep_links=False)
-            sheets = []
-            for one in book.worksheets:
-                extra = extras.get(one.title, _Extras())
-                unread = list[str]()
-                asked = formulas[one.title] if formulas is not None and extra.has_formulas else None
-                rows = _xlsx_rows(one, asked, unread)
-                if extra.readable is not None:
-                    for sheet in filter(None, (one, asked)):
-                        sheet._get_source = functools.partial(io.BytesIO, extra.readable)
-                hidden = one.sheet_state != "visible"
-                sheets.append(Sheet(one.title, rows, hidden, extra.merges, extra.comments, unread))
+            sheets = [
+                _xlsx_sheet(sheet, formulas, extras.get(sheet.title, _Extras()))
+                for sheet in book.worksheets
+            ]
             return read_sheets(sheets, self._selection, metadata)
+
+
+def _sheet_parts(archive: Archive, main: str) -> dict[str, str]:
+    """The part of each sheet, by its name."""
+    targets = relations(archive, main)
+    parts = {}
+    for sheet in archive.xml(main).iterfind("{*}sheets/{*}sheet"):
+        key = attribute(sheet, "id")
+        if key in targets:
+            parts[sheet.get("name", "")] = targets[key].target
+    return parts
+
+
+def _xlsx_sheet(sheet: Any, formulas: Any, extra: _Extras) -> Sheet:
+    """A sheet whose rows are read later.
+
+    Args:
+        sheet: It in the workbook.
+        formulas: The workbook with formulas instead of their values, if one has no value.
+        extra: Its merged cells and comments.
+    """
+    unread = list[str]()
+    with_formulas = formulas[sheet.title] if extra.has_formulas else None
+    if extra.readable is not None:
+        for view in filter(None, (sheet, with_formulas)):
+            view._get_source = functools.partial(io.BytesIO, extra.readable)
+    rows = _xlsx_rows(sheet, with_formulas, unread)
+    hidden = sheet.sheet_state != "visible"
+    return Sheet(sheet.title, rows, hidden, extra.merges, extra.comments, unread)
 
 
 def _readable_parts(
@@ -425,11 +445,14 @@ def _extras(archive: Archive, part: str) -> _Extras:
     """Merged cells and comments of a sheet, and whether it has formulas without a stored value."""
     data = archive.read(part)
     reading().spend(data.count(b"<"))
-    cells = (tuple(map(bytes.decode, found.groups())) for found in _MERGED.finditer(data))
-    given = [
+    cells = (tuple(map(bytes.decode, match.groups())) for match in _MERGED.finditer(data))
+    ranges = [
         (int(top), int(bottom), _column(left), _column(right)) for left, top, right, bottom in cells
     ]
-    merges = [(min(one[:2]), max(one[:2]), min(one[2:]), max(one[2:])) for one in given]
+    merges = [
+        (min(top, bottom), max(top, bottom), min(left, right), max(left, right))
+        for top, bottom, left, right in ranges
+    ]
     comments = []
     for relation in relations(archive, part).values():
         if relation.kind == "comments" and relation.target in archive:
@@ -438,7 +461,7 @@ def _extras(archive: Archive, part: str) -> _Extras:
                 if words:
                     comments.append((comment.get("ref", ""), words))
     # openpyxl refuses ranges such as C3:A1
-    readable = None if merges == given else _RANGE.sub(rb"\1A1", data)
+    readable = None if merges == ranges else _RANGE.sub(rb"\1A1", data)
     return _Extras(merges, comments, _NO_VALUE.search(data) is not None, readable)
 
 
@@ -464,11 +487,10 @@ def _xlsx_rows(sheet: Any, formulas: Any, unread: list[str]) -> Iterator[Row]:
             yield number, [_xlsx_value(cell) for cell in row]
         return
     formulas.reset_dimensions()
-    for number, (row, asked) in enumerate(
-        zip(sheet.iter_rows(), formulas.iter_rows(), strict=True), start=1
-    ):
+    rows = zip(sheet.iter_rows(), formulas.iter_rows(), strict=True)
+    for number, (row, formula_row) in enumerate(rows, start=1):
         cells = [_xlsx_value(cell) for cell in row]
-        for at, cell in enumerate(asked):
+        for at, cell in enumerate(formula_row):
             if cells[at] is None and cell.data_type == "f":
                 cells[at] = str(getattr(cell.value, "text", cell.value))
                 unread.append(cell.coordinate)
@@ -477,13 +499,11 @@ def _xlsx_rows(sheet: Any, formulas: Any, unread: list[str]) -> Iterator[Row]:
 
 def _xlsx_value(cell: Any) -> Cell:
     value: Cell = cell.value
-    if (
-        isinstance(value, (int, float))
-        and not isinstance(value, bool)
-        and "%" in cell.number_format
-    ):
-        return _percentage(value)
-    return duration_text(value, cell.number_format) if isinstance(value, dt.timedelta) else value
+    if isinstance(value, dt.timedelta):
+        return duration_text(value, cell.number_format)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return value
+    return _percentage(value) if "%" in cell.number_format else value
 
 
 class XlsLoader(SheetLoader):
@@ -570,12 +590,12 @@ def _xls_sheet(xlrd: Any, book: Any, number: int) -> Any:
 
 
 def _xls_rows(xlrd: Any, sheet: Any, book: Any) -> Iterator[Row]:
-    known = [book.format_map.get(one.format_key) for one in book.xf_list]
-    formats = ["" if one is None else one.format_str for one in known]
+    styles = [book.format_map.get(style.format_key) for style in book.xf_list]
+    codes = ["" if form is None else form.format_str for form in styles]
     for number in range(sheet.nrows):
         yield (
             number + 1,
-            [_xls_cell(xlrd, cell, book.datemode, formats) for cell in sheet.row(number)],
+            [_xls_cell(xlrd, cell, book.datemode, codes) for cell in sheet.row(number)],
         )
 
 
@@ -584,14 +604,12 @@ def _xls_cell(xlrd: Any, cell: Any, datemode: int, formats: Sequence[str]) -> Ce
     kind = cell.ctype
     value = cell.value
     at = cell.xf_index
-    shown = formats[at] if at is not None and at < len(formats) else ""
-    if kind == xlrd.XL_CELL_DATE and _DURATION.search(shown) and abs(value) < _MAX_DAYS:
-        return duration_text(dt.timedelta(days=value), shown)
-    return (
-        _percentage(value)
-        if kind == xlrd.XL_CELL_NUMBER and "%" in shown
-        else _xls_value(xlrd, kind, value, datemode)
-    )
+    form = formats[at] if at is not None and at < len(formats) else ""
+    if kind == xlrd.XL_CELL_DATE and _DURATION.search(form) and abs(value) < _MAX_DAYS:
+        return duration_text(dt.timedelta(days=value), form)
+    if kind == xlrd.XL_CELL_NUMBER and "%" in form:
+        return _percentage(value)
+    return _xls_value(xlrd, kind, value, datemode)
 
 
 def _percentage(value: float) -> str:

@@ -53,8 +53,9 @@ def expand(rows: Iterable[Iterable[GridCell]]) -> list[list[GridCell]]:
             above cover.
 
     Example:
-        >>> rows = [[GridCell("tea", rows=2), GridCell("2024", columns=2)], [GridCell("kg"), GridCell("EUR")]]
-        >>> [[cell.text for cell in row] for row in expand(rows)]
+        >>> header = [GridCell("tea", rows=2), GridCell("2024", columns=2)]
+        >>> grid = expand([header, [GridCell("kg"), GridCell("EUR")]])
+        >>> [[cell.text for cell in row] for row in grid]
         [['tea', '2024', '2024'], ['tea', 'kg', 'EUR']]
     """
     grid: list[list[GridCell]] = []
@@ -96,7 +97,7 @@ def is_grouped(row: Sequence[GridCell]) -> bool:
     columns.
     """
     return not is_title(row) and any(
-        one is other and one.text for one, other in itertools.pairwise(row)
+        cell is right and cell.text for cell, right in itertools.pairwise(row)
     )
 
 
@@ -113,18 +114,18 @@ def read_table(
         caption: Its caption; "" takes a title in the first row.
 
     Example:
-        >>> lines, table = read_table([[GridCell("Teas", columns=2)], [GridCell("tea"), GridCell("kg")],
-        ...                            [GridCell("green"), GridCell("4")]])
+        >>> title = [GridCell("Teas", columns=2)]
+        >>> rows = [title, [GridCell("tea"), GridCell("kg")], [GridCell("green"), GridCell("4")]]
+        >>> lines, table = read_table(rows)
         >>> lines, table.caption, table.names, table.rows
         (['Teas', 'tea | kg', 'green | 4'], 'Teas', ('tea', 'kg'), (('green', '4'),))
     """
     full = expand(rows)
-    grid = [row for row in full if any(cell.text for cell in row)]
-    header -= sum(not any(cell.text for cell in row) for row in full[:header])
+    grid = [row for row in full if any(_texts(row))]
+    header -= sum(not any(_texts(row)) for row in full[:header])
     reading().spend(sum(map(len, grid)))
-    used = _used_columns([cell.text for cell in row] for row in grid)
-    texts = [[row[at].text for at in itertools.takewhile(len(row).__gt__, used)] for row in grid]
-    texts = [row[:1] if is_title(own) else row for own, row in zip(grid, texts, strict=True)]
+    used = _used_columns(map(_texts, grid))
+    texts = [_row_texts(row, used) for row in grid]
     lines = [row_line(row) for row in texts]
     titles = len(list(itertools.takewhile(is_title, grid)))
     caption = caption or " ".join(row[0].text for row in grid[:titles])
@@ -136,6 +137,16 @@ def read_table(
         return lines, None
     padded = [(*row, *[""] * (len(used) - len(row))) for row in texts]
     return lines, FoundTable(joined_names(padded[:header]), tuple(padded[header:]), header, caption)
+
+
+def _texts(row: Sequence[GridCell]) -> list[str]:
+    return [cell.text for cell in row]
+
+
+def _row_texts(row: Sequence[GridCell], used: Sequence[int]) -> list[str]:
+    """The texts of a row in the used columns; that of a title once."""
+    columns = [0] if is_title(row) else itertools.takewhile(len(row).__gt__, used)
+    return [row[at].text for at in columns]
 
 
 def _used_columns(rows: Iterable[Sequence[str]]) -> list[int]:
@@ -173,6 +184,19 @@ def one_line(lines: str) -> str:
         'tea, kg; green, 4'
     """
     return lines.replace(" | ", ", ").replace("\n", "; ")
+
+
+def cell_text(
+    blocks: Iterable[tuple[str, int | list[FoundTable]]], nested: list[FoundTable]
+) -> str:
+    """The blocks of a cell on one line; the tables among them are added to the nested ones."""
+    lines = []
+    for block, data in blocks:
+        if isinstance(data, list):
+            nested += data
+        text = one_line(block) if isinstance(data, list) else block
+        lines.append(" ".join(text.split()))
+    return " ".join(lines).strip()
 
 
 def _header_rows(grid: Sequence[Sequence[GridCell]], texts: Sequence[Sequence[str]]) -> int:
@@ -240,7 +264,7 @@ class Island:
         """The names of the columns; () without any."""
         return joined_names([row.texts for row in self.header])
 
-    def found(self, sheet: str) -> FoundTable | None:
+    def table(self, sheet: str) -> FoundTable | None:
         """The table as data, if it has two columns and rows or more."""
         rows = [*self.header, *self.body]
         used = _used_columns(row.texts for row in rows)
@@ -257,16 +281,13 @@ class Island:
                 runs[-1] = runs[-1][0], row.number
             else:
                 runs.append((row.number, row.number))
-        caption = " ".join(
-            next((row.texts for row in reversed(self.above) if row.filled == 1), ())
-        ).strip()
+        titles = [row.texts for row in self.above if row.filled == 1]
         header = len(self.header)
-        names = joined_names(cells[:header])
         return FoundTable(
-            names,
+            joined_names(cells[:header]),
             tuple(cells[header:]),
             header,
-            caption,
+            " ".join(titles[-1]).strip() if titles else "",
             sheet,
             self.column + first + 1,
             tuple(runs),
@@ -277,35 +298,34 @@ def merged_rows(rows: Iterable[SheetRow], merges: Iterable[Merge]) -> list[Sheet
     """Write the texts of merged cells into all cells that they cover, except for titles.
 
     Example:
-        >>> [row.texts for row in merged_rows([SheetRow(1, ["tea", "4"]), SheetRow(2, ["", "5"])], [(1, 2, 1, 1)])]
+        >>> rows = [SheetRow(1, ["tea", "4"]), SheetRow(2, ["", "5"])]
+        >>> [row.texts for row in merged_rows(rows, [(1, 2, 1, 1)])]
         [['tea', '4'], ['tea', '5']]
     """
-    found = {row.number: row for row in rows}
-    numbers = sorted(found)
+    by_number = {row.number: row for row in rows}
+    numbers = sorted(by_number)
     copied = 0
     # whether a row is a title shows when others are filled
-    alone = sorted(merges, key=lambda one: one[0] == one[1])
-    for top, bottom, left, right in alone:
-        first = found.get(top)
-        text = first.texts[left - 1] if first is not None and left <= len(first.texts) else ""
-        if not text or first is None:
+    for top, bottom, left, right in sorted(merges, key=lambda merge: merge[0] == merge[1]):
+        first = by_number.get(top)
+        if first is None or left > len(first.texts) or not first.texts[left - 1]:
             continue
+        text = first.texts[left - 1]
         reading().spend(1 + len(first.texts) // 8)
         if right > left and first.filled == 1 and bottom == top:
-            found[top] = first._replace(is_title=True)
+            by_number[top] = first._replace(is_title=True)
             continue
-        for number in numbers[
-            bisect.bisect_left(numbers, top) : bisect.bisect_right(numbers, bottom)
-        ]:
-            row = found[number]
+        start = bisect.bisect_left(numbers, top)
+        for number in numbers[start : bisect.bisect_right(numbers, bottom)]:
+            row = by_number[number]
             end = min(right, _MAX_COLUMNS)
             copied += (len(text) + _SEPARATOR) * (end - left + 1)
             if copied > _MAX_COPIED:
-                return list(found.values())
+                return list(by_number.values())
             row.texts.extend([""] * (end - len(row.texts)))
             row.texts[left - 1 : end] = [text] * (end - left + 1)
-            found[number] = row._replace(is_grouped=row.is_grouped or end > left)
-    return list(found.values())
+            by_number[number] = row._replace(is_grouped=row.is_grouped or end > left)
+    return list(by_number.values())
 
 
 def islands(rows: Sequence[SheetRow]) -> Iterator[Island]:
@@ -317,7 +337,8 @@ def islands(rows: Sequence[SheetRow]) -> Iterator[Island]:
 
     Example:
         >>> rows = [["tea", "kg"], ["green", "4"], ["town", "km"], ["Uji", "7"]]
-        >>> [one.names for one in islands([SheetRow(at + at // 3, row) for at, row in enumerate(rows, start=1)])]
+        >>> sheet = [SheetRow(at + at // 3, row) for at, row in enumerate(rows, start=1)]
+        >>> [island.names for island in islands(sheet)]
         [('tea', 'kg'), ('town', 'km')]
     """
     current: Island | None = None
@@ -332,22 +353,19 @@ def islands(rows: Sequence[SheetRow]) -> Iterator[Island]:
             continue
         waiting = []
         parts = _side_by_side(block)
-        if parts:
-            if current is not None:
-                yield current
-            current = None
-            yield from parts
-            continue
-        new = _island(block, 0)
-        if current is None or _starts(new, current):
-            if current is not None:
-                yield current
-            current = new
-        else:
+        island = _island(block, 0)
+        if not parts and current is not None and not _starts(island, current):
             current.body += block
-        if not current.header:
+            continue
+        if current is not None:
             yield current
-            current = None
+        current = None
+        if parts:
+            yield from parts
+        elif island.header:
+            current = island
+        else:
+            yield island
     if current is not None:
         yield current
 
@@ -368,11 +386,12 @@ def _island(rows: list[SheetRow], column: int) -> Island:
         end = at + 1
         while rows[end - 1].is_grouped and end < min(at + _MAX_HEADER, len(rows) - 1):
             end += 1
-        names = [name for name in joined_names([row.texts for row in rows[at:end]]) if name]
+        header = rows[at:end]
+        names = list(filter(None, joined_names([row.texts for row in header])))
         if len(names) >= max(2, widest / 2):
             different = len(set(names)) == len(names) and max(map(len, names)) <= _MAX_NAME_LENGTH
-            if different and all(row.is_named for row in rows[at:end]):
-                return Island(column, rows[:at], rows[at:end], rows[end:])
+            if different and all(row.is_named for row in header):
+                return Island(column, rows[:at], header, rows[end:])
             break
     return Island(column, body=rows)
 
@@ -392,28 +411,26 @@ def _side_by_side(rows: list[SheetRow]) -> list[Island]:
     Tables have titles of their own, the same names, or another height: else the column is a space
     in one table.
     """
-    wide = [row for row in rows if row.filled > 1]
-    used = _used_columns(row.texts for row in wide)
+    used = _used_columns(row.texts for row in rows if row.filled > 1)
     starts = [at for before, at in itertools.pairwise([-2, *used]) if at > before + 1]
     if len(starts) < 2:
         return []
     above = list(itertools.takewhile(lambda row: row.is_title, rows))
     parts = []
     for start, end in itertools.pairwise([*starts, _MAX_COLUMNS]):
-        own = [row.cut(start, end) for row in rows[len(above) :]]
-        own = [row for row in own if row.filled]
-        part = _island(own, start)
-        if not part.header or bisect.bisect_left(used, end) - bisect.bisect_left(used, start) < 2:
+        cut = [row.cut(start, end) for row in rows[len(above) :]]
+        part = _island([row for row in cut if row.filled], start)
+        columns = bisect.bisect_left(used, end) - bisect.bisect_left(used, start)
+        if not part.header or columns < 2:
             return []
         parts.append(part)
-    names = [name for part in parts for name in part.names if name]
-    heights = {(part.header[0].number, part.body[-1].number) for part in parts}
-    if (
-        len(set(names)) == len(names)
-        and len(heights) == 1
-        and not all(part.above for part in parts)
-    ):
+    if not _are_apart(parts):
         return []
-    if above:
-        parts.insert(0, Island(0, body=above))
-    return parts
+    return [Island(0, body=above), *parts] if above else parts
+
+
+def _are_apart(parts: Sequence[Island]) -> bool:
+    """Whether tables side by side have titles, the same names, or different heights."""
+    names = list(filter(None, itertools.chain.from_iterable(part.names for part in parts)))
+    heights = {(part.header[0].number, part.body[-1].number) for part in parts}
+    return len(set(names)) < len(names) or len(heights) > 1 or all(part.above for part in parts)

@@ -6,6 +6,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +49,15 @@ class NotebookLoader:
 
     Example:
         >>> import tempfile
-        >>> cell = {"cell_type": "code", "source": ["2 * 80"], "outputs": [{"data": {"text/plain": "160"}}]}
+        >>> outputs = [{"data": {"text/plain": "160"}}]
+        >>> cell = {"cell_type": "code", "source": ["2 * 80"], "outputs": outputs}
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = Path(folder, "tea.ipynb")
         ...     _ = path.write_text(json.dumps({"nbformat": 4, "cells": [cell]}), encoding="utf-8")
-        ...     NotebookLoader().load(path).text.split(), NotebookLoader(outputs=False).load(path).text
-        (['2', '*', '80', '160'], '2 * 80')
+        ...     NotebookLoader().load(path).text.split()
+        ...     NotebookLoader(outputs=False).load(path).text
+        ['2', '*', '80', '160']
+        '2 * 80'
     """
 
     def __init__(self, *, outputs: bool = True) -> None:
@@ -103,17 +107,14 @@ def _cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
     """The cells; until format 3 they are in worksheets."""
     sheets = notebook.get("worksheets")
     holders = sheets if isinstance(sheets, list) else [notebook]
-    found = [
-        cells
-        for one in holders
-        if isinstance(one, dict) and isinstance(cells := one.get("cells"), list)
-    ]
-    if not found or len(found) < len(holders):
+    lists = [holder.get("cells") if isinstance(holder, dict) else None for holder in holders]
+    if not lists or not all(isinstance(cells, list) for cells in lists):
         raise LoadError(
             "The file is not a notebook: it has no list of cells. Save it again from Jupyter, or as"
             " .json."
         )
-    return [cell if isinstance(cell, dict) else {} for cells in found for cell in cells]
+    cells = chain.from_iterable(filter(None, lists))
+    return [cell if isinstance(cell, dict) else {} for cell in cells]
 
 
 def _outputs(cell: dict[str, Any]) -> Iterator[str]:
@@ -123,8 +124,8 @@ def _outputs(cell: dict[str, Any]) -> Iterator[str]:
         if not isinstance(output, dict):
             continue
         data = output.get("data")
-        shown = data.get("text/plain") if isinstance(data, dict) else None
-        text = _joined(output.get("text")) or _joined(shown)
+        plain = data.get("text/plain") if isinstance(data, dict) else None
+        text = _joined(output.get("text")) or _joined(plain)
         if not text and output.get("ename"):
             text = f"{output['ename']}: {output.get('evalue', '')}"
         yield _COLOURS.sub("", text).strip("\n")
@@ -210,4 +211,6 @@ def _reaches(adornment: str, title: str) -> bool:
     """
     if len(adornment) >= _ALWAYS_LONG_ENOUGH:
         return True
-    return len(adornment) >= sum(1 + (unicodedata.east_asian_width(one) in "WF") for one in title)
+    return len(adornment) >= sum(
+        1 + (unicodedata.east_asian_width(character) in "WF") for character in title
+    )

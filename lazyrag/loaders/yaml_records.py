@@ -106,7 +106,7 @@ def _documents(text: str) -> Iterator[RecordValue]:
             file through aliases.
     """
     # Values by anchor, with their expanded size; those without an anchor are under None.
-    known: dict[str | None, tuple[RecordValue, int]] = {}
+    by_anchor: dict[str | None, tuple[RecordValue, int]] = {}
     within: list[_Open] = []
     most = most_text(len(text))
     for event in yaml.parse(text, Loader=_PARSER):
@@ -116,16 +116,17 @@ def _documents(text: str) -> Iterator[RecordValue]:
                 raise too_deep()
             continue
         if isinstance(event, yaml.AliasEvent):
-            value, size = _aliased(event.anchor, known)
+            value, size = _aliased(event.anchor, by_anchor)
         elif isinstance(event, yaml.ScalarEvent):
             is_null = not event.style and event.value in _NULLS  # plain, not quoted
-            value, size = known[event.anchor] = (
-                None if is_null else event.value,
-                len(event.value) + 1,
-            )
+            value = None if is_null else event.value
+            size = len(event.value) + 1
+            by_anchor[event.anchor] = value, size
         elif isinstance(event, yaml.CollectionEndEvent):
             ended = within.pop()
-            value, size = known[ended.anchor] = ended.value(), ended.size
+            value = ended.value()
+            size = ended.size
+            by_anchor[ended.anchor] = value, size
         else:
             continue
         if not within:
@@ -140,13 +141,13 @@ def _documents(text: str) -> Iterator[RecordValue]:
 
 
 def _aliased(
-    anchor: str, known: dict[str | None, tuple[RecordValue, int]]
+    anchor: str, by_anchor: dict[str | None, tuple[RecordValue, int]]
 ) -> tuple[RecordValue, int]:
-    if anchor not in known:
+    if anchor not in by_anchor:
         raise LoadError(
             f"The alias *{anchor:.80} has no anchor before it, or is inside it. Write its value."
         )
-    return known[anchor]
+    return by_anchor[anchor]
 
 
 def _name(key: RecordValue) -> str:
@@ -180,21 +181,21 @@ def located_yaml(text: str) -> Located:
 
 
 def _located(
-    loader: yaml.SafeLoader, node: yaml.Node, known: dict[yaml.Node, Located], depth: int
+    loader: yaml.SafeLoader, node: yaml.Node, located: dict[yaml.Node, Located], depth: int
 ) -> Located:
     """The value of a node; a node with aliases is read once."""
-    if node in known:
-        return known[node]
+    if node in located:
+        return located[node]
     line = node.start_mark.line + 1
     if depth > MAX_LOCATED_DEPTH:  # or it is in itself
         raise nested_too_deep(line)
     value: Any = None
     if isinstance(node, yaml.SequenceNode):
-        value = [_located(loader, one, known, depth + 1) for one in node.value]
+        value = [_located(loader, element, located, depth + 1) for element in node.value]
     elif isinstance(node, yaml.MappingNode):
         value = {}
-        for key, held in node.value:
-            name = _located(loader, key, known, depth + 1)
+        for key, inner in node.value:
+            name = _located(loader, key, located, depth + 1)
             if not isinstance(name.value, str):
                 raise ConfigError(
                     f"line {name.line}: The name {name.value!r:.40} is not a text. Put it in"
@@ -202,11 +203,11 @@ def _located(
                 )
             if name.value in value:
                 raise named_twice(name.value, name.line)
-            value[name.value] = _located(loader, held, known, depth + 1)
+            value[name.value] = _located(loader, inner, located, depth + 1)
     else:
         value = _scalar(loader, node, line)
-    known[node] = Located(value, line)
-    return known[node]
+    located[node] = Located(value, line)
+    return located[node]
 
 
 def _scalar(loader: yaml.SafeLoader, node: yaml.Node, line: int) -> Any:

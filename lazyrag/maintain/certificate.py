@@ -24,18 +24,19 @@ from lazyrag.data.segment import content_text, root_uid
 from lazyrag.errors import ConfigError, DatasetPathError
 from lazyrag.indexes.bm25 import TermPart
 from lazyrag.ingest.dataset import PathLike
+from lazyrag.ingest.documents import delete_files
 from lazyrag.ingest.indexer import Indexer
 from lazyrag.ingest.report import pages
-from lazyrag.ingest.sync import delete_files
 from lazyrag.ingest.verify import STORE_FILES, compact
 from lazyrag.ledger.jobs import forget_jobs
-from lazyrag.ledger.ledger import DocumentRow, Ledger, NewPart, write_part
+from lazyrag.ledger.ledger import Ledger, NewPart, write_part
+from lazyrag.ledger.tables import DocumentRow
 from lazyrag.loaders.directory import FoundFile
 from lazyrag.models.embedding_cache import CachedEmbedder
 from lazyrag.progress.blocks import contextmanager
 from lazyrag.stores.chroma_encoding import unit_vectors
 from lazyrag.stores.protocol import local_path
-from lazyrag.stores.sqlite import VECTOR_PARTS
+from lazyrag.stores.tables import VECTOR_PARTS
 from lazyrag.types import Embedding
 from lazyrag.validation import normal_name, validate_text
 
@@ -117,7 +118,7 @@ class DeletionCertificate:
 
 
 def purge(indexer: Indexer, document: str, folders: Iterable[PathLike]) -> DeletionCertificate:
-    """Delete a document and remove what is left of it; see `Document.purge`."""
+    """Delete a document and remove what is left of it; see `Maintenance.purge`."""
     places = _existing(folders)
     with indexer.writing():
         indexer.ensure_root()
@@ -153,7 +154,7 @@ def certify(
     file: PathLike | None,
     folders: Iterable[PathLike],
 ) -> DeletionCertificate:
-    """Search the stores for a document that is gone; see `Document.deletion_certificate`."""
+    """Search the stores for a document that is gone; see `Maintenance.deletion_certificate`."""
     document = normal_name(validate_text("document", document))
     row = indexer.ledger.documents.find(document)
     if row is not None and row.status == "live":

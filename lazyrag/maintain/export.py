@@ -32,9 +32,10 @@ from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, key_build, key_uid, ro
 from lazyrag.errors import ConfigError, LazyRAGError, StoreError
 from lazyrag.groups.node_group import schema_digest
 from lazyrag.indexes.bm25 import TermPart
-from lazyrag.ingest.engine import output_digest
 from lazyrag.ingest.indexer import Indexer
-from lazyrag.ledger.ledger import BuildRow, DocumentRow, Flip
+from lazyrag.ingest.pending import output_digest
+from lazyrag.ledger.ledger import Flip
+from lazyrag.ledger.tables import BuildRow, DocumentRow
 from lazyrag.ledger.tree import LiveGroup, LiveIndex, Tree
 from lazyrag.storage.arrays import sync_folder
 from lazyrag.stores.protocol import VectorRow
@@ -87,7 +88,7 @@ class ExportedGroup:
 
 
 def export(write: Callable[[Path], object], folder: str | os.PathLike[str]) -> Path:
-    """Write an export into a new folder by a function, all or nothing; see `Document.export`."""
+    """Write an export into a new folder by a function, all or nothing; see `Maintenance.export`."""
     target = folder_path(folder).absolute()
     if target.exists():
         raise ConfigError(
@@ -234,7 +235,7 @@ def _manifest_digest(manifest: Mapping[str, Any]) -> str:
 
 def import_from(indexer: Indexer, folder: str | os.PathLike[str]) -> int:
     """Import what `export` wrote into an empty Document, all or nothing; see
-    `Document.import_from`.
+    `Maintenance.import_from`.
 
     Lexical indexes are not exported; they are built at first use.
     """

@@ -19,10 +19,9 @@ from lazyrag.data.fields import read_schema
 from lazyrag.data.segment import Segment, key_build
 from lazyrag.errors import ConfigError, StoreError, UnsupportedError, known_names
 from lazyrag.ingest.dataset import copy_selection
-from lazyrag.ingest.engine import output_digest
+from lazyrag.ingest.pending import output_digest
 from lazyrag.ingest.report import pages
-from lazyrag.ledger.lease import WAIT_S, LedgerConnection
-from lazyrag.ledger.ledger import (
+from lazyrag.ledger.copies import (
     CopiedBuild,
     CopiedGroup,
     begin_copies,
@@ -31,6 +30,7 @@ from lazyrag.ledger.ledger import (
     copy_array_files,
     copy_ledgers,
 )
+from lazyrag.ledger.lease import WAIT_S, LedgerConnection
 from lazyrag.ledger.tree import LiveIndex
 from lazyrag.models.embedding_cache import EmbeddingCache
 from lazyrag.progress.calls import OnProgress, ProgressMeter, during_call
@@ -308,7 +308,7 @@ class _DocumentCopy:
         # Builds are listed twice: together, with the uids of their nodes, they would take as much
         # memory as the nodes.
         total = _count_rows(copied_builds(self.here, group, index))
-        with ProgressMeter(description, total, 1, None, unit="row") as meter:
+        with ProgressMeter(description, total, 1, unit="row") as meter:
             for done in copied.run(copied_builds(self.here, group, index)):
                 meter.reach(done)
         self.present += copied.present

@@ -91,7 +91,8 @@ class ReasoningSplitter:
 
     Example:
         >>> splitter = ReasoningSplitter()
-        >>> [splitter.feed(piece) for piece in ("<th", "ink>Tea, so ...</thi", "nk>80 ", "degrees")], splitter.reasoning
+        >>> pieces = ("<th", "ink>Tea, so ...</thi", "nk>80 ", "degrees")
+        >>> [splitter.feed(piece) for piece in pieces], splitter.reasoning
         (['', '', '80 ', 'degrees'], 'Tea, so ...')
     """
 
@@ -278,7 +279,8 @@ class CallableChatModel:
         >>> model = CallableChatModel(lambda text: text.upper())
         >>> model.chat("tea?").text
         'TEA?'
-        >>> model.chat([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "tea?"}]).text
+        >>> system = {"role": "system", "content": "Be brief."}
+        >>> model.chat([system, {"role": "user", "content": "tea?"}]).text
         'SYSTEM: BE BRIEF.\n\nUSER: TEA?'
     """
 
@@ -364,14 +366,14 @@ class CallableChatModel:
         named = {name: value for name, value in named.items() if value is not None} | dict(
             options.extra or {}
         )
-        found = {
+        chosen = {
             name: value
             for name, value in named.items()
             if self._takes_any or name in self._keywords
         }
         if options.json_schema is not None and "json_schema" in self._keywords:
-            found["json_schema"] = options.json_schema
-        return found
+            chosen["json_schema"] = options.json_schema
+        return chosen
 
 
 def as_chat_model(model: ChatModel | ChatCallable) -> ChatModel:

@@ -122,7 +122,7 @@ async def together(*work: Coroutine[Any, Any, T]) -> list[T]:
     """
     import asyncio
 
-    tasks = [asyncio.ensure_future(one) for one in work]
+    tasks = [asyncio.ensure_future(awaitable) for awaitable in work]
     try:
         return await asyncio.gather(*tasks)
     finally:

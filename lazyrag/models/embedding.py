@@ -95,15 +95,15 @@ class CheckedEmbedder:
         self, texts: Sequence[str], dimension: int = 0, input_type: InputType = "document"
     ) -> list[Embedded]:
         """Return for each text its vector, or an error; see `embed`."""
-        given = validate_embed_texts(texts)
-        distinct = list(dict.fromkeys(text for text in given if isinstance(text, str)))
-        found: dict[str, Embedded] = {}
+        checked = validate_embed_texts(texts)
+        distinct = list(dict.fromkeys(text for text in checked if isinstance(text, str)))
+        embedded: dict[str, Embedded] = {}
         for batch in self.batches(distinct, dimension, input_type):
-            found.update(
+            embedded.update(
                 (distinct[at], result)
                 for at, result in zip(batch.positions, batch.results, strict=True)
             )
-        return [found[text] if isinstance(text, str) else blank_error(text) for text in given]
+        return [embedded[text] if isinstance(text, str) else blank_error(text) for text in checked]
 
     def batches(
         self, texts: Sequence[str], dimension: int = 0, input_type: InputType = "document"
@@ -119,14 +119,14 @@ class CheckedEmbedder:
             MissingDependencyError: If the embedder needs a package that is not installed.
             StoreError: If its cache cannot be read.
         """
-        given = validate_embed_texts(texts)
+        checked = validate_embed_texts(texts)
         validate_input_type(input_type)
-        blank = [position for position, text in enumerate(given) if not is_embeddable(text)]
+        blank = [position for position, text in enumerate(checked) if not is_embeddable(text)]
         if blank:
-            yield EmbeddedBatch(blank, [blank_error(given[position]) for position in blank])
-        embeddable = [position for position, text in enumerate(given) if is_embeddable(text)]
+            yield EmbeddedBatch(blank, [blank_error(checked[position]) for position in blank])
+        embeddable = [position for position, text in enumerate(checked) if is_embeddable(text)]
         for batch in self._batches(
-            [given[position] for position in embeddable], dimension, input_type
+            [checked[position] for position in embeddable], dimension, input_type
         ):
             yield EmbeddedBatch(
                 [embeddable[position] for position in batch.positions], batch.results
@@ -261,11 +261,11 @@ class CheckedEmbedder:
             for part, error in failed:
                 if len(part) == 1 or model_down:
                     yield EmbeddedBatch(part, [error] * len(part))
-            parts = (
-                []
-                if model_down
-                else [half for part, _ in failed if len(part) > 1 for half in _halves(part)]
-            )
+            parts = []
+            if not model_down:
+                for part, _ in failed:
+                    if len(part) > 1:
+                        parts += _halves(part)
         return model_down
 
     def _call(self, batch: Sequence[str], input_type: InputType) -> Sequence[Any] | EmbeddingError:
@@ -313,8 +313,8 @@ class CheckedEmbedder:
             )
         return self._error(f"raised {type(error).__name__}: {error}", error)
 
-    def _error(self, what: str, cause: BaseException | None = None) -> EmbeddingError:
-        error = EmbeddingError(f"{self.name} {what}.", embed_key=self.key)
+    def _error(self, problem: str, cause: BaseException | None = None) -> EmbeddingError:
+        error = EmbeddingError(f"{self.name} {problem}.", embed_key=self.key)
         error.__cause__ = cause
         return error
 
@@ -458,9 +458,9 @@ index."""
 def _difference(length: int, expected: int) -> str:
     """Describe how a vector differs from the others, as a part of a message."""
     if SPARSE in (length, expected):
-        one, others = ("sparse", "dense") if length == SPARSE else ("dense", "sparse")
+        kind, others = ("sparse", "dense") if length == SPARSE else ("dense", "sparse")
         return (
-            f"returned a {one} vector where the others are {others}; vectors of one embed key are"
+            f"returned a {kind} vector where the others are {others}; vectors of one embed key are"
             " of one kind"
         )
     return (
@@ -534,7 +534,9 @@ def shown(value: object) -> str:
 
 def _usual_length(results: Sequence[Embedded]) -> int:
     """Return the most common length of vectors, the first of several; 0 if there is no vector."""
-    lengths = Counter(length_of(one) for one in results if not isinstance(one, EmbeddingError))
+    lengths = Counter(
+        length_of(vector) for vector in results if not isinstance(vector, EmbeddingError)
+    )
     return lengths.most_common(1)[0][0] if lengths else 0
 
 
@@ -568,13 +570,13 @@ class CallableEmbedder:
     max_tokens = None
     normalised = False
 
-    def __init__(self, function: EmbedCallable, what: str = "embed") -> None:
+    def __init__(self, function: EmbedCallable, name: str = "embed") -> None:
         way_out = (
             "Name a model by OnnxEmbedder('folder') or HttpEmbedder('http://localhost:8000/v1',"
             " 'name')."
         )
         is_model = "an Embedder, or a callable from text to list of numbers"
-        require(callable(function), f"The {what}", function, is_model, way_out)
+        require(callable(function), f"The {name}", function, is_model, way_out)
         self.function = function
         self.batch_size = batch_size_of(function, 1)
         self._asks_type = "input_type" in keyword_names(function, skip=1)[0]
@@ -601,7 +603,7 @@ def callable_identity(function: object) -> str:
     return next((name for name in names if isinstance(name, str) and name), "")
 
 
-def as_embedder(embed: Embedder | EmbedCallable, what: str = "embed") -> Embedder:
+def as_embedder(embed: Embedder | EmbedCallable, name: str = "embed") -> Embedder:
     """Return an `Embedder` as it is, and wrap any other callable in a `CallableEmbedder`.
 
     Raises:
@@ -614,9 +616,9 @@ def as_embedder(embed: Embedder | EmbedCallable, what: str = "embed") -> Embedde
             missing_members(embed, ("identity", "dimension", "max_tokens", "normalised"))
         )
         raise ConfigError(
-            f"The {what} must be an Embedder; {type(embed).__name__} has no {missing}."
+            f"The {name} must be an Embedder; {type(embed).__name__} has no {missing}."
         )
-    return CallableEmbedder(cast("EmbedCallable", embed), what)
+    return CallableEmbedder(cast("EmbedCallable", embed), name)
 
 
 def make_embedders(
@@ -640,10 +642,10 @@ def make_embedders(
             dict(embed),
             "a callable, an Embedder, or a non-empty mapping of names to those",
         )
-        return {key: _under(key, one, workers) for key, one in embed.items()}
+        return {key: _under(key, embedder, workers) for key, embedder in embed.items()}
     return {DEFAULT_EMBED_KEY: _under(DEFAULT_EMBED_KEY, embed, workers)}
 
 
 def _under(key: str, embed: Embedder | EmbedCallable, workers: int | None) -> CheckedEmbedder:
-    what = f"embed of key {key!r}"
-    return CheckedEmbedder(as_embedder(embed, what), f"The {what}", key, workers)
+    name = f"embed of key {key!r}"
+    return CheckedEmbedder(as_embedder(embed, name), f"The {name}", key, workers)

@@ -515,7 +515,7 @@ class EmbeddingCache:
         """
         require(not isinstance(texts, str), "texts", texts, "a list of strings")
         texts_by_hash = {hash_of(text): text for text in texts}
-        found: dict[str, Any] = {}  # bytes where bytes were stored
+        vectors: dict[str, Any] = {}  # bytes where bytes were stored
         used = []
         damaged = []
         for row, stored in self._rows(space, list(texts_by_hash)):
@@ -524,13 +524,13 @@ class EmbeddingCache:
                 damaged.append((row,))
             else:
                 used.append(row)
-                found[texts_by_hash[stored.text_hash]] = vector
+                vectors[texts_by_hash[stored.text_hash]] = vector
         if damaged:
             # if another put a whole one there meanwhile, that goes too
             with self._database.writing() as connection:
                 connection.executemany("DELETE FROM vector WHERE id = ?", damaged)
         self._count(used, misses=len(texts_by_hash) - len(used), damaged=len(damaged))
-        return found
+        return vectors
 
     def put_many(self, space: VectorSpace, vectors: Mapping[str, Embedding | bytes]) -> None:
         """Store vectors, all or none of them; a text that has one gets the new one.
@@ -606,7 +606,7 @@ class EmbeddingCache:
             )
             connection.execute("DELETE FROM kept")
             connection.executemany(
-                "INSERT INTO kept VALUES (?, 'all')", [(one,) for one in identities]
+                "INSERT INTO kept VALUES (?, 'all')", [(identity,) for identity in identities]
             )
         for identity, some in texts:  # read between transactions: it may be in another file
             rows = [(identity, hash_of(text)) for text in some]
@@ -666,11 +666,11 @@ class EmbeddingCache:
     def known(self, space: VectorSpace, texts: Iterable[str]) -> set[str]:
         """Those of some texts that have a vector; this is no use of the vectors."""
         hashes = {hash_of(text): text for text in texts}
-        found = (one for _, one in self._rows(space, list(hashes)))
+        stored_vectors = (stored for _, stored in self._rows(space, list(hashes)))
         return {
-            hashes[one.text_hash]
-            for one in found
-            if decode_vector(one, space.dimension) is not None
+            hashes[stored.text_hash]
+            for stored in stored_vectors
+            if decode_vector(stored, space.dimension) is not None
         }
 
     def _rows(self, space: VectorSpace, hashes: list[bytes]) -> list[tuple[int, StoredVector]]:
@@ -743,8 +743,8 @@ def _key(space: VectorSpace) -> tuple[str, str, int, bool]:
 
 def _number_of(connection: sqlite3.Connection, space: VectorSpace) -> int | None:
     """Look up the row id of a space. Not cached: another process may clear it."""
-    found = connection.execute(_FIND_SPACE, _key(space)).fetchone()
-    return found[0] if found else None
+    row = connection.execute(_FIND_SPACE, _key(space)).fetchone()
+    return row[0] if row else None
 
 
 def _check_lengths(
@@ -753,7 +753,7 @@ def _check_lengths(
     """Dense vectors of one space have one length, also where none was known before the first
     call.
     """
-    lengths = {len(one.numbers) // 4 for one in entries if one.kind == 0}
+    lengths = {len(entry.numbers) // 4 for entry in entries if entry.kind == 0}
     stored = connection.execute(_FIRST_DENSE, (number,)).fetchone() if lengths else None
     if stored and (first := decode_vector(StoredVector(*stored), 0)) is not None:
         lengths.add(len(first))
@@ -812,7 +812,8 @@ class CachedEmbedder:
         ...     print("asked for", text)
         ...     return [float(len(text)), 1.0]
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     with CachedEmbedder(embed, pathlib.Path(folder, "cache.db"), identity="toy:length") as embedder:
+        ...     file = pathlib.Path(folder, "cache.db")
+        ...     with CachedEmbedder(embed, file, identity="toy:length") as embedder:
         ...         _ = embedder.embed(["tea"])
         ...         embedder.embed(["coffee", "tea"]).tolist()
         asked for tea
@@ -879,11 +880,11 @@ class CachedEmbedder:
             EmbeddingError: If a text has no vector; the error of the first one.
             StoreError: If the cache cannot be read.
         """
-        found: dict[int, Embedded] = {}
+        embedded: dict[int, Embedded] = {}
         for batch in self.embed_batches(texts, input_type):
-            found.update(zip(batch.positions, batch.results, strict=True))
+            embedded.update(zip(batch.positions, batch.results, strict=True))
         return stack_embeddings(
-            [found[position] for position in range(len(found))],
+            [embedded[position] for position in range(len(embedded))],
             self.checked_embedder.name,
             self.dimension or 0,
         )
@@ -907,11 +908,11 @@ class CachedEmbedder:
         missing: list[str] = []
         for start in range(0, len(distinct), _LOOKED_UP_AT_ONCE):
             some = distinct[start : start + _LOOKED_UP_AT_ONCE]
-            found = self.cache.get_many(space, some)
-            missing += [text for text in some if text not in found]
-            if found:
-                dimension = dimension or length_of(next(iter(found.values())))
-                yield _batch(positions, found)
+            cached = self.cache.get_many(space, some)
+            missing += [text for text in some if text not in cached]
+            if cached:
+                dimension = dimension or length_of(next(iter(cached.values())))
+                yield _batch(positions, cached)
         storing = True
         for batch in self.checked_embedder.batches(missing, dimension, input_type):
             results = {
@@ -949,8 +950,8 @@ class CachedEmbedder:
         return True
 
 
-def _identity(embedder: Embedder, given: str | None) -> str:
-    identity = embedder.identity if given is None else given
+def _identity(embedder: Embedder, declared: str | None) -> str:
+    identity = embedder.identity if declared is None else declared
     if not identity:
         function = getattr(embedder, "function", embedder)
         # its repr may show keys
@@ -968,5 +969,9 @@ def _batch(
     positions: Mapping[str, Sequence[int]], results: Mapping[str, Embedded]
 ) -> EmbeddedBatch:
     """Results by text as results by place; equal texts share one."""
-    pairs = [(position, result) for text, result in results.items() for position in positions[text]]
-    return EmbeddedBatch([position for position, _ in pairs], [result for _, result in pairs])
+    places: list[int] = []
+    repeated: list[Embedded] = []
+    for text, result in results.items():
+        places += positions[text]
+        repeated += [result] * len(positions[text])
+    return EmbeddedBatch(places, repeated)

@@ -10,14 +10,9 @@ from typing import Any, TypeAlias
 
 from lazyrag.errors import ConfigError, MissingDependencyError, RetrievalError
 from lazyrag.models.concurrency import in_thread
+from lazyrag.models.onnx.folder import TOKENIZER, FileFingerprint
+from lazyrag.models.onnx.hub import AmbiguousModelError, find_model, ways_to_download
 from lazyrag.models.onnx.models import OnnxCrossEncoder
-from lazyrag.models.onnx.session import (
-    TOKENIZER,
-    AmbiguousModelError,
-    FileFingerprint,
-    find_model,
-    ways_to_download,
-)
 from lazyrag.models.protocols import RerankModel
 from lazyrag.models.rerank import (
     RerankCallable,
@@ -58,12 +53,12 @@ def local_rerank_model(model: LocalModel, batch_size: int | None = None) -> Rera
     """
     folder = _folder(model)
     with _lock:
-        files = (path for depth in ("*", "*/*") for path in folder.glob(depth))
+        files = [*folder.glob("*"), *folder.glob("*/*")]
         contents = FileFingerprint.of(sorted(path for path in files if path.suffix in _MADE_OF))
-        held = _loaded.get((folder, batch_size))
-        if held is None or held[0] != contents:
-            held = _loaded[folder, batch_size] = contents, _load(folder, batch_size)
-        return held[1]
+        loaded = _loaded.get((folder, batch_size))
+        if loaded is None or loaded[0] != contents:
+            loaded = _loaded[folder, batch_size] = contents, _load(folder, batch_size)
+        return loaded[1]
 
 
 def _folder(model: LocalModel) -> Path:
@@ -122,7 +117,9 @@ class AsyncReranker:
 
     Example:
         >>> import asyncio
-        >>> reranker = AsyncReranker(lambda query, documents, top_n: [(i, len(d)) for i, d in enumerate(documents)])
+        >>> def rank(query, documents, top_n):
+        ...     return [(number, len(text)) for number, text in enumerate(documents)]
+        >>> reranker = AsyncReranker(rank)
         >>> asyncio.run(reranker.rerank("tea?", ["tea", "green tea", "iced tea"], top_k=2))
         [(1, 9.0), (2, 8.0)]
         >>> reranker.get_scores("tea?", ["tea", "green tea"])
@@ -157,11 +154,11 @@ class AsyncReranker:
             RetrievalError: If the model fails.
         """
         checked_query(query)
-        found, most = checked_documents(documents, validate_integer("top_k", top_k, 1))
-        if not found:
+        passages, most = checked_documents(documents, validate_integer("top_k", top_k, 1))
+        if not passages:
             return []
         return checked_ranking(
-            await self._arerank(query, found, most), len(found), repr(self.model)
+            await self._arerank(query, passages, most), len(passages), repr(self.model)
         )[:most]
 
     def get_scores(self, query: str, documents: Sequence[str]) -> list[float]:
@@ -172,14 +169,16 @@ class AsyncReranker:
             RetrievalError: If the model fails, or has no score for a document.
         """
         checked_query(query)
-        found, most = checked_documents(documents, None)
-        return self._in_order(self.model(query, found, most) if found else [], len(found))
+        passages, most = checked_documents(documents, None)
+        return self._in_order(self.model(query, passages, most) if passages else [], len(passages))
 
     async def aget_scores(self, query: str, documents: Sequence[str]) -> list[float]:
         """Return the score of each document, in any event loop."""
         checked_query(query)
-        found, most = checked_documents(documents, None)
-        return self._in_order(await self._arerank(query, found, most) if found else [], len(found))
+        passages, most = checked_documents(documents, None)
+        return self._in_order(
+            await self._arerank(query, passages, most) if passages else [], len(passages)
+        )
 
     async def _arerank(self, query: str, documents: list[str], most: int) -> Any:
         arerank: Callable[..., Awaitable[Any]] | None = getattr(self.model, "arerank", None)

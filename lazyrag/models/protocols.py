@@ -207,15 +207,16 @@ def as_messages(prompt: Prompt, name: str = "The prompt") -> tuple[Message, ...]
     if isinstance(prompt, str):
         prompt = [Message("user", prompt)]
     messages = []
-    for one in prompt if isinstance(prompt, Sequence) else [prompt]:
-        if isinstance(one, Mapping) and one.keys() == {"role", "content"}:
-            one = Message(cast("Any", one["role"]), one["content"])  # noqa: PLW2901
-        if not isinstance(one, Message):
+    for message in prompt if isinstance(prompt, Sequence) else [prompt]:
+        if isinstance(message, Mapping) and message.keys() == {"role", "content"}:
+            message = Message(cast("Any", message["role"]), message["content"])  # noqa: PLW2901
+        if not isinstance(message, Message):
             raise ConfigError(
-                f"A message must be a Message or {{'role': ..., 'content': ...}}; got {one!r:.80}."
+                "A message must be a Message or {'role': ..., 'content': ...};"
+                f" got {message!r:.80}."
             )
-        messages.append(one)
-    if not any(one.text.strip() for one in messages):
+        messages.append(message)
+    if not any(message.text.strip() for message in messages):
         raise ConfigError(f"{name} must not be blank; got {prompt!r:.80}.")
     return tuple(messages)
 

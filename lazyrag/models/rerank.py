@@ -4,6 +4,7 @@ judges.
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 import re
@@ -63,7 +64,9 @@ class CallableRerankModel:
         ConfigError: If it cannot be called so, such as a class, or a method without its object.
 
     Example:
-        >>> model = CallableRerankModel(lambda query, documents, top_n: [(i, len(d)) for i, d in enumerate(documents)])
+        >>> def rank(query, documents, top_n):
+        ...     return [(number, len(text)) for number, text in enumerate(documents)]
+        >>> model = CallableRerankModel(rank)
         >>> model("tea?", ["tea", "green tea", "iced tea"], top_n=2)
         [(1, 9.0), (2, 8.0)]
     """
@@ -249,7 +252,7 @@ class Bm25RerankModel:
         terms_of = matching_function(analyser, query)
         query_terms = terms_of(query)
         document_terms = [terms_of(document) for document in documents]
-        if set(query_terms).isdisjoint(term for terms in document_terms for term in terms):
+        if set(query_terms).isdisjoint(itertools.chain.from_iterable(document_terms)):
             return [(index, 0.0) for index in range(top_n)]
         scores = rank_bm25_of(document_terms, self.variant).get_scores(query_terms)
         return checked_ranking(list(enumerate(map(float, scores))), len(documents), repr(self))[
@@ -388,17 +391,17 @@ class PointwiseRerankModel(_JudgeModel):
     ) -> tuple[list[tuple[int, float]], int, int]:
         import asyncio
 
-        passages = list(dict.fromkeys(one for one in documents if one.strip()))
+        passages = list(dict.fromkeys(document for document in documents if document.strip()))
         slots = asyncio.Semaphore(self.concurrency)
         try:
-            found = await concurrency.together(
+            scored = await concurrency.together(
                 *(self._score(query, passage, slots) for passage in passages)
             )
         except GenerationError as exc:
             raise RetrievalError(f"{self!r} failed: {sentence(exc)}") from exc
-        scores = dict(zip(passages, found, strict=True))
-        ranked = [(index, scores.get(one) or 0.0) for index, one in enumerate(documents)]
-        return checked_ranking(ranked, len(documents), repr(self)), found.count(None), len(found)
+        scores = dict(zip(passages, scored, strict=True))
+        ranked = [(index, scores.get(document) or 0.0) for index, document in enumerate(documents)]
+        return checked_ranking(ranked, len(documents), repr(self)), scored.count(None), len(scored)
 
     async def _score(self, query: str, passage: str, slots: asyncio.Semaphore) -> float | None:
         """Score a passage; None if the answer cannot be read."""
@@ -661,8 +664,10 @@ def read_permutation(text: str, count: int) -> list[int]:
     numbers = _only_value(answer, list)
     if numbers is None:
         numbers = re.findall(r"(?<!\d)\d{1,6}(?!\d)", answer)
-    found = [int(one) - 1 for one in numbers if re.fullmatch(r"\d{1,6}", str(one))]
-    return list(dict.fromkeys(index for index in found if 0 <= index < count))
+    numbers_listed = [
+        int(number) - 1 for number in numbers if re.fullmatch(r"\d{1,6}", str(number))
+    ]
+    return list(dict.fromkeys(index for index in numbers_listed if 0 <= index < count))
 
 
 def _visible(text: str) -> str:
@@ -677,13 +682,13 @@ def _only_value(answer: str, kind: type | tuple[type, ...]) -> Any:
     is none.
     """
 
-    def values(found: Any) -> list[Any]:
-        items = found.values() if isinstance(found, Mapping) else ()
+    def values(parsed: Any) -> list[Any]:
+        items = parsed.values() if isinstance(parsed, Mapping) else ()
         return [
-            one
-            for one in items
-            if isinstance(one, kind) and (kind is bool or not isinstance(one, bool))
+            entry
+            for entry in items
+            if isinstance(entry, kind) and (kind is bool or not isinstance(entry, bool))
         ]
 
-    found = find_json(answer, lambda value: len(values(value)) == 1)
-    return None if found is None else values(found.value)[0]
+    parsed_answer = find_json(answer, lambda value: len(values(value)) == 1)
+    return None if parsed_answer is None else values(parsed_answer.value)[0]

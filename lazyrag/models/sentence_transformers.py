@@ -10,7 +10,8 @@ import numpy as np
 
 from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError, missing_package, sentence
 from lazyrag.models.embedding import blank_error, is_embeddable, shown
-from lazyrag.models.onnx.session import FileFingerprint, unknown_share
+from lazyrag.models.onnx.folder import FileFingerprint
+from lazyrag.models.onnx.session import unknown_share
 from lazyrag.models.protocols import InputType
 from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
 from lazyrag.validation import (
@@ -223,7 +224,7 @@ class SentenceTransformerEmbedder(_PackageModel):
         prompts = self.model.prompts or {}
         names = ("query",) if input_type == "query" else ("document", "passage", "corpus")
         name = next(
-            (one for one in (*names, self.model.default_prompt_name) if one in prompts), None
+            (name for name in (*names, self.model.default_prompt_name) if name in prompts), None
         )
         return name, prompts.get(name) or ""
 
@@ -270,8 +271,8 @@ class SentenceTransformerCrossEncoder(_PackageModel):
     ) -> list[tuple[int, float]]:
         """Rank documents; see `RerankModel`. A pair that is too long is a RetrievalError."""
         checked_query(query)
-        found, limit = checked_documents(documents, top_n)
-        distinct = list(dict.fromkeys(found))  # equal documents get equal scores
+        passages, limit = checked_documents(documents, top_n)
+        distinct = list(dict.fromkeys(passages))  # equal documents get equal scores
         for error in filter(None, self._length_errors(distinct, [query] * len(distinct), distinct)):
             raise RetrievalError(error)
         try:
@@ -285,7 +286,9 @@ class SentenceTransformerCrossEncoder(_PackageModel):
             raise RetrievalError(f"{self!r} failed: {sentence(exc)}") from exc
         by_text = dict(zip(distinct, scores, strict=True))
         return checked_ranking(
-            [(at, by_text[one]) for at, one in enumerate(found)], len(found), repr(self)
+            [(at, by_text[passage]) for at, passage in enumerate(passages)],
+            len(passages),
+            repr(self),
         )[:limit]
 
 
@@ -306,24 +309,28 @@ def _load(make: Any, model: Any, options: dict[str, Any]) -> Any:
         raise ConfigError(f"{str(model)!r} cannot be loaded: {sentence(exc)}{more}") from exc
 
 
-def _contents(given: Any) -> FileFingerprint | None:
+def _contents(model_source: Any) -> FileFingerprint | None:
     """Note the files of a folder; None if it is no folder."""
-    if not isinstance(given, (str, Path)) or not Path(given).is_dir():
+    if not isinstance(model_source, (str, Path)) or not Path(model_source).is_dir():
         return None
     return FileFingerprint.of(
-        sorted(path for path in Path(given).rglob("*") if path.suffix in _FILES)
+        sorted(path for path in Path(model_source).rglob("*") if path.suffix in _FILES)
     )
 
 
 def _identity(
-    model: Any, given: Any, contents: FileFingerprint | None, settings: dict[str, Any]
+    model: Any, model_source: Any, contents: FileFingerprint | None, settings: dict[str, Any]
 ) -> str:
-    if not isinstance(given, (str, Path)):
+    if not isinstance(model_source, (str, Path)):
         return ""
     if contents is not None:
-        return f"sentence-transformers:{Path(given).resolve().name}:{contents.digest(settings)}"
+        return (
+            f"sentence-transformers:{Path(model_source).resolve().name}:{contents.digest(settings)}"
+        )
     inner = getattr(model, "model", None) or getattr(model[0], "auto_model", None)
     commit = getattr(getattr(inner, "config", None), "_commit_hash", None)
     if not commit:
         return ""
-    return f"sentence-transformers:{given}@{commit}:{FileFingerprint.of([]).digest(settings)}"
+    return (
+        f"sentence-transformers:{model_source}@{commit}:{FileFingerprint.of([]).digest(settings)}"
+    )

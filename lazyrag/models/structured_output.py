@@ -85,11 +85,11 @@ def find_json(text: str, is_wanted: Callable[[Any], bool]) -> FoundJson | None:
     for match in list(_OPENING.finditer(text))[:_MAX_TRIES]:
         reader = _Reader(text, match.start())
         try:
-            found = FoundJson(reader.value(0), reader.is_cut)
+            found_json = FoundJson(reader.value(0), reader.is_cut)
         except _NotJson:
             continue
-        if is_wanted(found.value):
-            return found
+        if is_wanted(found_json.value):
+            return found_json
     return None
 
 
@@ -249,10 +249,10 @@ def _unescape(text: str) -> str:
     if "\\" not in text:
         return text
     try:
-        whole: str = json.loads(f'"{text}"', strict=False)
+        decoded: str = json.loads(f'"{text}"', strict=False)
     except ValueError:
         return _ESCAPE.sub(
             lambda match: chr(int(match[1], 16)) if match[1] else _ESCAPES.get(match[2], match[0]),
             text,
         )
-    return whole
+    return decoded

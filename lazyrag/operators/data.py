@@ -11,11 +11,15 @@ from typing import (
     Dict,
     Final,
     List,
+    TypeAlias,
     TypedDict,
 )
 
 from lazyrag.errors import ConfigError
 from lazyrag.validation import is_list_of, require, validate_choice
+
+Trace: TypeAlias = Mapping[str, Any]
+"""A `RAGData`, or a part of one, as any mapping."""
 
 
 class RAGData(TypedDict, total=False):
@@ -63,7 +67,7 @@ _RENAMED: Final = {
 }
 
 
-def latest_docs(data: Mapping[str, Any], order: Sequence[str] = TO_READ) -> tuple[str, list[str]]:
+def latest_docs(data: Trace, order: Sequence[str] = TO_READ) -> tuple[str, list[str]]:
     """Return the documents to read, and their stage.
 
     Args:
@@ -93,7 +97,7 @@ def latest_docs(data: Mapping[str, Any], order: Sequence[str] = TO_READ) -> tupl
     return "", []
 
 
-def latest_results(data: Mapping[str, Any], order: Sequence[str] = TO_READ) -> list[dict[str, Any]]:
+def latest_results(data: Trace, order: Sequence[str] = TO_READ) -> list[dict[str, Any]]:
     """Return the same documents as rows with ``text`` and, where known, ``score``, ``metadata`` and
     other fields.
 
@@ -112,7 +116,7 @@ def latest_results(data: Mapping[str, Any], order: Sequence[str] = TO_READ) -> l
     return [{**row, "text": text} for row, text in zip(results, docs, strict=True)]
 
 
-def query_of(data: Mapping[str, Any]) -> str:
+def query_of(data: Trace) -> str:
     """Return the query of a trace; it may be blank.
 
     Raises:
@@ -125,7 +129,7 @@ def query_of(data: Mapping[str, Any]) -> str:
     return query  # type: ignore[return-value]  # validated above
 
 
-def references_of(data: Mapping[str, Any]) -> list[str]:
+def references_of(data: Trace) -> list[str]:
     """Return the reference answers of a trace: its ``references``, else those of its ``question``,
     else [].
 
@@ -197,7 +201,7 @@ def append_fields(
         >>> append_fields({"query": "tea?"}, {"prompt": "Say it: tea?"}, (), "an example")
         {'query': 'tea?', 'prompt': 'Say it: tea?'}
     """
-    before: Mapping[str, Any] = data
+    before: Trace = data
     for name, value in fields.items():
         if (
             name in _STANDARD
@@ -214,7 +218,7 @@ def _differs(before: Any, after: Any) -> bool:
     return before is not after and before != after
 
 
-def from_legacy(data: Mapping[str, Any], *, results_of: str | None = None) -> dict[str, Any]:
+def from_legacy(data: Trace, *, results_of: str | None = None) -> dict[str, Any]:
     """Return a trace in the older names as a new one (migration table of spec 000).
 
     Args:

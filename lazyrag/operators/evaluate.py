@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, cast
 from lazyrag.errors import EvaluationError
 from lazyrag.evaluation import answers
 from lazyrag.evaluation.golden import MeasureReport
-from lazyrag.operators.data import STAGES, RAGData, latest_docs, references_of, validate_data
+from lazyrag.operators.data import STAGES, RAGData, Trace, latest_docs, references_of, validate_data
 from lazyrag.operators.operators import Operator
 from lazyrag.text.tokens import TokenCounter, resolve_counter
 from lazyrag.validation import require
@@ -29,15 +29,15 @@ class EvaluateOperator(Operator, abc.ABC):
         self._measured: list[tuple[str, Values]] = []
 
     @abc.abstractmethod
-    def measure(self, data: Mapping[str, Any]) -> Values:
+    def measure(self, data: Trace) -> Values:
         """Return the values of a trace, by measure."""
 
-    def process(self, data: RAGData) -> Mapping[str, Any]:
+    def process(self, data: RAGData) -> Trace:
         """Record the values; append nothing."""
         self._measured.append((trace_name(data), self.measure(data)))
         return {}
 
-    def _result(self, trace: RAGData, _: Mapping[str, Any]) -> dict[str, Any]:
+    def _result(self, trace: RAGData, _: Trace) -> dict[str, Any]:
         return cast("dict[str, Any]", trace)
 
     @property
@@ -47,7 +47,7 @@ class EvaluateOperator(Operator, abc.ABC):
         return MeasureReport([name for name, _ in measured], [row for _, row in measured])
 
 
-def answer_of(data: Mapping[str, Any]) -> str | None:
+def answer_of(data: Trace) -> str | None:
     """Return the generated answer; None if there is none, which differs from an empty answer."""
     generated: str | None = data.get("generated")
     require(
@@ -60,7 +60,7 @@ def answer_of(data: Mapping[str, Any]) -> str | None:
     return generated
 
 
-def trace_name(data: Mapping[str, Any]) -> str:
+def trace_name(data: Trace) -> str:
     """Return the name of a trace in reports: the id of its question, else the query."""
     question = data.get("question")
     identifier = question.get("id") if isinstance(question, Mapping) else None
@@ -68,7 +68,7 @@ def trace_name(data: Mapping[str, Any]) -> str:
 
 
 def _measure_answer(
-    name: str, data: Mapping[str, Any], measure: Callable[[str, Sequence[str]], float | None]
+    name: str, data: Trace, measure: Callable[[str, Sequence[str]], float | None]
 ) -> Values:
     answer = answer_of(data)
     return {name: None if answer is None else measure(answer, references_of(data))}
@@ -97,13 +97,15 @@ class AccuracyEvaluate(EvaluateOperator):
             answers.validate_threshold(threshold)
         self.threshold = threshold
 
-    def measure(self, data: Mapping[str, Any]) -> Values:
+    def measure(self, data: Trace) -> Values:
         """See the class."""
         threshold = self.threshold
         if threshold is None:
             return _measure_answer("accuracy", data, answers.answer_accuracy)
         return _measure_answer(
-            "accuracy", data, lambda *given: answers.overlap_accuracy(*given, threshold=threshold)
+            "accuracy",
+            data,
+            lambda *arguments: answers.overlap_accuracy(*arguments, threshold=threshold),
         )
 
 
@@ -115,7 +117,7 @@ class F1Evaluate(EvaluateOperator):
         {'f1': 0.6666666666666666}
     """
 
-    def measure(self, data: Mapping[str, Any]) -> Values:
+    def measure(self, data: Trace) -> Values:
         """See the class."""
         return _measure_answer("f1", data, answers.token_f1)
 
@@ -128,7 +130,7 @@ class EMEvaluate(EvaluateOperator):
         {'em': 1.0}
     """
 
-    def measure(self, data: Mapping[str, Any]) -> Values:
+    def measure(self, data: Trace) -> Values:
         """See the class."""
         return _measure_answer("em", data, answers.exact_match)
 
@@ -142,22 +144,31 @@ class ContextRecallEvaluate(EvaluateOperator):
     ``reranking_docs``, else ``retrieval_docs``.
 
     Example:
-        >>> data = {"retrieval_docs": ["Green tea."], "generated": "It is green.", "references": ["green tea"]}
+        >>> data = {"generated": "It is green.", "references": ["green tea"]}
+        >>> data["retrieval_docs"] = ["Green tea."]
         >>> ContextRecallEvaluate().measure(data)
         {'context_recall': 0.5, 'found_recall': 1.0}
     """
 
-    def measure(self, data: Mapping[str, Any]) -> Values:
+    def measure(self, data: Trace) -> Values:
         """See the class."""
         stage, docs = latest_docs(data)
-        found = answers.context_recall(docs, references_of(data)) if stage else None
+        recall = answers.context_recall(docs, references_of(data)) if stage else None
         return {
             **_measure_answer("context_recall", data, answers.answer_recall),
-            "found_recall": found,
+            "found_recall": recall,
         }
 
 
-class TokenCountEvaluate(EvaluateOperator):
+class _CountingEvaluate(EvaluateOperator):
+    """Base of the measures that count tokens."""
+
+    def __init__(self, counter: TokenCounter | str = "utf8") -> None:
+        super().__init__()
+        self.counter = resolve_counter(counter)
+
+
+class TokenCountEvaluate(_CountingEvaluate):
     """``token_count``: total tokens of ``refining_docs``, else ``reranking_docs``, else
     ``retrieval_docs``.
 
@@ -173,21 +184,14 @@ class TokenCountEvaluate(EvaluateOperator):
         {'token_count_utf8': 3}
     """
 
-    def __init__(self, counter: TokenCounter | str = "utf8") -> None:
-        super().__init__()
-        self.counter = resolve_counter(counter)
-
-    def measure(self, data: Mapping[str, Any]) -> Values:
+    def measure(self, data: Trace) -> Values:
         """See the class."""
         stage, docs = latest_docs(data)
-        return {
-            f"token_count_{self.counter.name}": (
-                answers.total_tokens(docs, self.counter) if stage else None
-            )
-        }
+        tokens = answers.total_tokens(docs, self.counter) if stage else None
+        return {f"token_count_{self.counter.name}": tokens}
 
 
-class CompressionRateEvaluate(EvaluateOperator):
+class CompressionRateEvaluate(_CountingEvaluate):
     """Compression of ``refining_docs`` compared with ``retrieval_docs``.
 
     ``compression_rate``: tokens refined divided by tokens retrieved: 0.3 keeps three tenths.
@@ -202,11 +206,7 @@ class CompressionRateEvaluate(EvaluateOperator):
         {'compression_rate': 0.3333333333333333, 'doc_ratio': 0.5}
     """
 
-    def __init__(self, counter: TokenCounter | str = "utf8") -> None:
-        super().__init__()
-        self.counter = resolve_counter(counter)
-
-    def measure(self, data: Mapping[str, Any]) -> Values:
+    def measure(self, data: Trace) -> Values:
         """See the class."""
         before = data.get("retrieval_docs")
         after = data.get("refining_docs")
@@ -229,9 +229,10 @@ class LatencyEvaluate(EvaluateOperator):
         {'retrieval_time': 0.5, 'generation_time': 1.0, 'latency': 1.5, 'total_latency': 1.0}
     """
 
-    def measure(self, data: Mapping[str, Any]) -> Values:
+    def measure(self, data: Trace) -> Values:
         """See the class."""
-        stages = {name: data[name] for stage in STAGES if (name := f"{stage}_time") in data}
+        names = [f"{stage}_time" for stage in STAGES]
+        stages = {name: data[name] for name in names if name in data}
         for name, value in stages.items():
             is_valid = (
                 isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
@@ -243,7 +244,7 @@ class LatencyEvaluate(EvaluateOperator):
 
 
 def evaluate_traces(
-    many: Sequence[Mapping[str, Any]], evaluators: Sequence[EvaluateOperator] | None = None
+    many: Sequence[Trace], evaluators: Sequence[EvaluateOperator] | None = None
 ) -> MeasureReport:
     """Measure the traces of a data set with several evaluators.
 
@@ -255,7 +256,8 @@ def evaluate_traces(
         ConfigError: If an evaluator is not an `EvaluateOperator`.
 
     Example:
-        >>> traces = [{"query": "How hot?", "generated": "80", "references": ["80"]}, {"query": "How long?"}]
+        >>> traces = [{"query": "How hot?", "generated": "80", "references": ["80"]}]
+        >>> traces.append({"query": "How long?"})
         >>> evaluate_traces(traces, [EMEvaluate()]).counts
         {'em': 1}
     """
@@ -267,12 +269,15 @@ def evaluate_traces(
             step,
             "EvaluateOperators such as AccuracyEvaluate()",
         )
-    traces = [validate_data(data) for data in many]
-    rows = [
-        {name: value for step in chosen for name, value in step.measure(data).items()}
-        for data in traces
-    ]
-    return MeasureReport([trace_name(data) for data in traces], rows)
+    names = []
+    rows = []
+    for trace in map(validate_data, many):
+        values: Values = {}
+        for step in chosen:
+            values.update(step.measure(trace))
+        names.append(trace_name(trace))
+        rows.append(values)
+    return MeasureReport(names, rows)
 
 
 EVALUATORS: tuple[type[EvaluateOperator], ...] = (

@@ -9,6 +9,7 @@ import inspect
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any, ClassVar, cast, get_args
 
 from lazyrag.data.filters import FilterLike
@@ -27,6 +28,7 @@ from lazyrag.operators.data import (
     TO_REFINE,
     TO_RERANK,
     RAGData,
+    Trace,
     append_fields,
     latest_docs,
     latest_results,
@@ -69,14 +71,14 @@ class Operator(abc.ABC):
     """The standard fields that it writes, overwriting values that are there."""
 
     @abc.abstractmethod
-    def process(self, data: Any) -> Mapping[str, Any]:
+    def process(self, data: Any) -> Trace:
         """Return the fields to append to a trace, without changing it."""
 
-    async def aprocess(self, data: Any) -> Mapping[str, Any]:
+    async def aprocess(self, data: Any) -> Trace:
         """Run `process` in any event loop; by default in a thread."""
         return await in_thread(self.process, data)
 
-    def execute(self, data: Mapping[str, Any]) -> dict[str, Any]:
+    def execute(self, data: Trace) -> dict[str, Any]:
         """Return the trace with this operator's fields.
 
         Args:
@@ -93,21 +95,21 @@ class Operator(abc.ABC):
         trace = validate_data(data)
         return self._result(trace, self.process(trace))
 
-    async def aexecute(self, data: Mapping[str, Any]) -> dict[str, Any]:
+    async def aexecute(self, data: Trace) -> dict[str, Any]:
         """Run `execute` in any event loop."""
         trace = validate_data(data)
         return self._result(trace, await self.aprocess(trace))
 
-    def _result(self, trace: RAGData, processed: Mapping[str, Any]) -> dict[str, Any]:
+    def _result(self, trace: RAGData, processed: Trace) -> dict[str, Any]:
         return append_fields(trace, processed, self.writes, repr(self))
 
-    def __call__(self, data: Mapping[str, Any]) -> dict[str, Any]:
+    def __call__(self, data: Trace) -> dict[str, Any]:
         """Run `execute`."""
         return self.execute(data)
 
     def batch(
         self,
-        many: Sequence[Mapping[str, Any]],
+        many: Sequence[Trace],
         *,
         concurrency: int = 8,
         on_error: OnError = "raise",
@@ -124,7 +126,7 @@ class Operator(abc.ABC):
 
     async def abatch(
         self,
-        many: Sequence[Mapping[str, Any]],
+        many: Sequence[Trace],
         *,
         concurrency: int = 8,
         on_error: OnError = "raise",
@@ -151,7 +153,7 @@ class Operator(abc.ABC):
 class _AsyncOperator(Operator):
     """An operator that is written as a coroutine."""
 
-    def process(self, data: RAGData) -> Mapping[str, Any]:
+    def process(self, data: RAGData) -> Trace:
         """Wait for `aprocess`."""
         return background.run(self.aprocess(data))
 
@@ -189,21 +191,21 @@ class FunctionOperator(Operator):
     def __repr__(self) -> str:
         return f"FunctionOperator({callable_name(self.function)})"
 
-    def process(self, data: RAGData) -> Mapping[str, Any]:
+    def process(self, data: RAGData) -> Trace:
         """Call the function."""
         returned = self.function({**data})
         if inspect.isawaitable(returned):
             return background.run(self._awaited(returned, data))
         return self._validated(returned, data)
 
-    async def aprocess(self, data: RAGData) -> Mapping[str, Any]:
+    async def aprocess(self, data: RAGData) -> Trace:
         """Call the function; one that is not asynchronous runs in a thread."""
         return await self._awaited(await in_thread(self.function, {**data}), data)
 
-    async def _awaited(self, returned: Any, data: RAGData) -> Mapping[str, Any]:
+    async def _awaited(self, returned: Any, data: RAGData) -> Trace:
         return self._validated(await returned if inspect.isawaitable(returned) else returned, data)
 
-    def _validated(self, returned: Any, data: RAGData) -> Mapping[str, Any]:
+    def _validated(self, returned: Any, data: RAGData) -> Trace:
         if not isinstance(returned, Mapping):
             raise ConfigError(
                 f"{self!r} returned {returned!r:.60}; return the dict with fields appended."
@@ -227,7 +229,8 @@ class OperatorChain(Operator):
         ConfigError: If there is none, or one is neither.
 
     Example:
-        >>> chain = (lambda data: {**data, "custom_a": 1}) >> FunctionOperator(lambda data: {**data, "custom_b": 2})
+        >>> first = lambda data: {**data, "custom_a": 1}
+        >>> chain = first >> FunctionOperator(lambda data: {**data, "custom_b": 2})
         >>> chain.execute({"query": "tea?"})
         {'query': 'tea?', 'custom_a': 1, 'custom_b': 2}
     """
@@ -235,9 +238,7 @@ class OperatorChain(Operator):
     def __init__(self, *operators: Operator | Callable[[Any], Any]) -> None:
         if not operators:
             raise ConfigError("The chain has no operators; pass at least one.")
-        self.operators: tuple[Operator, ...] = tuple(
-            step for given in operators for step in _steps(given)
-        )
+        self.operators: tuple[Operator, ...] = (*chain.from_iterable(map(_steps, operators)),)
 
     def __repr__(self) -> str:
         return " >> ".join(map(repr, self.operators))
@@ -254,14 +255,14 @@ class OperatorChain(Operator):
             data = await operator.aexecute(data)
         return data
 
-    def _result(self, _: RAGData, processed: Mapping[str, Any]) -> dict[str, Any]:
+    def _result(self, _: RAGData, processed: Trace) -> dict[str, Any]:
         return cast("dict[str, Any]", processed)
 
 
-def _steps(given: Any) -> tuple[Operator, ...]:
-    if isinstance(given, OperatorChain):
-        return given.operators
-    return (given,) if isinstance(given, Operator) else (FunctionOperator(given),)
+def _steps(operator: Any) -> tuple[Operator, ...]:
+    if isinstance(operator, OperatorChain):
+        return operator.operators
+    return (operator,) if isinstance(operator, Operator) else (FunctionOperator(operator),)
 
 
 # Retrieval
@@ -292,7 +293,8 @@ class RetrieveOperator(_AsyncOperator):
         >>> from lazyrag import Document, Retriever
         >>> docs = Document()
         >>> _ = docs.add_texts({"tea.txt": "Water of 80 degrees."})
-        >>> data = RetrieveOperator(Retriever(docs, "FineChunk", "bm25"))({"query": "How hot is the water?"})
+        >>> retrieve = RetrieveOperator(Retriever(docs, "FineChunk", "bm25"))
+        >>> data = retrieve({"query": "How hot is the water?"})
         >>> data["retrieval_docs"], data["retrieval_results"][0]["source"]
         (['Water of 80 degrees.'], 'tea.txt')
     """
@@ -311,7 +313,7 @@ class RetrieveOperator(_AsyncOperator):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._finder.name!r}, topk={self._topk})"
 
-    async def aprocess(self, data: RAGData) -> Mapping[str, Any]:
+    async def aprocess(self, data: RAGData) -> Trace:
         """Retrieve.
 
         Raises:
@@ -319,12 +321,12 @@ class RetrieveOperator(_AsyncOperator):
         """
         query = query_of(data)
         started = time.perf_counter()
-        found = (
+        retrieved = (
             await self._finder.find(query, self._topk, self._filters)
             if query.strip()
             else RetrievedItems([])
         )
-        hits = await found.hits()
+        hits = await retrieved.hits()
         seconds = time.perf_counter() - started
         rows = [
             {**hit.to_dict(), "score": None if math.isnan(hit.score) else hit.score} for hit in hits
@@ -332,7 +334,7 @@ class RetrieveOperator(_AsyncOperator):
         return _stage_fields("retrieval", rows, seconds)
 
 
-def _stage_fields(stage: str, rows: Sequence[Mapping[str, Any]], seconds: float) -> dict[str, Any]:
+def _stage_fields(stage: str, rows: Sequence[Trace], seconds: float) -> dict[str, Any]:
     return {
         f"{stage}_results": rows,
         f"{stage}_docs": [row["text"] for row in rows],
@@ -463,7 +465,6 @@ class MilvusRetriever(_CollectionRetriever):
 _RERANK_TOPK = 3
 
 
-@known_arguments
 class RerankOperator(_AsyncOperator):
     """Rerank texts (spec 000's reranking stage).
 
@@ -494,7 +495,7 @@ class RerankOperator(_AsyncOperator):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._name!r}, topk={self._topk})"
 
-    async def aprocess(self, data: RAGData) -> Mapping[str, Any]:
+    async def aprocess(self, data: RAGData) -> Trace:
         """Rerank.
 
         Raises:
@@ -529,7 +530,6 @@ def _score(row: Mapping[str, Any]) -> float:
     return float(score) if isinstance(score, (int, float)) else math.nan
 
 
-@known_arguments
 class BGEReranker(RerankOperator):
     """Spec 000's cross-encoder reranker.
 
@@ -547,7 +547,6 @@ class BGEReranker(RerankOperator):
         super().__init__(model, topk)
 
 
-@known_arguments
 class LLMbased_Reranker(RerankOperator):  # noqa: N801  the specification's name
     """Spec 000's reranker by a chat model, which judges each text.
 
@@ -589,7 +588,8 @@ class RefinerOperator(Operator):
         NotRegisteredError: If there is no such refiner.
 
     Example:
-        >>> data = {"query": "How hot?", "retrieval_docs": ["Tea grows on hills. Hot water of 80 degrees."]}
+        >>> docs = ["Tea grows on hills. Hot water of 80 degrees."]
+        >>> data = {"query": "How hot?", "retrieval_docs": docs}
         >>> data = RefinerOperator("extractive", budget=9)(data)
         >>> data["refining_docs"], data["refining_results"][0]["compression_ratio"] < 1
         (['Hot water of 80 degrees.'], True)
@@ -614,7 +614,7 @@ class RefinerOperator(Operator):
     def __repr__(self) -> str:
         return f"RefinerOperator({self.refiner!r})"
 
-    def process(self, data: RAGData) -> Mapping[str, Any]:
+    def process(self, data: RAGData) -> Trace:
         """Shorten the texts.
 
         Raises:
@@ -686,10 +686,10 @@ class QAPromptor(Operator):
         self, template: ContextTemplate | str | None = None, *, language: Language = "auto"
     ) -> None:
         self._language: Language = validate_choice("language", language, get_args(Language))
-        own = ContextTemplate(template, **_PLAIN) if isinstance(template, str) else template
-        self._template = None if own is None else as_template(own)
+        chosen = ContextTemplate(template, **_PLAIN) if isinstance(template, str) else template
+        self._template = None if chosen is None else as_template(chosen)
 
-    def process(self, data: RAGData) -> Mapping[str, Any]:
+    def process(self, data: RAGData) -> Trace:
         """Write the prompt."""
         query = query_of(data)
         _, docs = latest_docs(data)
@@ -697,7 +697,6 @@ class QAPromptor(Operator):
         return {"prompt": template.fill([(at, "", text) for at, text in enumerate(docs, 1)], query)}
 
 
-@known_arguments
 class OpenAIGenerator(_AsyncOperator):
     """Answer the prompt with a chat model (spec 000's generation stage).
 
@@ -728,9 +727,9 @@ class OpenAIGenerator(_AsyncOperator):
         api_key: str | None = None,
     ) -> None:
         if isinstance(model, str) != (base_url is not None):
-            given = f"model={model!r:.60} and base_url={base_url!r:.60}"
+            arguments = f"model={model!r:.60} and base_url={base_url!r:.60}"
             msg = "pass a model's name with the base_url of its server, or a chat model alone."
-            raise ConfigError(f"OpenAIGenerator got {given}; {msg}")
+            raise ConfigError(f"OpenAIGenerator got {arguments}; {msg}")
         chat = (
             HttpChatModel(str(base_url), model, api_key=api_key)
             if isinstance(model, str)
@@ -744,7 +743,7 @@ class OpenAIGenerator(_AsyncOperator):
     def __repr__(self) -> str:
         return f"OpenAIGenerator({self.generator.model!r})"
 
-    async def aprocess(self, data: RAGData) -> Mapping[str, Any]:
+    async def aprocess(self, data: RAGData) -> Trace:
         """Answer; cancelling the task ends the model's call.
 
         Raises:

@@ -82,20 +82,20 @@ class PipelineSettings:
         validate_choice("hybrid_fusion_method", self.hybrid_fusion_method, fusions)
 
 
-def as_settings(given: Any) -> PipelineSettings:
+def as_settings(settings: Any) -> PipelineSettings:
     """Convert `Settings` to `PipelineSettings`; None to the defaults.
 
     Raises:
         ConfigError: If it is neither, or a value is out of range.
     """
-    if given is None:
+    if settings is None:
         return PipelineSettings()
-    if isinstance(given, PipelineSettings):
-        return given
+    if isinstance(settings, PipelineSettings):
+        return settings
     names = [field.name for field in dataclasses.fields(PipelineSettings)]
-    is_valid = all(hasattr(given, name) for name in names)
-    require(is_valid, "settings", given, "PipelineSettings(...) or Settings(...)")
-    return PipelineSettings(**{name: getattr(given, name) for name in names})
+    is_valid = all(hasattr(settings, name) for name in names)
+    require(is_valid, "settings", settings, "PipelineSettings(...) or Settings(...)")
+    return PipelineSettings(**{name: getattr(settings, name) for name in names})
 
 
 SEARCH_SETTINGS = (

@@ -41,12 +41,15 @@ def foreign_hit(key: str, text: str, score: float, fields: Mapping[str, Any]) ->
         >>> foreign_hit("7", "Tea.", 0.5, {"title": "Leaves"}).source
         'Leaves'
     """
-    source, document, chunk = (
-        next((fields[name] for name in names if fields.get(name) is not None), "")
-        for names in (_SOURCE_FIELDS, _DOCUMENT_FIELDS, _CHUNK_FIELDS)
-    )
+    source = _first_value(fields, _SOURCE_FIELDS)
+    document = _first_value(fields, _DOCUMENT_FIELDS)
+    chunk = _first_value(fields, _CHUNK_FIELDS)
     number = chunk if isinstance(chunk, int) else 0
     return Hit(key, text, score, str(source), str(document), number, fields)
+
+
+def _first_value(fields: Mapping[str, Any], names: Sequence[str]) -> Any:
+    return next((fields[name] for name in names if fields.get(name) is not None), "")
 
 
 def distance_score(distance: float) -> float:
@@ -119,11 +122,13 @@ def _filter_values(filters: FilterLike | None, where: str) -> dict[str, list[Any
         filters,
         f"{{field: value}} or {{field: [values]}} for {where}",
     )
-    found: dict[str, list[Any]] = {}
+    values: dict[str, list[Any]] = {}
     for name, value in filters.items() if isinstance(filters, Mapping) else ():
-        found[name] = list(value) if isinstance(value, (list, tuple, set, frozenset)) else [value]
-        require(bool(found[name]), f"The filter on {name!r}", value, "a list of at least one value")
-    return found
+        values[name] = list(value) if isinstance(value, (list, tuple, set, frozenset)) else [value]
+        require(
+            bool(values[name]), f"The filter on {name!r}", value, "a list of at least one value"
+        )
+    return values
 
 
 def _best_first(hits: list[Hit]) -> list[Hit]:
@@ -204,12 +209,11 @@ class MilvusFinder:
     """
 
     def __init__(self, embedding_manager: Any, collection: Any) -> None:
-        given = (
-            collection if isinstance(collection, MilvusCollection) else MilvusCollection(collection)
-        )
+        if not isinstance(collection, MilvusCollection):
+            collection = MilvusCollection(collection)
         self._embed = query_embedding(embedding_manager)
-        self._given = given
-        self._collection = given.name
+        self._settings = collection
+        self._collection = collection.name
         self._layout: _Layout | None = None
 
     @property
@@ -258,10 +262,10 @@ class MilvusFinder:
         texts = [name for name in _TEXT_FIELDS if name in fields]
         vectors = [name for name, field in fields.items() if "dim" in (field.get("params") or {})]
         text = _choose(
-            "text_field", self._given.text_field, [*fields], texts, is_dynamic=is_dynamic
+            "text_field", self._settings.text_field, [*fields], texts, is_dynamic=is_dynamic
         )
         vector = _choose(
-            "vector_field", self._given.vector_field, vectors, vectors, is_dynamic=False
+            "vector_field", self._settings.vector_field, vectors, vectors, is_dynamic=False
         )
         key = next((name for name, field in fields.items() if field.get("is_primary")), "id")
         return _Layout(key, text, vector, await self._metric(vector), tuple(fields), is_dynamic)
@@ -282,23 +286,23 @@ class MilvusFinder:
 
     async def _request(self, method: str, **arguments: Any) -> Any:
         with errors_of(f"The Milvus method {method}", RetrievalError):
-            return await _call(getattr(self._given.client, method), **arguments)
+            return await _call(getattr(self._settings.client, method), **arguments)
 
 
 def _choose(
-    what: str, given: str | None, names: Sequence[str], likely: Sequence[str], *, is_dynamic: bool
+    role: str, name: str | None, names: Sequence[str], likely: Sequence[str], *, is_dynamic: bool
 ) -> str:
     """The field that was given, or the only likely one."""
-    if given is not None:
-        if given not in names and not is_dynamic:
+    if name is not None:
+        if name not in names and not is_dynamic:
             raise ConfigError(
-                f"The collection has no field {given!r} for {what}. {known_names(given, names)}"
+                f"The collection has no field {name!r} for {role}. {known_names(name, names)}"
             )
-        return given
+        return name
     if len(likely) != 1:
         problem = f"{len(likely)} fields are possible" if likely else "no field has a usual name"
         raise ConfigError(
-            f"The collection's {what} is unclear: {problem}. Give {what}=...."
+            f"The collection's {role} is unclear: {problem}. Give {role}=...."
             f" {known_names('', names)}"
         )
     return likely[0]
@@ -385,10 +389,13 @@ class ChromaFinder:
             RetrievalError: If Chroma fails, or returns rows without a text.
         """
         vector = None if self._embed is None else await self._embed(query)
+        searched: Any = {"query_texts": [query]}
+        if vector is not None:
+            searched = {"query_embeddings": [vector]}
         with errors_of(f"The Chroma collection {self.name!r}", RetrievalError):
             answer = await in_thread(
                 self._collection.query,
-                **({"query_texts": [query]} if vector is None else {"query_embeddings": [vector]}),
+                **searched,
                 n_results=topk,
                 where=_chroma_filter(filters),
                 include=["documents", "metadatas", "distances"],
@@ -426,7 +433,9 @@ def _chroma_filter(filters: FilterLike | None) -> dict[str, Any] | None:
             "a text, a number, a boolean, or a list of these",
         )
         parts.append({name: {"$in": values}})
-    return {"$and": parts} if len(parts) > 1 else parts[0] if parts else None
+    if not parts:
+        return None
+    return {"$and": parts} if len(parts) > 1 else parts[0]
 
 
 # faiss
@@ -492,14 +501,13 @@ class FaissFinder:
             )
         scores, rows = await in_thread(self._index.search, vector, min(topk, len(self._hits)))
         is_product = getattr(self._index, "metric_type", _INNER_PRODUCT) == _INNER_PRODUCT
-        found = [
-            (float(score) if is_product else distance_score(float(score)), int(row))
-            for score, row in zip(scores[0], rows[0], strict=True)
-            if row >= 0  # graphs return -1 if they find fewer
-        ]
-        best = sorted(found, key=lambda pair: (-pair[0], pair[1]))
+        scored: list[tuple[float, int]] = []
+        for number, row in zip(map(float, scores[0]), map(int, rows[0]), strict=True):
+            if row >= 0:  # graphs return -1 if they find fewer
+                scored.append((number if is_product else distance_score(number), row))
+        scored.sort(key=lambda pair: (-pair[0], pair[1]))
         return RetrievedItems(
-            [dataclasses.replace(self._hits[row], score=score) for score, row in best]
+            [dataclasses.replace(self._hits[row], score=score) for score, row in scored]
         )
 
 
@@ -533,8 +541,8 @@ def _faiss_hit(number: int, row: Any, where: str) -> Hit:
         ),
         None,
     )
-    what = f"Document {number} (from 0) of {where}"
-    require(name is not None, what, row, f"an object with a text under one of {_CONTENT_FIELDS}")
+    subject = f"Document {number} (from 0) of {where}"
+    require(name is not None, subject, row, f"an object with a text under one of {_CONTENT_FIELDS}")
     key = next((row[field] for field in _KEY_FIELDS if row.get(field) is not None), number)
     return foreign_hit(
         str(key), row[name], 0.0, {field: value for field, value in row.items() if field != name}

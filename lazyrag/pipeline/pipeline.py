@@ -169,7 +169,8 @@ class RAGPipeline:
         >>> from lazyrag import Document
         >>> docs = Document()
         >>> _ = docs.add_texts({"green.txt": "Green tea wants water of 80 degrees."})
-        >>> pipeline = RAGPipeline.over(docs, "FineChunk", generator=lambda prompt: "Of 80 degrees [1].")
+        >>> model = lambda prompt: "Of 80 degrees [1]."
+        >>> pipeline = RAGPipeline.over(docs, "FineChunk", generator=model)
         >>> answer = pipeline.sync.answer("How hot is the water for green tea?")
         >>> answer.text, answer.citations[0].source
         ('Of 80 degrees [1].', 'green.txt')
@@ -190,19 +191,19 @@ class RAGPipeline:
     ) -> None:
         is_builder = context_builder is None or isinstance(context_builder, ContextBuilder)
         require(is_builder, "context_builder", context_builder, "a ContextBuilder")
-        given = as_settings(settings)
+        chosen = as_settings(settings)
         if settings is not None:
             require_defaults(
-                given,
+                chosen,
                 SEARCH_SETTINGS,
                 "the retriever is passed; RAGPipeline.over makes one of settings",
             )
             if reranker is not None:
-                require_defaults(given, RERANKER_SETTINGS, "reranker= is passed")
-            elif given.rag_use_reranker:
-                reranker = _reranker_of(given)
+                require_defaults(chosen, RERANKER_SETTINGS, "reranker= is passed")
+            elif chosen.rag_use_reranker:
+                reranker = _reranker_of(chosen)
             else:
-                require_defaults(given, RERANKER_SETTINGS, "rag_use_reranker is False")
+                require_defaults(chosen, RERANKER_SETTINGS, "rag_use_reranker is False")
         finder = _make_finder(embedding_manager, milvus_client, retriever)
         rerank, reranker_name = make_rerank(
             Reranker(FALLBACK_RERANKER) if reranker is None else reranker
@@ -219,7 +220,7 @@ class RAGPipeline:
                 else Generator(generator)
             ),
             citations=CitationManager(),
-            settings=given,
+            settings=chosen,
             name=validate_text("name", name),
             capture_content=validate_boolean("capture_content", capture_content),
         )
@@ -259,14 +260,14 @@ class RAGPipeline:
             NotRegisteredError: If there is no such group.
         """
         documents = validate_documents(doc)
-        given = None if settings is None else as_settings(settings)
+        chosen = None if settings is None else as_settings(settings)
         return cls(
-            retriever=_make_retriever(documents, group_name, given),
+            retriever=_make_retriever(documents, group_name, chosen),
             reranker=reranker,
             generator=generator,
             context_builder=context_builder,
             # the retriever follows them
-            settings=None if given is None else reset(given, SEARCH_SETTINGS),
+            settings=None if chosen is None else reset(chosen, SEARCH_SETTINGS),
             **more,
         )
 
@@ -544,20 +545,20 @@ class RAGPipeline:
             on_error: See there.
         """
         _validate_queries(queries)
-        given = [None] * len(queries) if histories is None else histories
-        is_valid = isinstance(given, Sequence) and len(given) == len(queries)
+        all_histories = [None] * len(queries) if histories is None else histories
+        is_valid = isinstance(all_histories, Sequence) and len(all_histories) == len(queries)
         require(
             is_valid,
             "histories",
-            given,
+            all_histories,
             f"a list with a history or None for each of the {len(queries)} queries",
         )
-        asked = list(zip(queries, given, strict=True))
+        pairs = list(zip(queries, all_histories, strict=True))
 
-        def answer(one: tuple[str, History | None]) -> Awaitable[Answer]:
-            return self._run(*one).complete_answer(top_k, max_tokens, filters)
+        def answer(pair: tuple[str, History | None]) -> Awaitable[Answer]:
+            return self._run(*pair).complete_answer(top_k, max_tokens, filters)
 
-        return cast("list[Answer]", await run_all(answer, asked, concurrency, on_error))
+        return cast("list[Answer]", await run_all(answer, pairs, concurrency, on_error))
 
     def _run(self, query: str, history: History | None = None) -> Run:
         check_query(query)
@@ -604,8 +605,8 @@ def _as_history(history: Any) -> tuple[Message, ...]:
 
 
 def _make_finder(manager: Any, client: Any, retriever: Any) -> Finder:
-    given = {"embedding_manager": manager, "milvus_client": client, "retriever": retriever}
-    names = [name for name, value in given.items() if value is not None]
+    arguments = {"embedding_manager": manager, "milvus_client": client, "retriever": retriever}
+    names = [name for name, value in arguments.items() if value is not None]
     if names == ["retriever"]:
         return RetrieverFinder(retriever)
     if names == ["embedding_manager", "milvus_client"]:
@@ -623,7 +624,7 @@ def _make_retriever(
     """The retriever of `RAGPipeline.over`."""
     if settings is None:
         return default_retriever(documents, group_name)
-    has_embeddings = all(document.embed_keys for document in documents)
+    has_embeddings = all(document.reader.embed_keys for document in documents)
     if settings.rag_use_hybrid_search:
         if not has_embeddings:
             msg = (

@@ -102,39 +102,41 @@ def make_rerank(reranker: Any) -> tuple[Rerank, str]:
 
 
 def _by_nodes(reranker: Reranker[list[DocNode]]) -> Rerank:
-    async def rerank(query: str, found: RetrievedItems, topk: int) -> RetrievedItems:
-        items: Sequence[DocNode | Hit] = found.items
-        given = [
+    async def rerank(query: str, retrieved: RetrievedItems, topk: int) -> RetrievedItems:
+        items: Sequence[DocNode | Hit] = retrieved.items
+        nodes = [
             item if isinstance(item, DocNode) else _as_node(item, at)
             for at, item in enumerate(items)
         ]
-        reranked = (await in_thread(reranker, given, query))[:topk]
-        if all(isinstance(item, DocNode) for item in found.items):
+        reranked = (await in_thread(reranker, nodes, query))[:topk]
+        if all(isinstance(item, DocNode) for item in retrieved.items):
             return RetrievedItems(reranked)
-        of = {node.uid: at for at, node in enumerate(given)}
-        return RetrievedItems([_reranked_hit(node, found, of.get(node.uid)) for node in reranked])
+        of = {node.uid: at for at, node in enumerate(nodes)}
+        return RetrievedItems(
+            [_reranked_hit(node, retrieved, of.get(node.uid)) for node in reranked]
+        )
 
     return rerank
 
 
 def _by_texts(reranker: Any) -> Rerank:
-    async def rerank(query: str, found: RetrievedItems, topk: int) -> RetrievedItems:
-        texts = found.texts()
+    async def rerank(query: str, retrieved: RetrievedItems, topk: int) -> RetrievedItems:
+        texts = retrieved.texts()
         if not texts:
-            return found
+            return retrieved
         with errors_of(f"The reranker {_name(reranker)!r}", RetrievalError):
-            given = await reranker.rerank(query, texts, topk)
-        ranking = checked_ranking(given, len(texts), repr(reranker))
-        return found.select(ranking[:topk])
+            returned = await reranker.rerank(query, texts, topk)
+        ranking = checked_ranking(returned, len(texts), repr(reranker))
+        return retrieved.select(ranking[:topk])
 
     return rerank
 
 
-def _reranked_hit(node: DocNode, found: RetrievedItems, at: int | None) -> Hit:
+def _reranked_hit(node: DocNode, retrieved: RetrievedItems, at: int | None) -> Hit:
     """The hit that a node was made of, with the node's score. Rerankers may return new nodes, such
     as merged ones.
     """
-    hit = None if at is None else found.items[at]
+    hit = None if at is None else retrieved.items[at]
     if not isinstance(hit, Hit):
         return Hit.from_node(node)
     return hit if node.score is None else dataclasses.replace(hit, score=node.score)
@@ -234,20 +236,19 @@ class Run:
         generator = self.parts.generator
         if generator is None or not self.history or not self.query.strip():
             return
-        own = generator.options  # None: the model's own
-        options = (
-            None if own is None else dataclasses.replace(own, n=1, logprobs=False, json_schema=None)
-        )
+        options = generator.options  # None: the model's own
+        if options is not None:
+            options = dataclasses.replace(options, n=1, logprobs=False, json_schema=None)
         prompt = standalone_prompt(self.query, self.history)
         try:
             with self._timed("condense"), self._chat_span(generator, options=options):
                 answer = (await generator.model.achat(prompt, options)).choices[0]
             self.search_query = read_queries(answer.text, answer.finish_reason == "length")[0]
         except (UnreadableAnswerError, GenerationError) as exc:
-            what = "failed" if isinstance(exc, GenerationError) else "wrote no standalone query"
+            outcome = "failed" if isinstance(exc, GenerationError) else "wrote no standalone query"
             self.failure = exc if isinstance(exc, GenerationError) else None
             self.problems = (
-                sentence(f"The question was searched as it is. The model {what}: {exc}"),
+                sentence(f"The question was searched as it is. The model {outcome}: {exc}"),
             )
 
     async def retrieve(self, top_k: int | None, filters: FilterLike | None) -> RetrievedItems:
@@ -259,26 +260,30 @@ class Run:
         )
         with self._timed("retrieve"), span as retrieving:
             is_blank = not self.search_query.strip()
-            found = (
+            retrieved = (
                 RetrievedItems([])
                 if is_blank
                 else await finder.find(self.search_query, topk, filters)
             )
             if retrieving.is_recording:
-                retrieving.hits(found.trace_hits())
-        return found
+                retrieving.hits(retrieved.trace_hits())
+        return retrieved
 
-    async def rerank(self, found: RetrievedItems, top_k: int | None = None) -> RetrievedItems:
+    async def rerank(self, retrieved: RetrievedItems, top_k: int | None = None) -> RetrievedItems:
         """Return the best ones by the reranker."""
         topk = _limit("rerank_top_k", top_k, self.parts.settings.rag_rerank_top_k)
-        if not found.items:
-            return found
+        if not retrieved.items:
+            return retrieved
         capture = self.parts.capture_content
         span = rerank_span(
-            self.parts.reranker, self.search_query, len(found.items), topk, capture_content=capture
+            self.parts.reranker,
+            self.search_query,
+            len(retrieved.items),
+            topk,
+            capture_content=capture,
         )
         with self._timed("rerank"), span as reranking:
-            best = await self.parts.rerank(self.search_query, found, topk)
+            best = await self.parts.rerank(self.search_query, retrieved, topk)
             if reranking.is_recording:
                 reranking.hits(best.trace_hits(), "lazyrag.rerank.documents")
         return best
@@ -308,8 +313,8 @@ class Run:
 
     async def best(self, top_k: int | None, filters: FilterLike | None) -> RetrievedItems:
         """Retrieve, and rerank if that is set."""
-        found = await self.retrieve(top_k, filters)
-        return await self.rerank(found) if self.parts.reranks else found
+        retrieved = await self.retrieve(top_k, filters)
+        return await self.rerank(retrieved) if self.parts.reranks else retrieved
 
     async def complete_answer(
         self,
@@ -357,10 +362,10 @@ class Run:
         generator = self.generator()
         with self.span(current=False) as span:
             with span.as_current():
-                found = (
+                pending = (
                     self.complete_context(top_k, max_tokens, filters) if results is None else None
                 )
-                context = await (found or self.context(results or (), max_tokens))
+                context = await (pending or self.context(results or (), max_tokens))
             if not context.sources:
                 answer = self.not_found(context)
                 yield AnswerDelta(answer.text)
@@ -394,10 +399,10 @@ class Run:
             last = tuple(citation for citation in answer.citations if citation.index not in yielded)
             yield AnswerDelta("", last, answer)
 
-    async def result(self, found: RetrievedItems, **more: Any) -> RetrievalResult[dict[str, Any]]:
+    async def result(self, items: RetrievedItems, **more: Any) -> RetrievalResult[dict[str, Any]]:
         """Return hits with the query, the seconds so far, and more metadata."""
         with self._timed("hits"):
-            hits = await found.hits()
+            hits = await items.hits()
         return RetrievalResult.from_hits(
             hits, {"query": self.query, "seconds": self.seconds, **more}
         )
@@ -501,5 +506,5 @@ def _errors_with(context: RAGContext) -> Iterator[None]:
         raise
 
 
-def _limit(what: str, value: int | None, default: int) -> int:
-    return default if value is None else validate_integer(what, value, 1)
+def _limit(name: str, value: int | None, default: int) -> int:
+    return default if value is None else validate_integer(name, value, 1)

@@ -16,6 +16,7 @@ from lazyrag.errors import RetrievalError, errors_of
 from lazyrag.models.concurrency import in_thread
 from lazyrag.retrieval.base import check_retrievers, hits_of
 from lazyrag.retrieval.stages import callable_name
+from lazyrag.validation import is_list_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,19 +114,16 @@ class RetrieverFinder:
         """
         with errors_of(f"The retriever {self.name!r}", RetrievalError):
             if self._awaits:
-                given = await self.retriever(query, filters=filters, topk=topk)
+                returned = await self.retriever(query, filters=filters, topk=topk)
             else:
-                given = await in_thread(self.retriever, query, filters=filters, topk=topk)
-                if inspect.isawaitable(given):
-                    given = await given
-        found: Any = (
-            list(given)[:topk]
-            if isinstance(given, Sequence) and not isinstance(given, str)
-            else [None]
-        )
-        if not any(all(isinstance(item, kind) for item in found) for kind in (DocNode, Hit)):
+                returned = await in_thread(self.retriever, query, filters=filters, topk=topk)
+                if inspect.isawaitable(returned):
+                    returned = await returned
+        is_listed = isinstance(returned, Sequence) and not isinstance(returned, str)
+        items: Any = list(returned)[:topk] if is_listed else [None]
+        if not (is_list_of(items, DocNode) or is_list_of(items, Hit)):
             raise RetrievalError(
-                f"The retriever {self.name!r} returned {given!r:.80}; return a list of nodes or"
+                f"The retriever {self.name!r} returned {returned!r:.80}; return a list of nodes or"
                 " hits."
             )
-        return RetrievedItems(found)
+        return RetrievedItems(items)

@@ -75,7 +75,8 @@ def _steps(generator: Any) -> Generator[Any, BaseException | None, None]:
         yield next(generator)
         error = yield 0
         yield 0
-    except BaseException as exc:  # noqa: BLE001  an interrupt between these, or the end of a block that was lost
+    # an interrupt between these, or the end of a block that was lost
+    except BaseException as exc:  # noqa: BLE001
         error = exc
     if error is None:
         next(generator, None)

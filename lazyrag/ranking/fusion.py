@@ -18,11 +18,11 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args, overload
 
 from lazyrag.errors import ConfigError, LazyRAGError, RetrievalError
 from lazyrag.registry import Registry
+from lazyrag.types import Keywords
 from lazyrag.validation import (
     check_keywords,
     function_name,
     known_arguments,
-    known_keywords,
     require,
     validate_choice,
     validate_integer,
@@ -32,6 +32,21 @@ from lazyrag.validation import (
 
 F = TypeVar("F", bound=Callable[..., Any])
 K = TypeVar("K", bound=Hashable)
+
+ScoredKeys: TypeAlias = Sequence[tuple[K, float]]
+"""A ranking ``[(uid, score), ...]``, best first."""
+
+RankedKeys: TypeAlias = list[tuple[K, float]]
+"""A new ranking."""
+
+Rankings: TypeAlias = Sequence[ScoredKeys[K]]
+"""The rankings to fuse."""
+
+Contributions: TypeAlias = dict[K, list[float]]
+"""For each uid what each ranking adds to its score."""
+
+Lowest: TypeAlias = float | Sequence[float | None] | None
+"""The lowest score that a measure can give: of all rankings, or of each."""
 
 # Normalisation of scores
 
@@ -44,8 +59,8 @@ NORMALISATIONS: tuple[Normalisation, ...] = get_args(Normalisation)
 
 
 def normalised(
-    ranking: Sequence[tuple[K, float]], how: Normalisation, lowest: float | None = None
-) -> list[tuple[K, float]]:
+    ranking: ScoredKeys[K], how: Normalisation, lowest: float | None = None
+) -> RankedKeys[K]:
     """Bring the scores of a ranking to a common range.
 
     ================  ==========================================
@@ -111,7 +126,7 @@ def check_normalisation(how: str, lowest: float | None) -> None:
         )
 
 
-def min_max(ranking: Sequence[tuple[K, float]]) -> list[tuple[K, float]]:
+def min_max(ranking: ScoredKeys[K]) -> RankedKeys[K]:
     """Scale the scores of a ranking linearly to [0, 1]; all 1 where they are equal.
 
     Args:
@@ -138,7 +153,7 @@ def min_max(ranking: Sequence[tuple[K, float]]) -> list[tuple[K, float]]:
     return [(uid, (score - low) / width if width > 0 else 1.0) for uid, score in ranking]
 
 
-def from_lowest(ranking: Sequence[tuple[K, float]], lowest: float) -> list[tuple[K, float]]:
+def from_lowest(ranking: ScoredKeys[K], lowest: float) -> RankedKeys[K]:
     """Scale scores linearly so that a measure's lowest becomes 0 and the best one found 1.
 
     Args:
@@ -164,20 +179,20 @@ def from_lowest(ranking: Sequence[tuple[K, float]], lowest: float) -> list[tuple
     return [(uid, max(score - lowest, 0.0) / width if width > 0 else 0.0) for uid, score in ranking]
 
 
-def _z_score(ranking: Sequence[tuple[K, float]]) -> list[tuple[K, float]]:
+def _z_score(ranking: ScoredKeys[K]) -> RankedKeys[K]:
     values, _, sigma = _spread(ranking)
     worst = min(values, default=0.0)
     parts = [(value - worst) / sigma if sigma > 0 else 0.0 for value in values]
     return [(uid, part) for (uid, _), part in zip(ranking, parts, strict=True)]
 
 
-def _distribution(ranking: Sequence[tuple[K, float]]) -> list[tuple[K, float]]:
+def _distribution(ranking: ScoredKeys[K]) -> RankedKeys[K]:
     values, mean, sigma = _spread(ranking)
     parts = [(value - mean) / (6 * sigma) + 0.5 if sigma > 0 else 0.5 for value in values]
     return [(uid, part) for (uid, _), part in zip(ranking, parts, strict=True)]
 
 
-def _spread(ranking: Sequence[tuple[K, float]]) -> tuple[list[float], float, float]:
+def _spread(ranking: ScoredKeys[K]) -> tuple[list[float], float, float]:
     """Scores divided by the largest absolute one, which keeps squares in a float's range; their
     mean and sigma.
     """
@@ -192,7 +207,7 @@ def _spread(ranking: Sequence[tuple[K, float]]) -> tuple[list[float], float, flo
     return values, mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
 
 
-def _check_finite(ranking: Sequence[tuple[K, float]]) -> None:
+def _check_finite(ranking: ScoredKeys[K]) -> None:
     for uid, score in ranking:
         if not isinstance(score, numbers.Real) or not math.isfinite(score):
             raise ConfigError(
@@ -200,7 +215,7 @@ def _check_finite(ranking: Sequence[tuple[K, float]]) -> None:
             )
 
 
-_BY_NAME: Mapping[str, Callable[[Sequence[tuple[K, float]]], list[tuple[K, float]]]] = {
+_BY_NAME: Mapping[str, Callable[[ScoredKeys[K]], RankedKeys[K]]] = {
     "min_max": min_max,
     "max": lambda ranking: from_lowest(ranking, 0.0),
     "z_score": _z_score,
@@ -216,11 +231,11 @@ NormaliseLike: TypeAlias = bool | Normalisation | Sequence[Normalisation]
 
 
 def rrf_contributions(
-    rankings: Sequence[Sequence[tuple[K, float]]],
+    rankings: Rankings[K],
     *,
     k: float = 60,
     weights: Sequence[float] | None = None,
-) -> dict[K, list[float]]:
+) -> Contributions[K]:
     """Reciprocal rank fusion: a ranking adds weight / (k + rank), ranks from 1; its scores are
     ignored. See `rrf`.
 
@@ -229,28 +244,28 @@ def rrf_contributions(
         {'a': [0.5, 0.3333333333333333], 'b': [0.0, 0.5]}
     """
     validate_number("k", k, "a finite number > 0, usually 60", lambda value: 0 < value < math.inf)
-    parts = [
-        [(uid, weight / (k + rank)) for rank, (uid, _) in enumerate(ranking, start=1)]
-        for ranking, weight in zip(rankings, validate_weights(weights, len(rankings)), strict=True)
-    ]
+    parts: list[RankedKeys[K]] = []
+    for ranking, weight in zip(rankings, validate_weights(weights, len(rankings)), strict=True):
+        parts.append([(uid, weight / (k + rank)) for rank, (uid, _) in enumerate(ranking, start=1)])
     return _by_uid(parts)
 
 
 def weighted_contributions(
-    rankings: Sequence[Sequence[tuple[K, float]]],
+    rankings: Rankings[K],
     *,
     weights: Sequence[float] | None = None,
     normalise: NormaliseLike = "min_max",
-    lowest: float | Sequence[float | None] | None = None,
+    lowest: Lowest = None,
     depth: int | None = None,
-) -> dict[K, list[float]]:
+) -> Contributions[K]:
     """Weighted sum of scores brought to a common range: a ranking adds weight x score. See
     `weighted`.
 
     Example:
-        >>> weighted_contributions([[("a", 8.0), ("b", 4.0)], [("b", 0.5)]], weights=[3, 1], normalise="max")
+        >>> dense = [("a", 8.0), ("b", 4.0)]
+        >>> weighted_contributions([dense, [("b", 0.5)]], weights=[3, 1], normalise="max")
         {'a': [0.75, 0.0], 'b': [0.375, 0.25]}
-        >>> weighted_contributions([[("a", 8.0), ("b", 4.0)], [("c", 0.5)]], weights=[3, 1], normalise="max", depth=2)
+        >>> weighted_contributions([dense, [("c", 0.5)]], weights=[3, 1], normalise="max", depth=2)
         {'a': [0.75, 0.0], 'b': [0.375, 0.0], 'c': [0.375, 0.25]}
     """
     counts = validate_weights(weights, len(rankings))
@@ -262,12 +277,12 @@ def weighted_contributions(
 
 
 def comb_mnz_contributions(
-    rankings: Sequence[Sequence[tuple[K, float]]],
+    rankings: Rankings[K],
     *,
     weights: Sequence[float] | None = None,
     normalise: NormaliseLike = "min_max",
-    lowest: float | Sequence[float | None] | None = None,
-) -> dict[K, list[float]]:
+    lowest: Lowest = None,
+) -> Contributions[K]:
     """CombMNZ: the sum of scores brought to a common range, times the number of rankings that have
     the uid.
 
@@ -282,17 +297,21 @@ def comb_mnz_contributions(
         {'a': [1.0, 0.0], 'b': [1.0, 2.0]}
     """
     parts = _weighted_parts(rankings, validate_weights(weights, len(rankings)), normalise, lowest)
-    found = Counter(uid for ranking in parts for uid, _ in ranking)
-    return _by_uid([[(uid, part * found[uid]) for uid, part in ranking] for ranking in parts])
+    occurrences: Counter[K] = Counter()
+    for ranking in parts:
+        occurrences.update(uid for uid, _ in ranking)
+    for ranking in parts:
+        ranking[:] = [(uid, part * occurrences[uid]) for uid, part in ranking]
+    return _by_uid(parts)
 
 
 def comb_max_contributions(
-    rankings: Sequence[Sequence[tuple[K, float]]],
+    rankings: Rankings[K],
     *,
     weights: Sequence[float] | None = None,
     normalise: NormaliseLike = "min_max",
-    lowest: float | Sequence[float | None] | None = None,
-) -> dict[K, list[float]]:
+    lowest: Lowest = None,
+) -> Contributions[K]:
     """CombMAX: the best of a uid's scores, brought to a common range; the other rankings add
     nothing.
 
@@ -312,18 +331,19 @@ def comb_max_contributions(
         for uid, part in ranking:
             if uid not in best or part > best[uid][1]:
                 best[uid] = number, part
-    return {
-        uid: [part if at == number else 0.0 for at in range(len(rankings))]
-        for uid, (number, part) in best.items()
-    }
+    contributions: Contributions[K] = {}
+    for uid, (number, part) in best.items():
+        contributions[uid] = [0.0] * len(rankings)
+        contributions[uid][number] = part
+    return contributions
 
 
 def _weighted_parts(
-    rankings: Sequence[Sequence[tuple[K, float]]],
+    rankings: Rankings[K],
     weights: Sequence[float],
     normalise: NormaliseLike,
-    lowest: float | Sequence[float | None] | None,
-) -> list[list[tuple[K, float]]]:
+    lowest: Lowest,
+) -> list[RankedKeys[K]]:
     """Rankings with weight x normalised score."""
     count = len(rankings)
     if isinstance(normalise, bool):
@@ -332,43 +352,45 @@ def _weighted_parts(
     lows: list[Any] = _for_each("lowest", lowest, (numbers.Real, type(None)), count)
     if not isinstance(lowest, Sequence) and "theoretical" in hows:
         lows = [lowest if how == "theoretical" else None for how in hows]
-    return [
-        [(uid, weight * score) for uid, score in normalised(ranking, how, low)]
-        for ranking, weight, how, low in zip(rankings, weights, hows, lows, strict=True)
-    ]
+    parts: list[RankedKeys[K]] = []
+    for ranking, weight, how, low in zip(rankings, weights, hows, lows, strict=True):
+        parts.append([(uid, weight * score) for uid, score in normalised(ranking, how, low)])
+    return parts
 
 
-def _completed(parts: Sequence[list[tuple[K, float]]], depth: int) -> list[list[tuple[K, float]]]:
+def _completed(parts: Sequence[RankedKeys[K]], depth: int) -> list[RankedKeys[K]]:
     """Add missing uids to rankings that were cut at a depth, with their lowest score: they cannot
     have a better one.
     """
-    uids = dict.fromkeys(uid for ranking in parts for uid, _ in ranking)
-    found = []
+    uids: dict[K, float] = {}
     for ranking in parts:
-        has = {uid for uid, _ in ranking}
-        worst = min((part for _, part in ranking), default=0.0)
-        found.append(
-            [*ranking, *((uid, worst) for uid in uids if uid not in has and len(ranking) >= depth)]
-        )
-    return found
+        uids.update(ranking)
+    completed = []
+    for ranking in parts:
+        scores = dict(ranking)
+        if len(ranking) >= depth:
+            worst = min(scores.values(), default=0.0)
+            scores = {**dict.fromkeys(uids, worst), **scores}
+        completed.append(list(scores.items()))
+    return completed
 
 
-def _for_each(what: str, value: Any, alone: Any, count: int) -> list[Any]:
+def _for_each(name: str, value: Any, alone: Any, count: int) -> list[Any]:
     """One value for all rankings, or a list of one for each, as a list."""
     if isinstance(value, alone):
         return [value] * count
     fits = isinstance(value, (list, tuple)) and len(value) == count
-    require(fits, what, value, f"one value for all rankings, or a list of one for each of {count}")
+    require(fits, name, value, f"one value for all rankings, or a list of one for each of {count}")
     return list(value)
 
 
-def validate_weights(weights: Any, count: int, what: str = "rankings") -> list[float]:
+def validate_weights(weights: Any, count: int, unit: str = "rankings") -> list[float]:
     """Return a weight for each ranking; None: 1 for each.
 
     Args:
         weights: Numbers >= 0 with a finite sum above 0, in a sequence or numpy array.
         count: Of the rankings.
-        what: Name of the rankings, for the message.
+        unit: Name of the rankings, for the message.
 
     Raises:
         ConfigError: If they are something else.
@@ -376,20 +398,20 @@ def validate_weights(weights: Any, count: int, what: str = "rankings") -> list[f
     if weights is None:
         return [1.0] * count
     # a numpy array is no Sequence
-    given = weights.tolist() if hasattr(weights, "tolist") else weights
-    listed = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else []
+    values = weights.tolist() if hasattr(weights, "tolist") else weights
+    listed = list(values) if isinstance(values, Sequence) and not isinstance(values, str) else []
     are_numbers = all(
         isinstance(value, numbers.Real) and not isinstance(value, bool) and float(value) >= 0
         for value in listed
     )
     fits = len(listed) == count and are_numbers and 0 < sum(map(float, listed)) < math.inf
-    require(fits, "weights", given, f"one number >= 0 for each of {count} {what}, not all 0")
+    require(fits, "weights", values, f"one number >= 0 for each of {count} {unit}, not all 0")
     return list(map(float, listed))
 
 
-def _by_uid(parts: Sequence[Sequence[tuple[K, float]]]) -> dict[K, list[float]]:
+def _by_uid(parts: Rankings[K]) -> Contributions[K]:
     """The contribution of each ranking, by uid; 0 where it does not have the uid."""
-    contributions: dict[K, list[float]] = {}
+    contributions: Contributions[K] = {}
     for number, ranking in enumerate(parts):
         for uid, part in ranking:
             if uid not in contributions:
@@ -415,9 +437,7 @@ class Fusion:
     name: str
     func: Callable[..., Any]
 
-    def __call__(
-        self, rankings: Sequence[Sequence[tuple[K, float]]], **kwargs: Any
-    ) -> list[tuple[K, float]]:
+    def __call__(self, rankings: Rankings[K], **kwargs: Any) -> RankedKeys[K]:
         """Fuse rankings into one over the union of uids, best first, ties by uid.
 
         Args:
@@ -430,21 +450,19 @@ class Fusion:
         """
         return rank_by_sum(self.contributions(rankings, **kwargs))
 
-    def contributions(
-        self, rankings: Sequence[Sequence[tuple[K, float]]], **kwargs: Any
-    ) -> dict[K, tuple[float, ...]]:
+    def contributions(self, rankings: Rankings[K], **kwargs: Any) -> dict[K, tuple[float, ...]]:
         """Return for each uid the contribution of each ranking, in their order. See `__call__`."""
         try:
-            found = self.func([first_of_each(ranking) for ranking in rankings], **kwargs)
+            contributions = self.func([first_of_each(ranking) for ranking in rankings], **kwargs)
         except LazyRAGError:
             raise
         except Exception as exc:
             raise RetrievalError(
                 f"The fusion {self.name!r} raised {type(exc).__name__}: {exc}"
             ) from exc
-        return self._checked(found, len(rankings))
+        return self._checked(contributions, len(rankings))
 
-    def check_kwargs(self, kwargs: Mapping[str, Any], also_known: Sequence[str] = ()) -> None:
+    def check_kwargs(self, kwargs: Keywords, also_known: Sequence[str] = ()) -> None:
         """Raise an UnknownKeywordError for a keyword that the function does not take.
 
         To check the values, fuse empty rankings: ``fusion([[], []], **kwargs)`` raises for invalid
@@ -458,22 +476,25 @@ class Fusion:
             f"The fusion {self.name!r}", self.func, kwargs, skip=1, also_known=also_known
         )
 
-    def _checked(self, found: Any, count: int) -> dict[Any, tuple[float, ...]]:
+    def _checked(self, returned: Any, count: int) -> dict[Any, tuple[float, ...]]:
+        if not isinstance(returned, Mapping):
+            raise self._wrong_return(returned, count)
         contributions: dict[Any, tuple[float, ...]] = {}
-        items: list[tuple[Any, Any]] = (
-            list(found.items()) if isinstance(found, Mapping) else [(None, None)]
-        )
-        for uid, parts in items:
+        for uid, parts in returned.items():
             try:
-                contributions[uid] = tuple(map(float, parts))
+                shares = tuple(map(float, parts))
             except (TypeError, ValueError):
-                contributions[uid] = ()
-            if len(contributions[uid]) != count or not all(map(math.isfinite, contributions[uid])):
-                returned = found if uid is None else {uid: parts}
-                problem = f"The fusion {self.name!r} returned {returned!r:.80} for {count} rankings"
-                expected = "a dict from each uid to a finite number for each ranking"
-                raise RetrievalError(f"{problem}; it must return {expected}.")
+                shares = ()
+            if len(shares) != count or not all(map(math.isfinite, shares)):
+                raise self._wrong_return({uid: parts}, count)
+            contributions[uid] = shares
         return contributions
+
+    def _wrong_return(self, returned: Any, count: int) -> RetrievalError:
+        return RetrievalError(
+            f"The fusion {self.name!r} returned {returned!r:.80} for {count} rankings; it must"
+            " return a dict from each uid to a finite number for each ranking."
+        )
 
 
 fusions: Registry[Fusion] = Registry("fusion", entry_point_group="lazyrag.fusions")
@@ -485,7 +506,6 @@ def register_fusion(func: F, *, name: str | None = ..., replace: bool = ...) -> 
 def register_fusion(
     func: None = ..., *, name: str | None = ..., replace: bool = ...
 ) -> Callable[[F], F]: ...
-@known_keywords
 def register_fusion(
     func: F | None = None, *, name: str | None = None, replace: bool = False
 ) -> Any:
@@ -532,11 +552,11 @@ def register_fusion(
 
 
 def rrf(
-    rankings: Sequence[Sequence[tuple[K, float]]],
+    rankings: Rankings[K],
     *,
     k: float = 60,
     weights: Sequence[float] | None = None,
-) -> list[tuple[K, float]]:
+) -> RankedKeys[K]:
     """Fuse rankings by reciprocal rank.
 
     score(d) = sum over rankings of weight / (k + rank(d)), ranks from 1; a ranking without d adds
@@ -566,13 +586,13 @@ def rrf(
 
 
 def weighted(
-    rankings: Sequence[Sequence[tuple[K, float]]],
+    rankings: Rankings[K],
     *,
     weights: Sequence[float] | None = None,
     normalise: NormaliseLike = "min_max",
-    lowest: float | Sequence[float | None] | None = None,
+    lowest: Lowest = None,
     depth: int | None = None,
-) -> list[tuple[K, float]]:
+) -> RankedKeys[K]:
     """Fuse rankings by a weighted sum of scores.
 
     score(d) = sum over rankings of weight x score(d), where a ranking without d adds 0; but see
@@ -622,9 +642,7 @@ class ReciprocalRankFusion:
         'doc2'
     """
 
-    def fuse(
-        self, rankings: Sequence[Sequence[tuple[K, float]]], k: float = 60
-    ) -> list[tuple[K, float]]:
+    def fuse(self, rankings: Rankings[K], k: float = 60) -> RankedKeys[K]:
         """One ranking of several: score(d) = sum over rankings of 1 / (k + rank(d)), ranks from 1.
 
         Args:
@@ -640,7 +658,7 @@ class ReciprocalRankFusion:
         return rrf(rankings, k=k)
 
 
-def best_first(scores: Mapping[K, float]) -> list[tuple[K, float]]:
+def best_first(scores: Mapping[K, float]) -> RankedKeys[K]:
     """Rank by scores, descending, ties by uid.
 
     Example:
@@ -650,7 +668,7 @@ def best_first(scores: Mapping[K, float]) -> list[tuple[K, float]]:
     return sorted(scores.items(), key=lambda item: (-item[1], item[0]))
 
 
-def rank_by_sum(contributions: Mapping[K, Sequence[float]]) -> list[tuple[K, float]]:
+def rank_by_sum(contributions: Mapping[K, Sequence[float]]) -> RankedKeys[K]:
     """Rank by the sums, each rounded once: uids with the same contributions tie, in any order of
     the contributions.
 
@@ -661,7 +679,7 @@ def rank_by_sum(contributions: Mapping[K, Sequence[float]]) -> list[tuple[K, flo
     return best_first({uid: math.fsum(parts) for uid, parts in contributions.items()})
 
 
-def first_of_each(ranking: Sequence[tuple[K, float]]) -> list[tuple[K, float]]:
+def first_of_each(ranking: ScoredKeys[K]) -> RankedKeys[K]:
     """Keep the first entry of each uid.
 
     Example:
@@ -752,7 +770,8 @@ class Weights:
             requires.
 
     Example:
-        >>> weights = Weights(VectorSetting(0.7, "openai", "text-embedding-3-small"), KeywordSetting(0.3))
+        >>> vectors = VectorSetting(0.7, "openai", "text-embedding-3-small")
+        >>> weights = Weights(vectors, KeywordSetting(0.3))
         >>> weights.shares
         (0.7, 0.3)
     """

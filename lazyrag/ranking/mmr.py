@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from lazyrag.errors import ConfigError
-from lazyrag.ranking.fusion import Normalisation, normalised
+from lazyrag.ranking.fusion import Normalisation, RankedKeys, ScoredKeys, normalised
+from lazyrag.types import FloatArray
 from lazyrag.validation import require, validate_integer, validate_number
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
 
 K = TypeVar("K", bound=Hashable)
 
 
 def mmr(
-    ranking: Sequence[tuple[K, float]],
+    ranking: ScoredKeys[K],
     vectors: ArrayLike,
     *,
     lam: float = 0.5,
     topk: int | None = None,
     normalise: Normalisation = "min_max",
     lowest: float | None = None,
-) -> list[tuple[K, float]]:
+) -> RankedKeys[K]:
     """Choose one by one candidates that are relevant and unlike those chosen before: maximal
     marginal relevance.
 
@@ -79,14 +80,14 @@ def mmr(
 
 
 def mmr_of_similarities(
-    ranking: Sequence[tuple[K, float]],
+    ranking: ScoredKeys[K],
     similarities: ArrayLike,
     *,
     lam: float = 0.5,
     topk: int | None = None,
     normalise: Normalisation = "min_max",
     lowest: float | None = None,
-) -> list[tuple[K, float]]:
+) -> RankedKeys[K]:
     """Maximal marginal relevance by given similarities: see `mmr`.
 
     Args:
@@ -105,7 +106,8 @@ def mmr_of_similarities(
         ConfigError: See `mmr`.
 
     Example:
-        >>> mmr_of_similarities([("a", 0.8), ("b", 0.7)], [[1, 0.5], [0.5, 1]], lam=0.75, normalise="none")
+        >>> ranking = [("a", 0.8), ("b", 0.7)]
+        >>> mmr_of_similarities(ranking, [[1, 0.5], [0.5, 1]], lam=0.75, normalise="none")
         [('a', 0.6000000000000001), ('b', 0.3999999999999999)]
     """
     table = _numbers("similarities", similarities)
@@ -118,13 +120,13 @@ def mmr_of_similarities(
 
 
 def _chosen(
-    ranking: Sequence[tuple[K, float]],
-    likeness: Callable[[int], NDArray[np.float64]],
+    ranking: ScoredKeys[K],
+    likeness: Callable[[int], FloatArray],
     lam: float,
     topk: int | None,
     normalise: Normalisation,
     lowest: float | None,
-) -> list[tuple[K, float]]:
+) -> RankedKeys[K]:
     """The candidates in the order of choice; likeness(i) is how alike each one is to the i-th."""
     validate_number(
         "lam",
@@ -132,7 +134,7 @@ def _chosen(
         "a number from 0 (only diversity) to 1 (only relevance)",
         lambda value: 0 <= value <= 1,
     )
-    wanted = len(ranking) if topk is None else min(validate_integer("topk", topk, 1), len(ranking))
+    count = len(ranking) if topk is None else min(validate_integer("topk", topk, 1), len(ranking))
     uids: list[Any] = [uid for uid, _ in ranking]
     if len(set(uids)) < len(uids):
         raise ConfigError("ranking has a uid twice; mmr chooses each candidate once.")
@@ -143,24 +145,24 @@ def _chosen(
     )[by_uid]
     redundancy = np.zeros(len(ranking))
     left = np.ones(len(ranking), bool)
-    chosen: list[tuple[K, float]] = []
-    for _ in range(wanted):
-        scores = np.where(left, lam * relevance - (1 - lam) * redundancy, -np.inf)
-        best = int(scores.argmax())
-        chosen.append((uids[by_uid[best]], float(scores[best])))
+    chosen: RankedKeys[K] = []
+    for _ in range(count):
+        gains = np.where(left, lam * relevance - (1 - lam) * redundancy, -np.inf)
+        best = int(gains.argmax())
+        chosen.append((uids[by_uid[best]], float(gains[best])))
         left[best] = False
         np.maximum(redundancy, likeness(int(by_uid[best]))[by_uid], out=redundancy)
     return chosen
 
 
-def _numbers(what: str, value: Any) -> NDArray[np.float64]:
+def _numbers(name: str, value: Any) -> FloatArray:
     try:
         array = np.asarray(value, np.float64)
     except (TypeError, ValueError) as exc:
-        raise ConfigError(f"{what} must be numbers in rows of the same length: {exc}.") from exc
-    require(bool(np.isfinite(array).all()), what, array, "finite numbers")
+        raise ConfigError(f"{name} must be numbers in rows of the same length: {exc}.") from exc
+    require(bool(np.isfinite(array).all()), name, array, "finite numbers")
     return array
 
 
-def _not_zero(divisors: NDArray[np.float64]) -> NDArray[np.float64]:
+def _not_zero(divisors: FloatArray) -> FloatArray:
     return np.where(divisors > 0, divisors, 1.0)

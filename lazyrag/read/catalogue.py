@@ -33,7 +33,8 @@ from lazyrag.errors import ConfigError, DatasetPathError, StaleNodeError
 from lazyrag.groups.node_group import Step
 from lazyrag.indexes.bm25 import BM25
 from lazyrag.ledger.jobs import documents_in_work
-from lazyrag.ledger.ledger import DOCUMENT_COLUMNS, BuildRow, DocumentRow, Ledger, document_row
+from lazyrag.ledger.ledger import Ledger
+from lazyrag.ledger.tables import DOCUMENT_COLUMNS, BuildRow, DocumentRow, document_row
 from lazyrag.read.scope import Reader
 from lazyrag.read.snapshot import Hits, LocalSnapshot, Snapshot
 from lazyrag.read.source import LiveState
@@ -160,31 +161,33 @@ def list_documents(
         after is None or isinstance(after, str), "after", after, "the id of a document, or None"
     )
     if status is not None:
-        validate_choice("status", status, [one for one in _CONDITIONS if one])
-    wanted = both(reader.scope, reader.bind(where))
+        validate_choice("status", status, [name for name in _CONDITIONS if name])
+    bound = both(reader.scope, reader.bind(where))
     ledger = reader.indexer.ledger
-    if wanted is None:
+    if bound is None:
         return _describe(reader, _page(ledger, after or "", limit, status))
     condition = _HAS_FAILED if status == "FAILED" else _CONDITIONS[status]
-    found: list[str] = []
+    identities: list[str] = []
     while True:
         rows = _live_rows(ledger, f"identity > ? AND {condition}", after or "")
-        found += _matching(reader, rows, wanted)
-        if len(rows) < _SCANNED or len(found) >= limit:
-            known = ledger.documents.named(found[:limit])
-            return _describe(reader, [known[one] for one in found[:limit] if one in known])
+        identities += _matching(reader, rows, bound)
+        if len(rows) < _SCANNED or len(identities) >= limit:
+            stored = ledger.documents.named(identities[:limit])
+            return _describe(
+                reader, [stored[name] for name in identities[:limit] if name in stored]
+            )
         after = rows[-1].identity
 
 
 def find_document(reader: Reader, identity: str) -> DocumentInfo:
-    """Return one document; see `Document.document`."""
+    """Return one document; see `Document.documents`."""
     ledger = reader.indexer.ledger
     identity = normal_name(validate_text("document", identity))
-    known = ledger.documents.named([identity])
+    stored = ledger.documents.named([identity])
     if reader.scope is None or _matching(
         reader, _live_rows(ledger, "identity = ?", identity), reader.scope
     ):
-        row = known.get(identity) or _new_row(identity)
+        row = stored.get(identity) or _new_row(identity)
         [info] = _describe(reader, [row])
         if (row.id and row.status != "skipped") or info.error is not None:
             return info
@@ -226,26 +229,29 @@ def _new_row(identity: str) -> DocumentRow:
     return DocumentRow(0, root_uid(identity), identity)
 
 
-def _matching(reader: Reader, rows: Sequence[_LiveRow], wanted: Filter) -> list[str]:
+def _matching(reader: Reader, rows: Sequence[_LiveRow], bound: Filter) -> list[str]:
     """The documents whose root nodes satisfy a bound filter.
 
     The ledger has the declared fields; for the built-in ones the root nodes are read.
     """
-    names = set(_field_names(wanted))
+    names = set(_field_names(bound))
     if names.isdisjoint(BUILT_IN_FIELDS):
         texts = [_texts_with(row, names) for row in rows]
-        verdicts = {own: matches(wanted, _fields(own, names, reader.schema)) for own in set(texts)}
-        return [row.identity for row, own in zip(rows, texts, strict=True) if verdicts[own]]
-    found: list[str] = []
-    for some in batches_reaching(
+        matching = {
+            metadata
+            for metadata in set(texts)
+            if matches(bound, _fields(metadata, names, reader.fields))
+        }
+        return [
+            row.identity for row, metadata in zip(rows, texts, strict=True) if metadata in matching
+        ]
+    identities: list[str] = []
+    for batch in batches_reaching(
         rows, lambda row: row.size or 0, _MAX_READ, most_items=_MAX_READ_TOGETHER
     ):
-        found += [
-            one.path
-            for one in _roots(reader, [row.uid for row in some])
-            if matches(wanted, one.fields)
-        ]
-    return found
+        roots = _roots(reader, [row.uid for row in batch])
+        identities += [root.path for root in roots if matches(bound, root.fields)]
+    return identities
 
 
 def _roots(reader: Reader, uids: Sequence[str]) -> list[Segment]:
@@ -257,37 +263,37 @@ def _roots(reader: Reader, uids: Sequence[str]) -> list[Segment]:
     return reader.read(read, _ROOT)
 
 
-def _field_names(wanted: Filter) -> Iterator[str]:
-    if isinstance(wanted, (And, Or)):
-        for part in wanted.filters:
+def _field_names(condition: Filter) -> Iterator[str]:
+    if isinstance(condition, (And, Or)):
+        for part in condition.filters:
             yield from _field_names(part)
-    elif isinstance(wanted, Not):
-        yield from _field_names(wanted.filter)
+    elif isinstance(condition, Not):
+        yield from _field_names(condition.filter)
     else:
-        yield wanted.field
+        yield condition.field
 
 
 def _texts_with(row: DocumentRow | _LiveRow, names: Iterable[str]) -> tuple[str, ...]:
     """Those of a document's metadata (JSON) that may have some names; for most documents the same
     few, or none.
     """
-    texts = row.loaded, row.user_metadata, row.updates
-    return tuple(
-        [text for text in texts for name in names if f'"{name}"' in text or not name.isascii()]
-    )
+    texts = []
+    for text in (row.loaded, row.user_metadata, row.updates):
+        texts += [text for name in names if f'"{name}"' in text or not name.isascii()]
+    return tuple(texts)
 
 
 def _fields(texts: Iterable[str], names: Iterable[str], schema: Schema) -> dict[str, FieldValue]:
-    """Declared fields of a root node, from its metadata, as `lazyrag.ingest.engine.root_segment`
+    """Declared fields of a root node, from its metadata, as `lazyrag.ingest.pending.root_segment`
     computes them.
     """
     metadata: dict[str, Any] = {}
     for text in texts:
         metadata.update(_parsed(text))
-    found = {name: _fitting_value(name, schema[name], metadata.get(name)) for name in names}
+    values = {name: _fitting_value(name, schema[name], metadata.get(name)) for name in names}
     return {
         name: schema[name].default_value if value is None else value
-        for name, value in found.items()
+        for name, value in values.items()
     }
 
 
@@ -319,49 +325,56 @@ def _describe(reader: Reader, rows: Sequence[DocumentRow]) -> list[DocumentInfo]
         groups = dict(connection.execute(_GROUPS, (ledger.id,)).fetchall())
         builds = ledger.builds.live(numbers)
         created = ledger.documents.created(numbers)
-        begun = {
-            number
-            for (number,) in ledger.select_in(
-                _BEGUN, [row.id for row in rows if row.status == "new"]
-            )
-        }
-    schema = {"labels": reader.schema["labels"]} if "labels" in reader.schema else {}
+        new = [row.id for row in rows if row.status == "new"]
+        begun = {number for (number,) in ledger.select_in(_BEGUN, new)}
     in_work = documents_in_work(ledger)
-    found = []
+    infos = []
     for row, failed in zip(rows, failures, strict=True):
         status = in_work.get(row.identity) or _status(
             row, is_failed=bool(failed), is_begun=row.id in begun
         )
         stage, kind, message, failed_at = failed[0] if failed else ("", "", "", None)
         updated = created.get(row.id, failed_at)
-        labels = _fields(_texts_with(row, schema), schema, schema).get("labels")
-        stages = [step for step, *_ in failed]
-        own = builds.get(row.id, {})
-        shown = () if row.status in _GONE else sorted(groups)
-        found.append(
+        group_ids = {} if row.status in _GONE else groups
+        infos.append(
             DocumentInfo(
                 id=row.identity,
                 path=row.identity,
                 status=status,
                 stage=stage,
-                error=(
-                    ErrorInfo.from_message(kind.partition(" ")[0], read_text(message))
-                    if failed
-                    else None
-                ),
+                error=_error_info(kind, message) if failed else None,
                 bytes=None if row.signature is None else row.signature.size,
                 pages=_parsed(row.loaded).get("pages") if '"pages"' in row.loaded else None,
-                groups={name: _group(name, own.get(groups[name]), stages) for name in shown},
-                labels=tuple(map(str, labels)) if isinstance(labels, tuple) else (),
+                groups=_describe_groups(group_ids, builds.get(row.id, {}), failed),
+                labels=_labels(row, reader.fields),
                 version=row.version if row.status == "live" else 0,
-                updated=(
-                    ""
-                    if updated is None
-                    else dt.datetime.fromtimestamp(updated, dt.timezone.utc).isoformat()
-                ),
+                updated="" if updated is None else _iso_time(updated),
             )
         )
-    return found
+    return infos
+
+
+def _describe_groups(
+    group_ids: Mapping[str, int], builds: Mapping[int, BuildRow], failures: Sequence[Sequence[Any]]
+) -> dict[str, GroupInfo]:
+    stages = [stage for stage, *_ in failures]
+    return {name: _group(name, builds.get(group_ids[name]), stages) for name in sorted(group_ids)}
+
+
+def _labels(row: DocumentRow, schema: Schema) -> tuple[str, ...]:
+    if "labels" not in schema:
+        return ()
+    names = ("labels",)
+    labels = _fields(_texts_with(row, names), names, schema)["labels"]
+    return tuple(map(str, labels)) if isinstance(labels, tuple) else ()
+
+
+def _error_info(kind: str, message: str) -> ErrorInfo:
+    return ErrorInfo.from_message(kind.partition(" ")[0], read_text(message))
+
+
+def _iso_time(timestamp: float) -> str:
+    return dt.datetime.fromtimestamp(timestamp, dt.timezone.utc).isoformat()
 
 
 def _status(row: DocumentRow, *, is_failed: bool, is_begun: bool) -> State:
@@ -369,7 +382,9 @@ def _status(row: DocumentRow, *, is_failed: bool, is_begun: bool) -> State:
         return _GONE[row.status]
     if is_failed:
         return "FAILED"
-    return "SUCCESS" if row.status == "live" else "WORKING" if is_begun else "WAITING"
+    if row.status == "live":
+        return "SUCCESS"
+    return "WORKING" if is_begun else "WAITING"
 
 
 def _group(name: str, build: BuildRow | None, failed: Iterable[str]) -> GroupInfo:
@@ -379,8 +394,10 @@ def _group(name: str, build: BuildRow | None, failed: Iterable[str]) -> GroupInf
         else (f"embed {name} with ", f"index {name} with ")
     )
     is_failed = any(stage == f"transform {name}" or stage.startswith(begins) for stage in failed)
-    status: State = "FAILED" if is_failed else "WAITING" if build is None else "SUCCESS"
-    return {"status": status, "nodes": 0 if build is None else sum(_parsed(build.counts))}
+    nodes = 0 if build is None else sum(_parsed(build.counts))
+    if is_failed:
+        return {"status": "FAILED", "nodes": nodes}
+    return {"status": "WAITING" if build is None else "SUCCESS", "nodes": nodes}
 
 
 # Versions
@@ -422,19 +439,15 @@ class VersionDiff:
     def __str__(self) -> str:
         lines = [f"{self.document}, version {self.before} to {self.after}"]
         for name, changes in self.groups.items():
-            kinds = [
-                "added" if one.before is None else "removed" if one.after is None else "moved"
-                for one in changes
-            ]
-            lines.append(
-                f"  {name}: "
-                + ", ".join(f"{kinds.count(kind)} {kind}" for kind in ("added", "removed", "moved"))
-            )
+            added = sum(change.before is None for change in changes)
+            removed = sum(change.after is None for change in changes)
+            moved = len(changes) - added - removed
+            lines.append(f"  {name}: {added} added, {removed} removed, {moved} moved")
         return "\n".join(lines)
 
 
 def visible_versions(reader: Reader, identity: str) -> list[DocumentVersion]:
-    """List the versions of a document whose text is visible; see `Document.versions`."""
+    """List the versions of a document whose text is visible; see `Versions.list`."""
     indexer = reader.indexer
     find_document(reader, identity)
 
@@ -442,9 +455,9 @@ def visible_versions(reader: Reader, identity: str) -> list[DocumentVersion]:
         _, roots = _row_and_roots(indexer, identity)
         builds = indexer.ledger.builds.with_parents(list(roots.values()))
         collection = snapshot.group(LAZY_ROOT_NAME).collection
-        nodes = indexer.nodes.of_builds(collection, [builds[one] for one in roots.values()])
+        nodes = indexer.nodes.of_builds(collection, [builds[build] for build in roots.values()])
         seen = {number for number, [node] in zip(roots, nodes, strict=True) if snapshot.sees(node)}
-        return [one for one in list_versions(indexer, identity) if one.number in seen]
+        return [version for version in list_versions(indexer, identity) if version.number in seen]
 
     return reader.read(read)
 
@@ -452,11 +465,13 @@ def visible_versions(reader: Reader, identity: str) -> list[DocumentVersion]:
 def _row_and_roots(indexer: LiveState, identity: str) -> tuple[DocumentRow, dict[int, int]]:
     """The row of a document, and the builds of its versions' root nodes by number."""
     [row] = indexer.ledger.documents.named([identity]).values()
-    return row, {one.number: one.root for one in indexer.ledger.documents.versions(row.id)}
+    return row, {
+        version.number: version.root for version in indexer.ledger.documents.versions(row.id)
+    }
 
 
 def diff_versions(reader: Reader, identity: str, before: int, after: int | None) -> VersionDiff:
-    """Compare two stored versions; see `Document.diff`."""
+    """Compare two stored versions; see `Versions.diff`."""
     live = find_document(reader, identity).version
     first = validate_integer("before", before, 1)
     last = live if after is None else validate_integer("after", after, 1)
@@ -477,15 +492,17 @@ def _version_texts(snapshot: LocalSnapshot, identity: str, number: int) -> dict[
         builds = list(indexer.ledger.builds.live([row.id]).get(row.id, {}).values())
     else:
         builds = [
-            one for one in indexer.ledger.builds.written([row.id]) if one.root == roots.get(number)
+            build
+            for build in indexer.ledger.builds.written([row.id])
+            if build.root == roots.get(number)
         ]
-    own = {one.node_group: one.number for one in builds}
-    keyed = indexer.ledger.builds.with_parents(list(own.values()))
+    build_numbers = {build.node_group: build.number for build in builds}
+    keyed = indexer.ledger.builds.with_parents(list(build_numbers.values()))
     texts: dict[str, list[str]] = {}
     for name, group in sorted(snapshot.state.view.tree.groups.items()):
-        if group.id in own:
-            nodes = indexer.nodes.of_build(group.collection, keyed[own[group.id]])
-            texts[name] = [content_text(one.content) for one in nodes if snapshot.sees(one)]
+        if group.id in build_numbers:
+            nodes = indexer.nodes.of_build(group.collection, keyed[build_numbers[group.id]])
+            texts[name] = [content_text(node.content) for node in nodes if snapshot.sees(node)]
     if not texts.get(LAZY_ROOT_NAME):
         msg = f"Version {number} of {identity!r} is not stored. See versions(), and "
         raise ConfigError(f"{msg}Document(keep_versions=n), which stores n earlier ones.")
@@ -496,29 +513,32 @@ def _changes(before: Sequence[str], after: Sequence[str]) -> list[ChangedText]:
     """What makes one list of texts of another; what keeps its order is left out, and so are blank
     texts.
     """
-    start = next(
-        (at for at, pair in enumerate(zip(before, after, strict=False)) if pair[0] != pair[1]), None
-    )
-    start = min(len(before), len(after)) if start is None else start
-    tails = zip(reversed(before[start:]), reversed(after[start:]), strict=False)
-    same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], tails))
-    places: dict[str, deque[int]] = defaultdict(deque)
-    for number, text in enumerate(after[start : len(after) - same], start + 1):
-        places[text].append(number)
+    start = _common_length(before, after)
+    end = _common_length(before[start:][::-1], after[start:][::-1])
+    numbers_of: dict[str, deque[int]] = defaultdict(deque)
+    for number, text in enumerate(after[start : len(after) - end], start + 1):
+        numbers_of[text].append(number)
     pairs = []
     changes = []
-    for number, text in enumerate(before[start : len(before) - same], start + 1):
-        if places[text]:
-            pairs.append((number, places[text].popleft()))
+    for number, text in enumerate(before[start : len(before) - end], start + 1):
+        if numbers_of[text]:
+            pairs.append((number, numbers_of[text].popleft()))
         else:
             changes.append(ChangedText(text, number, None))
     ordered = _longest_ascending([new for _, new in pairs])
     changes += [ChangedText(after[new - 1], old, new) for old, new in pairs if new not in ordered]
-    changes += [ChangedText(text, None, number) for text, left in places.items() for number in left]
+    for text, numbers in numbers_of.items():
+        changes += [ChangedText(text, None, number) for number in numbers]
     return sorted(
-        (one for one in changes if one.text.strip()),
-        key=lambda one: (one.after or one.before or 0, one.after or 0),
+        (change for change in changes if change.text.strip()),
+        key=lambda change: (change.after or change.before or 0, change.after or 0),
     )
+
+
+def _common_length(before: Sequence[str], after: Sequence[str]) -> int:
+    """How many texts two lists have in common at their beginning."""
+    pairs = zip(before, after, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _longest_ascending(numbers: Sequence[int]) -> set[int]:
@@ -529,12 +549,12 @@ def _longest_ascending(numbers: Sequence[int]) -> set[int]:
         at = bisect.bisect_left(ends, number)
         before[number] = ends[at - 1] if at else None
         ends[at : at + 1] = [number]
-    found: set[int] = set()
+    members: set[int] = set()
     last = ends[-1] if ends else None
     while last is not None:
-        found.add(last)
+        members.add(last)
         last = before[last]
-    return found
+    return members
 
 
 # What agents read
@@ -559,8 +579,8 @@ class TextMatch:
 
 
 def outline(reader: Reader, path: str) -> list[Location]:
-    """Return the headings and pages of a document; see `Document.outline`."""
-    return [one for one in find_root(reader, path).locations if one.kind != TABLE]
+    """Return the headings and pages of a document; see `lazyrag.read.outline`."""
+    return [location for location in find_root(reader, path).locations if location.kind != TABLE]
 
 
 def read_text_of(reader: Reader, path: str, span: Span | None) -> str:
@@ -575,11 +595,11 @@ def checked_span(span: Any, length: int | None = None) -> Span:
     Raises:
         ConfigError: If it is none.
     """
-    given = (span.start, span.end) if isinstance(span, Location) else span
-    is_pair = isinstance(given, (tuple, list)) and len(given) == 2
+    bounds = (span.start, span.end) if isinstance(span, Location) else span
+    is_pair = isinstance(bounds, (tuple, list)) and len(bounds) == 2
     require(is_pair, "span", span, "a pair of integers such as (0, 2000), or a Location")
-    start = validate_integer("span[0]", given[0], 0, length)
-    return start, validate_integer("span[1]", given[1], start, length)
+    start = validate_integer("span[0]", bounds[0], 0, length)
+    return start, validate_integer("span[1]", bounds[1], start, length)
 
 
 def find_root(reader: Reader, path: str) -> Segment:
@@ -592,7 +612,7 @@ def find_root(reader: Reader, path: str) -> Segment:
 def grep(
     reader: Reader, text: str, where: FilterLike | None, limit: int, *, ignore_case: bool
 ) -> list[TextMatch]:
-    """Find a literal text; see `Document.grep`."""
+    """Find a literal text; see `lazyrag.read.grep`."""
     require(
         len(validate_text("text", text)) <= _MAX_PATTERN,
         "text",
@@ -604,20 +624,21 @@ def grep(
     reader.bind(where)
 
     def read(snapshot: LocalSnapshot) -> list[TextMatch]:
-        uids = [one.uid for one in snapshot.state.view.tree.in_order()]
+        uids = [document.uid for document in snapshot.state.view.tree.in_order()]
         batches = (
             {"document_id": uids[at : at + _GREP_TOGETHER]}
             for at in range(0, len(uids), _GREP_TOGETHER)
         )
-        roots = (
-            node.segment for some in batches for node in snapshot.walk(LAZY_ROOT_NAME, where, some)
-        )
-        found = (
-            _match(root, one)
-            for root in roots
-            for one in _places(content_text(root.content), text, fold)
-        )
-        return list(itertools.islice(found, most))
+        text_matches: list[TextMatch] = []
+        for batch in batches:
+            for node in snapshot.walk(LAZY_ROOT_NAME, where, batch):
+                root = node.segment
+                spans = _places(content_text(root.content), text, fold)
+                missing = most - len(text_matches)
+                text_matches += [_match(root, span) for span in itertools.islice(spans, missing)]
+                if len(text_matches) == most:
+                    return text_matches
+        return text_matches
 
     return reader.read(read, _ROOT)
 
@@ -628,21 +649,21 @@ def _places(text: str, literal: str, fold: Callable[[str], str]) -> Iterator[Spa
 
     Neither invisible characters nor the normal form count, unless the literal has nothing else.
     """
-    wanted = fold(_visible(literal))
+    folded_literal = fold(_visible(literal))
     starts: Sequence[int] = range(len(text))
     ends: Sequence[int] = range(1, len(text) + 1)
-    if not wanted:
-        wanted = literal
+    if not folded_literal:
+        folded_literal = literal
         folded = text
     elif text.isascii() or _visible(text) == text:
         folded = fold(text)
     else:
         folded, starts, ends = aligned(text, lambda piece: fold(_visible(piece)))
-    at = folded.find(wanted)
+    at = folded.find(folded_literal)
     while at >= 0:
-        end = at + len(wanted)
+        end = at + len(folded_literal)
         yield starts[at], ends[end - 1]
-        at = folded.find(wanted, end)
+        at = folded.find(folded_literal, end)
 
 
 def _visible(text: str) -> str:
@@ -654,7 +675,8 @@ def _lowered(text: str) -> str:
     lower = text.lower()
     if len(lower) == len(text):
         return lower
-    return "".join(low if len(low := one.lower()) == 1 else one for one in text)
+    lowered = ((character.lower(), character) for character in text)
+    return "".join(lower if len(lower) == 1 else character for lower, character in lowered)
 
 
 def _match(root: Segment, span: Span) -> TextMatch:
@@ -667,18 +689,17 @@ def _match(root: Segment, span: Span) -> TextMatch:
 
 
 def related_nodes(reader: Reader, uid: str, topk: int) -> list[DocNode]:
-    """Return the nodes nearest to a node; see `Document.related`."""
+    """Return the nodes nearest to a node; see `lazyrag.read.related`."""
     validate_text("uid", uid)
     most = validate_integer("topk", topk, 1) + 1
 
     def read(snapshot: Snapshot) -> list[DocNode]:
-        found = [(part, *one) for part in snapshot.parts for one in part.find(uid)]
-        if not found:
-            raise StaleNodeError(f"There is no node {uid!r}. Retrieve it again.")
-        (part, key, node), *_ = found
-        ranking, embed_key = _nearest(snapshot, part, node, most)
-        hits = [hit for hit in ranking if hit[0] != key][: most - 1]
-        return snapshot.nodes(node.group, hits, embed_key)
+        for part in snapshot.parts:
+            for key, node in part.find(uid):
+                ranking, embed_key = _nearest(snapshot, part, node, most)
+                hits = [hit for hit in ranking if hit[0] != key][: most - 1]
+                return snapshot.nodes(node.group, hits, embed_key)
+        raise StaleNodeError(f"There is no node {uid!r}. Retrieve it again.")
 
     return reader.read(read)
 
@@ -686,7 +707,7 @@ def related_nodes(reader: Reader, uid: str, topk: int) -> list[DocNode]:
 def near_duplicates(
     reader: Reader, group: str, threshold: float, filters: FilterLike | None
 ) -> list[list[DocNode]]:
-    """Return clusters of near-duplicates; see `Document.near_duplicates`."""
+    """Return clusters of near-duplicates; see `lazyrag.read.near_duplicates`."""
     from lazyrag.text import near_duplicates as texts
 
     texts.validate_threshold(threshold)
@@ -698,10 +719,12 @@ def near_duplicates(
         )
         table = np.concatenate([texts.sketches([]), *map(texts.sketches, batches)])
         pairs = texts.similar_pairs(table, threshold)
-        wanted = set(pairs.flat)
-        nodes = {at: node for at, node in enumerate(snapshot.walk(group, filters)) if at in wanted}
-        found = texts.clusters(pairs, lambda at: nodes[at].text, threshold)
-        return [[nodes[at] for at in own] for own in found]
+        ordinals = set(pairs.flat)
+        nodes = {
+            at: node for at, node in enumerate(snapshot.walk(group, filters)) if at in ordinals
+        }
+        clusters = texts.clusters(pairs, lambda at: nodes[at].text, threshold)
+        return [list(map(nodes.__getitem__, cluster)) for cluster in clusters]
 
     return reader.read(read, frozenset([Step(group)]))
 
@@ -713,16 +736,17 @@ def _nearest(
     indexes = part.group(node.group).indexes.values()
     for embed_key in part.indexer.embedders:
         [vector] = part.vectors([node], embed_key)
-        if vector is not None and any(one.name == embed_key and one.complete for one in indexes):
+        if vector is not None and any(
+            index.name == embed_key and index.complete for index in indexes
+        ):
             vectors = [vector] * len(snapshot.parts)
             return snapshot.rank_vectors(node.group, embed_key, vectors, topk, None), embed_key
-    analyser = next((one.name for one in indexes if one.kind == "terms" and one.complete), "en")
+    analyser = next(
+        (index.name for index in indexes if index.kind == "terms" and index.complete), "en"
+    )
     terms = list(dict.fromkeys(term_function(analyser)(content_text(node.content))))
-    frequencies = (
-        snapshot.term_statistics(node.group, analyser, terms, BM25()).frequencies if terms else ()
-    )
-    rarest = sorted(zip(frequencies, terms, strict=True))[:_MAX_TERMS]
-    return (
-        snapshot.rank_terms(node.group, analyser, [term for _, term in rarest], topk, None, BM25()),
-        None,
-    )
+    if terms:
+        statistics = snapshot.term_statistics(node.group, analyser, terms, BM25())
+        rarest = sorted(zip(statistics.frequencies, terms, strict=True))[:_MAX_TERMS]
+        terms = [term for _, term in rarest]
+    return snapshot.rank_terms(node.group, analyser, terms, topk, None, BM25()), None

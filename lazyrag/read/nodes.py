@@ -17,7 +17,7 @@ from lazyrag.data.node import DocNode, NodeSource
 from lazyrag.data.segment import Segment, store_key
 from lazyrag.errors import ConfigError, StoreError, UnsupportedError
 from lazyrag.indexes.postings import RowBlock
-from lazyrag.ledger.tree import Build, LiveGroup, LiveIndex, View
+from lazyrag.ledger.tree import Build, LiveGroup, LiveIndex, Tree, View
 from lazyrag.storage.database import batches_reaching
 from lazyrag.stores.protocol import (
     Approximate,
@@ -29,7 +29,8 @@ from lazyrag.stores.protocol import (
     VectorSchema,
     VectorStore,
 )
-from lazyrag.stores.sqlite import MapFileSegmentStore, MapFileVectorStore, StoreFile
+from lazyrag.stores.sqlite import MapFileSegmentStore, StoreFile
+from lazyrag.stores.sqlite_vectors import MapFileVectorStore
 from lazyrag.types import SPARSE, Embedding, Embeddings, Metric, Ranking
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ T = TypeVar("T")
 
 SearchMode: TypeAlias = Literal["exact", "approximate", "native"]
 """Vector search: exact, approximate, or the store's native one."""
+
+VectorSearch: TypeAlias = Callable[[str, Embeddings, int, "Filter | None"], list[Ranking]]
+"""The search method of a vector store: a collection, queries, top-k and a filter."""
 
 
 class NodeStore:
@@ -84,31 +88,24 @@ class NodeStore:
         Raises:
             StoreError: If some are missing in the store.
         """
-        found = self.segments.get(collection, build.keys)
-        ensure_complete(build, len(found))
-        return found
+        segments = self.segments.get(collection, build.keys)
+        ensure_complete(build, len(segments))
+        return segments
 
     def of_builds(
         self, collection: str, builds: Sequence[Build], uids: Collection[str] | None = None
     ) -> list[list[Segment]]:
         """The nodes of several builds; with uids only these."""
-        wanted = [
-            (
-                build.keys
-                if uids is None
-                else [store_key(uid, build.number) for uid in build.uids if uid in uids]
-            )
-            for build in builds
+        keys_of_builds = [
+            build.keys if uids is None else _some_keys(build, uids) for build in builds
         ]
-        found = {
-            segment.key: segment
-            for segment in self.segments.get(collection, [*itertools.chain.from_iterable(wanted)])
-        }
+        all_keys = list(itertools.chain.from_iterable(keys_of_builds))
+        by_key = {segment.key: segment for segment in self.segments.get(collection, all_keys)}
         nodes = []
-        for build, keys in zip(builds, wanted, strict=True):
-            own = [found[key] for key in keys if key in found]
-            ensure_complete(build, len(build.uids) - len(keys) + len(own))
-            nodes.append(own)
+        for build, keys in zip(builds, keys_of_builds, strict=True):
+            segments = [by_key[key] for key in keys if key in by_key]
+            ensure_complete(build, len(build.uids) - len(keys) + len(segments))
+            nodes.append(segments)
         return nodes
 
     def create_vectors(self, collection: str, dimension: int, embed_key: str) -> None:
@@ -121,9 +118,7 @@ class NodeStore:
         schema = VectorSchema(dimension, metric_of(dimension), self.schema, embed_key=embed_key)
         self.vectors_to_write.create(collection, schema)
 
-    def vector_search(
-        self, mode: SearchMode
-    ) -> Callable[[str, Embeddings, int, Filter | None], list[Ranking]]:
+    def vector_search(self, mode: SearchMode) -> VectorSearch:
         """The vector store's exact, approximate or native search.
 
         Raises:
@@ -193,15 +188,74 @@ def metric_of(dimension: int) -> Metric:
     return "ip" if dimension == SPARSE else "cosine"
 
 
-def ensure_complete(build: Build, found: int) -> None:
+def _some_keys(build: Build, uids: Collection[str]) -> list[str]:
+    """The keys of those nodes of a build that have one of the uids."""
+    return [store_key(uid, build.number) for uid in build.uids if uid in uids]
+
+
+def ensure_complete(build: Build, count: int) -> None:
     """Raise a StoreError unless so many of a build's nodes are all of them."""
-    if found != len(build.uids):
+    if count != len(build.uids):
         msg = (
-            f"The store has {found} of {len(build.uids)} nodes of group {build.group!r} of document"
+            f"The store has {count} of {len(build.uids)} nodes of group {build.group!r} of document"
             f" {build.document}. Run verify() to see what else is missing, and repair() to"
             " rebuild it."
         )
         raise StoreError(msg)
+
+
+# Factors for the next depth. With half of the hits live or more, the missing ones are near; with
+# less, a document was changed and its former nodes may be all of the nearest, or several versions
+# are stored.
+_DEEPER = 4
+_FAR_DEEPER = 16
+
+Search: TypeAlias = Callable[[int], Ranking]
+"""A store's best rows, so many."""
+
+
+def live_hits(
+    tree: Tree,
+    group: LiveGroup,
+    collection: str,
+    topk: int,
+    search: Search,
+    *,
+    instead: Search | None = None,
+) -> Ranking:
+    """Filter store hits to live builds, over-fetching as needed.
+
+    Args:
+        tree: The live state.
+        group: The group that is ranked.
+        collection: Of its nodes, or of their vectors.
+        topk: Number of hits.
+        search: The store's search.
+        instead: A search that reaches all rows, for a ``search`` that may not: used if hits that
+            are not live leave too few.
+
+    Raises:
+        StoreError: If the store contradicts the ledger.
+    """
+    numbers = tree.owners.get(group.name) or tree.live_owners(group)
+    depth = topk
+    while True:
+        try:
+            hits = search(depth)
+        except ConfigError as exc:  # the query is as the ledger says
+            msg = (
+                f"What is stored of {group.name!r} is not what was written ({exc}). Run verify()"
+                " and repair()."
+            )
+            raise StoreError(msg, collection=collection) from exc
+        live = [
+            (key, score) for key, score in hits if int(key.rpartition("-")[2]) in numbers
+        ]  # `key_build`, inline for speed
+        if len(live) >= topk or len(live) == len(hits) < depth:
+            return live[:topk]
+        if len(hits) < depth:
+            return live if instead is None else live_hits(tree, group, collection, topk, instead)
+        depth *= _DEEPER if 2 * len(live) >= topk else _FAR_DEEPER
 
 
 PAGE = 100_000  # nodes that a user's own similarity function sees at once
@@ -334,14 +388,14 @@ class NodeCache:
             if table is None or not table.is_of(view, group):
                 before = {} if table is None else table.parts
                 del table  # what is not taken over can be freed while the rest is read
-                beside = [
-                    table.parts for (number, _), table in self._tables.items() if number == group.id
-                ]
-                known = dict(item for parts in beside for item in parts.items())
+                read_before: dict[int, _Part] = {}
+                for (number, _), other in self._tables.items():
+                    if number == group.id:
+                        read_before |= other.parts
                 carried = None if embed_key is None or index is None else (embed_key, index)
 
                 def read(builds: list[Build]) -> list[_Part]:
-                    return self._read(group, builds, known, carried, reader)
+                    return self._read(group, builds, read_before, carried, reader)
 
                 table = self._table(view, group, before, read)
                 self._make_room(view, table.size)
@@ -358,70 +412,62 @@ class NodeCache:
         """The table of a group, which takes over parts of an earlier one."""
         numbers = view.tree.live_numbers(group)
         builds = list(view.tree.builds(group))
-        size = sum(build.size for build in builds) * _NODE_BYTES
         parts = {build.number: before[build.number] for build in builds if build.number in before}
-        new = _build_batches(
-            [build for build in builds if build.number not in before], _READ_AT_ONCE
-        )
-        while size <= self._most_bytes and (some := next(new, None)):
-            parts.update(zip([build.number for build in some], read(some), strict=True))
-            size = max(size, sum(part.size for part in parts.values()))
+        size = self._read_missing(builds, parts, read)
         if size > self._most_bytes:
             return _Table(numbers, -1, {}, None, 0)
         pages = [
-            _page([parts[build.number] for build in some]) for some in _build_batches(builds, PAGE)
+            _page([parts[build.number] for build in batch])
+            for batch in _build_batches(builds, PAGE)
         ]
         complete = {number: part for number, part in parts.items() if not part.lacking}
         changes = -1 if len(complete) == len(parts) else view.tree.changes
         return _Table(numbers, changes, complete, [page for page in pages if page.nodes], size)
 
+    def _read_missing(
+        self,
+        builds: Sequence[Build],
+        parts: dict[int, _Part],
+        read: Callable[[list[Build]], list[_Part]],
+    ) -> int:
+        """Add the parts that are missing, as far as they fit, and return the size of all."""
+        size = sum(build.size for build in builds) * _NODE_BYTES
+        unread = [build for build in builds if build.number not in parts]
+        for batch in _build_batches(unread, _READ_AT_ONCE):
+            if size > self._most_bytes:
+                break
+            parts.update(zip([build.number for build in batch], read(batch), strict=True))
+            size = max(size, sum(part.size for part in parts.values()))
+        return size
+
     def _read(
         self,
         group: LiveGroup,
         builds: list[Build],
-        known: Mapping[int, _Part],
+        read_before: Mapping[int, _Part],
         carried: tuple[str, LiveIndex] | None,
         reader: NodeSource,
     ) -> list[_Part]:
-        """The nodes of some builds; ``known`` are those of the group with other vectors or none."""
-        stored = iter(
-            self._nodes.of_builds(
-                group.collection, [one for one in builds if one.number not in known]
+        """The nodes of some builds; ``read_before`` are those of the group with other vectors or
+        none.
+        """
+        missing = [build for build in builds if build.number not in read_before]
+        stored = iter(self._nodes.of_builds(group.collection, missing))
+        segments_of_builds = []
+        for build in builds:
+            part = read_before.get(build.number)
+            segments_of_builds.append(
+                next(stored) if part is None else [node.segment for node in part.nodes]
             )
-        )
-        read = [
-            (
-                [node.segment for node in known[build.number].nodes]
-                if build.number in known
-                else next(stored)
-            )
-            for build in builds
-        ]
         if carried is None:
-            return [
-                _Part(
-                    [DocNode.from_segment(one, reader) for one in segments],
-                    None,
-                    0,
-                    sum(map(_size_of, segments)),
-                )
-                for segments in read
-            ]
+            return [_bare_part(segments, reader) for segments in segments_of_builds]
         embed_key, index = carried
-        keys = [one.key for segments in read for one in segments]
+        keys = [segment.key for segment in itertools.chain.from_iterable(segments_of_builds)]
         rows = self._nodes.vectors.get(index.collection, keys) if index.dimension else []
-        vectors: dict[str, Carried] = {row.key: {embed_key: row.vector} for row in rows}
-        parts = []
-        for segments in read:
-            embedded = [one for one in segments if one.key in vectors]
-            own = [vectors[one.key] for one in embedded]
-            nodes = [
-                DocNode.from_segment(one, reader, embeddings=embeddings)
-                for one, embeddings in zip(embedded, own, strict=True)
-            ]
-            size = sum(map(_size_of, embedded)) + sum(_bytes_of(one[embed_key]) for one in own)
-            parts.append(_Part(nodes, own, len(segments) - len(embedded), size))
-        return parts
+        vectors = {row.key: row.vector for row in rows}
+        return [
+            _embedded_part(segments, reader, embed_key, vectors) for segments in segments_of_builds
+        ]
 
     def _make_room(self, view: View, size: int) -> None:
         """Drop the tables of groups that are not live, then the least recently used ones."""
@@ -439,11 +485,38 @@ def _build_batches(builds: Iterable[Build], size: int) -> Iterator[list[Build]]:
     return batches_reaching(builds, lambda build: build.size, size)
 
 
+def _bare_part(segments: list[Segment], reader: NodeSource) -> _Part:
+    """The nodes of a build, without vectors."""
+    nodes = [DocNode.from_segment(segment, reader) for segment in segments]
+    return _Part(nodes, None, 0, sum(map(_size_of, segments)))
+
+
+def _embedded_part(
+    segments: list[Segment], reader: NodeSource, embed_key: str, vectors: Mapping[str, Embedding]
+) -> _Part:
+    """Those nodes of a build that have a vector, with it."""
+    nodes = []
+    carried: list[Carried] = []
+    size = 0
+    for segment in segments:
+        vector = vectors.get(segment.key)
+        if vector is not None:
+            carried.append({embed_key: vector})
+            nodes.append(DocNode.from_segment(segment, reader, embeddings=carried[-1]))
+            size += _size_of(segment) + _bytes_of(vector)
+    return _Part(nodes, carried, len(segments) - len(nodes), size)
+
+
 def _page(parts: list[_Part]) -> NodePage:
-    nodes = [node for part in parts for node in part.nodes]
-    embeddings = [one for part in parts for one in part.embeddings or ()]
+    nodes: list[DocNode] = []
+    embeddings: list[Carried] = []
+    for part in parts:
+        nodes += part.nodes
+        embeddings += part.embeddings or ()
     segments = [node.segment for node in nodes]
-    rows = RowBlock.of([one.key for one in segments], [one.fields for one in segments])
+    rows = RowBlock.of(
+        [segment.key for segment in segments], [segment.fields for segment in segments]
+    )
     return NodePage(nodes, embeddings or None, rows)
 
 
@@ -453,9 +526,11 @@ def _bytes_of(vector: Embedding) -> int:
     )
 
 
-def _size_of(one: Segment) -> int:
+def _size_of(segment: Segment) -> int:
     """Approximate size of a node in bytes, with the copy of its metadata that reading makes."""
-    content = one.content if isinstance(one.content, str) else repr(one.content)
+    content = segment.content if isinstance(segment.content, str) else repr(segment.content)
     return (
-        _NODE_BYTES + sys.getsizeof(content) + (8 * len(repr(one.metadata)) if one.metadata else 0)
+        _NODE_BYTES
+        + sys.getsizeof(content)
+        + (8 * len(repr(segment.metadata)) if segment.metadata else 0)
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -31,7 +32,6 @@ from lazyrag.read.snapshot import (
     DocumentState,
     LocalSnapshot,
     read,
-    related,
     stale_error,
 )
 from lazyrag.read.source import LiveState, Needs
@@ -71,8 +71,13 @@ class Reader:
         return self.indexer.is_closed
 
     @property
-    def schema(self) -> Schema:
-        """The filterable fields."""
+    def embed_keys(self) -> tuple[str, ...]:
+        """Names of the embed callables; () without any."""
+        return tuple(self.indexer.embedders)
+
+    @property
+    def fields(self) -> Schema:
+        """Fields that filters may use, by name: the built-in and the declared ones."""
         return self.indexer.nodes.schema
 
     def narrowed(self, filters: FilterLike) -> Reader:
@@ -91,7 +96,7 @@ class Reader:
         if filters is None:
             return None
         parsed = parse_filter(filters)
-        return None if parsed is None else bind_filter(parsed, self.schema)
+        return None if parsed is None else bind_filter(parsed, self.fields)
 
     def embedders(self, keys: Sequence[str] | None) -> list[CheckedEmbedder]:
         """The embedders that serve some keys now; all of them for None.
@@ -99,22 +104,22 @@ class Reader:
         Raises:
             ConfigError: If there are none, or a key is unknown.
         """
-        known = self.indexer.embedders
-        if not known:
+        embedders = self.indexer.embedders
+        if not embedders:
             msg = (
                 "The Document has no embed, so nothing can be ranked by embedding. "
                 "Pass Document(embed=...), or a text similarity such as similarity='bm25'."
             )
             raise ConfigError(msg)
-        unknown = [key for key in keys or () if key not in known]
-        if unknown:
-            raise ConfigError(
-                f"The Document has no embed key {unknown[0]!r}. {known_names(unknown[0], known)}"
-            )
+        for key in keys or ():
+            if key not in embedders:
+                raise ConfigError(
+                    f"The Document has no embed key {key!r}. {known_names(key, embedders)}"
+                )
         switched = self.indexer.last_view.tree.switched
         return [
-            known[key] if key not in switched else _served(known, key, switched[key])
-            for key in keys or known
+            embedders[key] if key not in switched else _served(embedders, key, switched[key])
+            for key in keys or embedders
         ]
 
     def line(self, group: str) -> list[str]:
@@ -152,21 +157,22 @@ class Reader:
     def _all_failed(self, view: View, needs: Needs) -> bool:
         """Whether a step that is needed succeeded for no visible document, and failed for one."""
         seen = self.visible_documents()
-        failed = {one.stage for one in self.indexer.failures if one.path in seen}
-        steps = {Step(name) for step in needs for name in self.line(step.group)[:-1]} | needs
+        failed = {failure.stage for failure in self.indexer.failures if failure.path in seen}
+        steps = {Step(name) for name in self._lines(needs) - {LAZY_ROOT_NAME}} | needs
         return any(
             str(step) in failed and not self._has_succeeded(step, view, seen.values())
             for step in steps
         )
 
+    def _lines(self, needs: Needs) -> set[str]:
+        """The groups of some steps and those above them."""
+        return set().union(*(self.line(step.group) for step in needs))
+
     def _has_succeeded(self, step: Step, view: View, documents: Iterable[str]) -> bool:
         """Whether some of the documents have nodes of a step, or those nodes are in its index."""
         group = view.groups.get(step.group)
-        builds = (
-            [group.builds[uid].number for uid in documents if uid in group.builds]
-            if group is not None
-            else []
-        )
+        of_group = {} if group is None else group.builds
+        builds = [of_group[uid].number for uid in documents if uid in of_group]
         if step == Step(step.group):
             return bool(builds)
         index = self.indexer.planner.live_index(view, step)
@@ -175,22 +181,24 @@ class Reader:
     def visible_documents(self) -> Mapping[str, str]:
         """Documents whose root node is in scope: uids by identity."""
         view = self.indexer.now()
-        found: Mapping[str, str] | None = view.handles.get(("documents", self.scope))
-        if found is None:
-            root = view.tree.groups.get(LAZY_ROOT_NAME)
-            builds = [] if root is None else list(view.tree.builds(root))
-            nodes = [] if root is None else self.indexer.nodes.of_builds(root.collection, builds)
-            found = {one.path: one.uid for segments in nodes for one in segments if self._sees(one)}
-            view.handles["documents", self.scope] = found
-        return found
+        visible: Mapping[str, str] | None = view.handles.get(("documents", self.scope))
+        if visible is None:
+            group = view.tree.groups.get(LAZY_ROOT_NAME)
+            nodes: list[list[Segment]] = []
+            if group is not None:
+                builds = list(view.tree.builds(group))
+                nodes = self.indexer.nodes.of_builds(group.collection, builds)
+            roots = filter(self._sees, itertools.chain.from_iterable(nodes))
+            visible = {root.path: root.uid for root in roots}
+            view.handles["documents", self.scope] = visible
+        return visible
 
     def _empty_view(self, needs: Needs) -> View:
         """The present live state with empty groups and indexes for those that no document has."""
         view = self.indexer.now()
-        names = {name for step in needs for name in self.line(step.group)}
         empty = {
             name: LiveGroup(0, name, ([*self.line(name), None])[1], "", "", complete=True)
-            for name in names
+            for name in self._lines(needs)
         }
         handles: dict[Any, Any] = {}
         for step in needs:
@@ -210,16 +218,17 @@ class Reader:
 
     def held(self, uid: str) -> list[Segment]:
         """The live, visible nodes with a uid: at most one of each group that is built."""
-        return self.read(lambda snapshot: [one for _, one in snapshot.find(uid)])
+        return self.read(lambda snapshot: [segment for _, segment in snapshot.find(uid)])
 
     def related(self, nodes: Sequence[DocNode], target: str) -> list[DocNode]:
         """The nodes of another group that nodes lead to, with the highest scores; see `related`."""
-        found = self.read(lambda snapshot: related([(snapshot, one) for one in nodes], target))
-        scores = [[one.score for one in led if one.score is not None] for _, led in found]
-        return [
-            node.with_score(max(own, default=None))
-            for (node, _), own in zip(found, scores, strict=True)
-        ]
+        scored = []
+        for node, sources in self.read(
+            lambda snapshot: related([(snapshot, node) for node in nodes], target)
+        ):
+            scores = [source.score for source in sources if source.score is not None]
+            scored.append(node.with_score(max(scores, default=None)))
+        return scored
 
     def vectors_of(self, segments: Sequence[Segment], embed_key: str) -> list[Embedding | None]:
         """The stored vectors of nodes; see `LocalSnapshot.vectors`."""
@@ -227,8 +236,8 @@ class Reader:
 
     def parent(self, segment: Segment) -> DocNode | None:
         """See `NodeSource.parent`."""
-        found = self.read(lambda snapshot: snapshot.parent(segment))
-        return None if found is None else self.show(found)
+        parent = self.read(lambda snapshot: snapshot.parent(segment))
+        return None if parent is None else self.show(parent)
 
     def children(self, segment: Segment) -> dict[str, list[DocNode]]:
         """See `NodeSource.children`."""
@@ -240,8 +249,8 @@ class Reader:
 
     def source(self, segment: Segment) -> Segment | None:
         """See `NodeSource.source`."""
-        found = self.read(lambda snapshot: snapshot.source_of(segment))
-        return found if found is not None and self._sees(found) else None
+        source = self.read(lambda snapshot: snapshot.source_of(segment))
+        return source if source is not None and self._sees(source) else None
 
     def file_metadata(self, segment: Segment) -> dict[str, Any]:
         """See `NodeSource.file_metadata`."""
@@ -254,7 +263,7 @@ class Reader:
 
     def image(self, segment: Segment, file: str | os.PathLike[str] | None = None) -> bytes:
         """See `NodeSource.image`."""
-        if all(one.key != segment.key or not self._sees(one) for one in self.held(segment.uid)):
+        if all(node.key != segment.key or not self._sees(node) for node in self.held(segment.uid)):
             raise stale_error(segment)
         root = self.read(lambda snapshot: snapshot.root(segment))
         return self.indexer.engine.loading.picture(
@@ -270,9 +279,13 @@ class Reader:
         """
         row = self.indexer.ledger.documents.named([path])[path]
         added = self.indexer.engine.added.get(path)
-        known = added or (self.indexer.dataset.find(path) if row.origin == "dataset" else None)
-        place = Path(file) if file is not None else known.path if known is not None else None
-        if place is None:
+        if added is None and row.origin == "dataset":
+            added = self.indexer.dataset.find(path)
+        if file is not None:
+            place = Path(file)
+        elif added is not None:
+            place = added.path
+        else:
             raise ConfigError(
                 f"The file of {path!r} must be given: this program did not add it. Pass file=."
             )
@@ -303,12 +316,41 @@ class Reader:
         return self.scope is None or matches(self.scope, segment.fields)
 
 
-def _served(known: Mapping[str, CheckedEmbedder], key: str, other: str) -> CheckedEmbedder:
+def _served(embedders: Mapping[str, CheckedEmbedder], key: str, other: str) -> CheckedEmbedder:
     """The embedder of another key under a key; its own one in a program that does not have the
     other.
     """
-    one = known.get(other, known[key])
-    return CheckedEmbedder(one.embedder, one.name, key, one.workers)
+    serving = embedders.get(other, embedders[key])
+    return CheckedEmbedder(serving.embedder, serving.name, key, serving.workers)
+
+
+def related(
+    pairs: Sequence[tuple[LocalSnapshot, DocNode]], target: str
+) -> list[tuple[DocNode, list[DocNode]]]:
+    """The nodes of another group that nodes lead to, each once and with the nodes that led there.
+
+    They carry the score of the first node that led there: the best one, if nodes come best first.
+
+    Args:
+        pairs: Nodes, each with the snapshot of its Document.
+        target: The other group.
+    """
+    by_part: dict[int, list[DocNode]] = {}
+    for part, node in pairs:
+        by_part.setdefault(part.document_index, []).append(node)
+    parts = {part.document_index: part for part, _ in pairs}
+    related_of = {
+        index: iter(parts[index].related_nodes(part_nodes, target))
+        for index, part_nodes in by_part.items()
+    }
+    reached: dict[tuple[str, int], tuple[DocNode, list[DocNode]]] = {}
+    for part, node in pairs:
+        for segment in next(related_of[part.document_index]):
+            key = segment.uid, part.document_index
+            if key not in reached:
+                reached[key] = part.hit(segment, node.score), []
+            reached[key][1].append(node)
+    return list(reached.values())
 
 
 class Collection(Protocol):
@@ -317,10 +359,6 @@ class Collection(Protocol):
     @property
     def reader(self) -> Reader:
         """Reads it within its scope."""
-
-    @property
-    def embed_keys(self) -> tuple[str, ...]:
-        """Its embed keys."""
 
     def get_nodes(self, group: str, /) -> list[DocNode]:
         """The nodes of a group."""

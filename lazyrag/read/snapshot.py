@@ -1,4 +1,4 @@
-"""Snapshots: read transactions over one or several Documents.
+"""Snapshots: one state of one or several Documents, as queries see it.
 
 `read` opens a snapshot, calls a function with it, and calls it again if that state was removed
 meanwhile. There is no other way to read a Document.
@@ -17,27 +17,20 @@ import numpy as np
 
 from lazyrag.data.filters import Filter, FilterLike, both, matches
 from lazyrag.data.node import DocNode, NodeSource, remember
-from lazyrag.data.segment import (
-    EMPTY,
-    LAZY_ROOT_NAME,
-    ReadOnly,
-    Segment,
-    child_uids,
-    store_key,
-)
+from lazyrag.data.segment import EMPTY, LAZY_ROOT_NAME, Segment, child_uids, store_key
 from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError, StaleNodeError, StoreError
 from lazyrag.groups.node_group import Step
 from lazyrag.indexes.bm25 import BM25, LexicalState, Statistics
-from lazyrag.ledger.tree import Build, LiveGroup, LiveIndex, Tree, View
+from lazyrag.ledger.tree import Build, LiveGroup, LiveIndex, View
 from lazyrag.models.embedding import MODEL_CHANGED, length_of
 from lazyrag.progress.blocks import contextmanager
-from lazyrag.read.nodes import PAGE, SearchMode, ensure_complete, metric_of
+from lazyrag.read.nodes import PAGE, SearchMode, VectorSearch, ensure_complete, live_hits, metric_of
 from lazyrag.read.source import LiveState, Needs
-from lazyrag.read.windows import _Stretch, _window_uid, join_window_text
 from lazyrag.storage.database import batches_reaching
 from lazyrag.types import SPARSE, Embedding, Embeddings, Metric, Ranking
 
 R = TypeVar("R")
+
 
 NodeKey: TypeAlias = tuple[str, int, str]
 """A node of a snapshot: its uid, the number of its Document in the read, and the stores' key."""
@@ -152,12 +145,14 @@ class ActiveRead:
 
     def state_of(self, source: SnapshotSource) -> DocumentState | None:
         """The state of a source's Document; None if the read does not cover it."""
-        found = self._states.get(source.indexer)
-        return self.outer.state_of(source) if found is None and self.outer is not None else found
+        state = self._states.get(source.indexer)
+        if state is None and self.outer is not None:
+            return self.outer.state_of(source)
+        return state
 
     def covers(self, sources: Mapping[SnapshotSource, Needs]) -> bool:
         """Whether the read has a state of all these sources."""
-        return self.is_open and all(self.state_of(one) is not None for one in sources)
+        return self.is_open and all(self.state_of(source) is not None for source in sources)
 
     def open(self, sources: Mapping[SnapshotSource, Needs]) -> Snapshot:
         """The snapshot of some sources, with all that they need built."""
@@ -180,15 +175,15 @@ class ActiveRead:
 
     def is_valid(self) -> bool:
         """Whether the states that this read opened are valid."""
-        return all(one.is_valid() for one in self._states.values())
+        return all(state.is_valid() for state in self._states.values())
 
     def is_current(self) -> bool:
         """Whether the states that this read opened are the present ones."""
-        return all(one.is_current() for one in self._states.values())
+        return all(state.is_current() for state in self._states.values())
 
     def has_moved(self) -> bool:
         """Whether something had to be built in the middle of it."""
-        return any(one.has_moved for one in self._states.values())
+        return any(state.has_moved for state in self._states.values())
 
 
 class Snapshot:
@@ -216,12 +211,12 @@ class Snapshot:
     @property
     def version(self) -> tuple[Any, ...]:
         """Equal versions of the same sources give equal answers."""
-        return tuple(one.version for one in self.parts)
+        return tuple(part.version for part in self.parts)
 
     def of(self, sources: Sequence[SnapshotSource]) -> Snapshot:
         """The same state, seen through some of the sources of the read."""
         if len(sources) == len(self.parts) and all(
-            one.source is source for one, source in zip(self.parts, sources, strict=True)
+            part.source is source for part, source in zip(self.parts, sources, strict=True)
         ):
             return self
         return self._read.open(dict.fromkeys(sources, NOTHING))
@@ -234,10 +229,10 @@ class Snapshot:
         self, group: str, analyser: str, terms: Sequence[str], model: BM25
     ) -> Statistics:
         """BM25 statistics of the nodes of a group that can be seen."""
-        found: list[Statistics] = self._each(
-            lambda one: one.term_statistics(group, analyser, terms, model)
+        statistics: list[Statistics] = self._each(
+            lambda part: part.term_statistics(group, analyser, terms, model)
         )
-        return sum(found[1:], found[0])
+        return sum(statistics[1:], statistics[0])
 
     def rank_terms(
         self,
@@ -264,7 +259,7 @@ class Snapshot:
             statistics = self.term_statistics(group, analyser, terms, model)
         common = statistics
         rankings = self._each(
-            lambda one: one.rank_terms(group, analyser, terms, topk, filters, model, common)
+            lambda part: part.rank_terms(group, analyser, terms, topk, filters, model, common)
         )
         return merge_rankings(rankings, topk)
 
@@ -293,18 +288,18 @@ class Snapshot:
             UnsupportedError: If a store does not search in that mode.
         """
 
-        def rank(one: LocalSnapshot, vector: Embedding) -> Hits:
-            return one.rank_vectors(group, embed_key, [vector], topk, filters, mode=mode)
+        def rank(part: LocalSnapshot, vector: Embedding) -> Hits:
+            return part.rank_vectors(group, embed_key, [vector], topk, filters, mode=mode)
 
         return merge_rankings(self._each(rank, vectors), topk)
 
     def metrics(self, group: str, embed_key: str) -> set[Metric]:
         """The metrics that rank the vectors of a group; empty if there are none."""
-        return set().union(*(one.metrics(group, embed_key) for one in self.parts))
+        return set().union(*(part.metrics(group, embed_key) for part in self.parts))
 
     def size(self, group: str) -> int:
         """How many live nodes a group has, seen here or not: a bound for ``topk``."""
-        return sum(one.size(group) for one in self.parts)
+        return sum(part.size(group) for part in self.parts)
 
     def nodes(
         self, group: str, hits: Sequence[tuple[NodeKey, float]], embed_key: str | None = None
@@ -314,14 +309,13 @@ class Snapshot:
         Raises:
             StoreError: If the store lacks one.
         """
-        owns = [[hit for hit in hits if hit[0][1] == part.document_index] for part in self.parts]
-        nodes = self._each(lambda part, own: part.nodes(group, own, embed_key) if own else [], owns)
-        found = {
-            key: node
-            for own, some in zip(owns, nodes, strict=True)
-            for (key, _), node in zip(own, some, strict=True)
-        }
-        return [found[key] for key, _ in hits]
+        node_of: dict[NodeKey, DocNode] = {}
+        for part in self.parts:
+            part_hits = [hit for hit in hits if hit[0][1] == part.document_index]
+            if part_hits:
+                nodes = part.nodes(group, part_hits, embed_key)
+                node_of.update(zip([key for key, _ in part_hits], nodes, strict=True))
+        return [node_of[key] for key, _ in hits]
 
     def _each(self, call: Callable[..., R], *columns: Sequence[Any]) -> list[R]:
         """Call a function for each part, and its entry in each column."""
@@ -379,10 +373,10 @@ class LocalSnapshot(Snapshot):
         statistics: Statistics | None = None,
     ) -> Hits:
         """See `Snapshot.rank_terms`."""
-        wanted = None if filters is None else self.source.bind(filters)
+        bound = None if filters is None else self.source.bind(filters)
         index = self._terms(group, analyser)  # which holds nothing that is out of scope
         return keyed(
-            index.search(terms, topk, filter=wanted, model=model, statistics=statistics),
+            index.search(terms, topk, filter=bound, model=model, statistics=statistics),
             self.document_index,
         )
 
@@ -412,23 +406,23 @@ class LocalSnapshot(Snapshot):
                 f" different lengths or kinds. {MODEL_CHANGED}."
             )
             raise EmbeddingError(msg, embed_key=embed_key)
-        wanted = self._scope if filters is None else self._wanted(filters)
+        bound = self._scope if filters is None else self._wanted(filters)
         queries: Embeddings = [query] if isinstance(query, dict) else query[None]
-        where = index.collection
+        collection = index.collection
+
+        def rank(search: VectorSearch, depth: int) -> Ranking:
+            return search(collection, queries, depth, bound)[0]
+
         store = self._nodes.vectors
-        found = live_hits(
+        ranking = live_hits(
             self.state.view.tree,
             self.group(group),
-            where,
+            collection,
             topk,
-            lambda depth: search(where, queries, depth, wanted)[0],
-            instead=(
-                (lambda depth: store.search(where, queries, depth, wanted)[0])
-                if mode == "native"
-                else None
-            ),
+            functools.partial(rank, search),
+            instead=functools.partial(rank, store.search) if mode == "native" else None,
         )
-        return keyed(found, self.document_index)
+        return keyed(ranking, self.document_index)
 
     def rank_text(
         self, group: str, analyser: str, terms: Sequence[str], topk: int, filters: FilterLike | None
@@ -440,8 +434,8 @@ class LocalSnapshot(Snapshot):
         """
         rank = self._nodes.text_search().search_text
         live = self.group(group)
-        wanted = self._wanted(filters)
-        search = functools.partial(rank, live.collection, analyser, terms, filter=wanted)
+        bound = self._wanted(filters)
+        search = functools.partial(rank, live.collection, analyser, terms, filter=bound)
         return keyed(
             live_hits(self.state.view.tree, live, live.collection, topk, search),
             self.document_index,
@@ -459,28 +453,28 @@ class LocalSnapshot(Snapshot):
             return index.dimension
         handles = self.state.view.handles
         key = (index.id, self._scope)
-        is_any = handles.get(key)
-        if is_any is None:
-            live = self.group(group)
-            where = index.collection
-            search = self._nodes.vectors.search
-            if index.dimension == SPARSE:  # no query finds all
-                is_any = any(self._read_pages(live, self._scope, embed_key, index, size=_FEW))
-            else:
-                ones: Embeddings = np.ones((1, index.dimension), np.float32)
-                is_any = bool(
-                    live_hits(
-                        self.state.view.tree,
-                        live,
-                        where,
-                        1,
-                        lambda depth: search(where, ones, depth, self._scope)[0],
-                    )
-                )
+        has_vectors = handles.get(key)
+        if has_vectors is None:
+            has_vectors = self._has_vectors_in_scope(self.group(group), embed_key, index)
             if len(handles) > _MAX_HANDLES:
                 handles.clear()
-            handles[key] = is_any
-        return index.dimension if is_any else 0
+            handles[key] = has_vectors
+        return index.dimension if has_vectors else 0
+
+    def _has_vectors_in_scope(self, live: LiveGroup, embed_key: str, index: LiveIndex) -> bool:
+        if index.dimension == SPARSE:  # no query finds all
+            return any(self._read_pages(live, self._scope, embed_key, index, size=_FEW))
+        ones: Embeddings = np.ones((1, index.dimension), np.float32)
+        search = self._nodes.vectors.search
+        collection = index.collection
+        ranking = live_hits(
+            self.state.view.tree,
+            live,
+            collection,
+            1,
+            lambda depth: search(collection, ones, depth, self._scope)[0],
+        )
+        return bool(ranking)
 
     def scan(
         self, group: str, filters: FilterLike | None, embed_key: str | None = None
@@ -491,63 +485,58 @@ class LocalSnapshot(Snapshot):
         that have a vector under it, each carrying that one.
         """
         live = self.group(group)
-        wanted = self._wanted(filters)
+        bound = self._wanted(filters)
         is_paged = self._scope is not None and self.size(group) > PAGE
         if is_paged:
-            wanted = self._scope
+            bound = self._scope
         vector_index = None if embed_key is None else self.vector_index(group, embed_key)
         cached = self.indexer.node_cache.pages(
             self.state.view, live, embed_key, vector_index, self.source.unscoped
         )
-        pages = (
-            self._read_pages(live, wanted, embed_key, vector_index)
-            if cached is None
-            else (
-                page.seen(wanted, None if self._scope is None else self.source) for page in cached
-            )
-        )
+        if cached is None:
+            pages = self._read_pages(live, bound, embed_key, vector_index)
+        else:
+            source = None if self._scope is None else self.source
+            pages = (page.seen(bound, source) for page in cached)
         if is_paged:
             pages = self._visible_pages(pages, self.source.bind(filters))
         return (page for page in pages if page)
 
     def _visible_pages(
-        self, pages: Iterable[list[DocNode]], wanted: Filter | None
+        self, pages: Iterable[list[DocNode]], bound: Filter | None
     ) -> Iterator[list[DocNode]]:
         """Pages as a Document of the visible nodes has them: hidden nodes decide nothing about
         their borders.
         """
-        nodes = itertools.groupby(
-            itertools.chain.from_iterable(pages), lambda node: node.document_id
-        )
-        for some in batches_reaching((list(own) for _, own in nodes), len, PAGE):
-            page = itertools.chain.from_iterable(some)
-            yield [node for node in page if wanted is None or matches(wanted, node.segment.fields)]
+        nodes = itertools.chain.from_iterable(pages)
+        by_document = itertools.groupby(nodes, lambda node: node.document_id)
+        documents = (list(document_nodes) for _, document_nodes in by_document)
+        for batch in batches_reaching(documents, len, PAGE):
+            page = itertools.chain.from_iterable(batch)
+            yield [node for node in page if bound is None or matches(bound, node.segment.fields)]
 
     def walk(
-        self, group: str, filters: FilterLike | None, wanted: Mapping[str, Collection[Any]] = EMPTY
+        self, group: str, filters: FilterLike | None, allowed: Mapping[str, Collection[Any]] = EMPTY
     ) -> Iterator[DocNode]:
         """The nodes of a group that match a filter, in the documents' order.
 
         Args:
             group: The group.
             filters: Narrow what is returned.
-            wanted: Allowed values of ``document_id``, ``uid`` and ``number``.
+            allowed: Allowed values of ``document_id``, ``uid`` and ``number``.
         """
-        uids = wanted.get("uid")
+        uids = allowed.get("uid")
         size = _WALKED if uids is None else PAGE  # few of a page's nodes may have one of the uids
         pages = self._read_pages(
             self.group(group),
             self._wanted(filters),
             size=size,
-            documents=wanted.get("document_id"),
+            documents=allowed.get("document_id"),
             uids=uids,
         )
-        nodes = itertools.chain.from_iterable(pages)
-        return (
-            node
-            for node in nodes
-            if all(getattr(node, key) in values for key, values in wanted.items())
-        )
+        for node in itertools.chain.from_iterable(pages):
+            if all(getattr(node, name) in values for name, values in allowed.items()):
+                yield node
 
     def size(self, group: str) -> int:
         """See `Snapshot.size`."""
@@ -568,7 +557,7 @@ class LocalSnapshot(Snapshot):
             )
             raise StoreError(msg, collection=live.collection)
         if self._scope is not None and not all(
-            matches(self._scope, one.fields) for one in segments
+            matches(self._scope, segment.fields) for segment in segments
         ):
             msg = (
                 f"The store found nodes of {group!r} that a restricted Document must not show. Run"
@@ -592,40 +581,36 @@ class LocalSnapshot(Snapshot):
 
     def find(self, uid: str) -> list[tuple[NodeKey, Segment]]:
         """The nodes with a uid that can be seen, of every group that is built."""
-        keys = {
-            group.collection: store_key(uid, build.number)
-            for group in self.state.view.groups.values()
-            for build in group.builds.values()
-            if uid in build.uids
-        }
-        found = [
-            one
-            for collection, key in keys.items()
-            for one in self._nodes.segments.get(collection, [key])
-        ]
-        return [((uid, self.document_index, one.key), one) for one in found if self.sees(one)]
+        keys: dict[str, str] = {}
+        for group in self.state.view.groups.values():
+            for build in group.builds.values():
+                if uid in build.uids:
+                    keys[group.collection] = store_key(uid, build.number)
+        nodes: list[tuple[NodeKey, Segment]] = []
+        for collection, key in keys.items():
+            visible = filter(self.sees, self._nodes.segments.get(collection, [key]))
+            nodes += [((uid, self.document_index, key), segment) for segment in visible]
+        return nodes
 
     def embeddings(self, segment: Segment) -> Mapping[str, Embedding]:
         """The vectors of a node by embed key, for the keys that are embedded."""
-        found = ((key, self.vectors([segment], key)[0]) for key in self.indexer.embedders)
-        return {key: vector for key, vector in found if vector is not None}
+        pairs = ((key, self.vectors([segment], key)[0]) for key in self.indexer.embedders)
+        return {key: vector for key, vector in pairs if vector is not None}
 
     def vectors(self, segments: Sequence[Segment], embed_key: str) -> list[Embedding | None]:
         """The stored vectors of nodes, None for a node without; one request for each of their
         groups.
         """
-        found: dict[tuple[str, str], Embedding] = {}
-        for name in dict.fromkeys(one.group for one in segments):
+        vector_of: dict[tuple[str, str], Embedding] = {}
+        for name in dict.fromkeys(segment.group for segment in segments):
             vector_index = self.indexer.planner.live_index(
                 self.state.view, Step(name, embed_key=embed_key)
             )
-            keys = [one.key for one in segments if one.group == name]
+            keys = [segment.key for segment in segments if segment.group == name]
             if vector_index is not None and vector_index.dimension:
-                found |= {
-                    (name, row.key): row.vector
-                    for row in self._nodes.vectors.get(vector_index.collection, keys)
-                }
-        return [found.get((one.group, one.key)) for one in segments]
+                for row in self._nodes.vectors.get(vector_index.collection, keys):
+                    vector_of[name, row.key] = row.vector
+        return [vector_of.get((segment.group, segment.key)) for segment in segments]
 
     def sees(self, segment: Segment) -> bool:
         """Whether a node is in scope."""
@@ -655,17 +640,12 @@ class LocalSnapshot(Snapshot):
         """
         if segment.parent is None:
             return None
-        own = self._require_live(segment)
+        parent_group = self._require_live(segment).parent or ""
         if segment.parent not in self.state.parents:
-            group = self.state.view.groups.get(own.parent) if own.parent is not None else None
-            found = (
-                self._live(group, segment.document_id, [segment.parent])
-                if group is not None
-                else []
-            )
-            if not found:
+            parents = self._live(parent_group, segment.document_id, [segment.parent])
+            if not parents:
                 raise stale_error(segment)
-            self.state.parents[segment.parent] = found[0]
+            self.state.parents[segment.parent] = parents[0]
         return self.state.parents[segment.parent]
 
     def prefetch_parents(self, segments: Sequence[Segment]) -> None:
@@ -673,21 +653,19 @@ class LocalSnapshot(Snapshot):
         by one.
         """
         groups = self.state.view.groups
-        wanted: dict[str, list[str]] = {}
-        for one in segments:
-            own = groups.get(one.group)
-            group = groups.get(own.parent) if own is not None and own.parent is not None else None
-            build = group.builds.get(one.document_id) if group is not None else None
-            if (
-                group is not None
-                and build is not None
-                and one.parent is not None
-                and one.parent not in self.state.parents
-            ):
-                wanted.setdefault(group.collection, []).append(store_key(one.parent, build.number))
-        for collection, keys in wanted.items():
-            found = self._nodes.segments.get(collection, list(dict.fromkeys(keys)))
-            self.state.parents |= {one.uid: one for one in found}
+        keys_of: dict[str, list[str]] = {}
+        for segment in segments:
+            if segment.parent is None or segment.parent in self.state.parents:
+                continue
+            child_group = groups.get(segment.group)
+            group = groups.get(child_group.parent or "") if child_group is not None else None
+            build = group.builds.get(segment.document_id) if group is not None else None
+            if group is not None and build is not None:
+                key = store_key(segment.parent, build.number)
+                keys_of.setdefault(group.collection, []).append(key)
+        for collection, keys in keys_of.items():
+            parents = self._nodes.segments.get(collection, list(dict.fromkeys(keys)))
+            self.state.parents |= {parent.uid: parent for parent in parents}
 
     def source_of(self, segment: Segment) -> Segment | None:
         """The node in whose text a node's span counts; None for a node without a span."""
@@ -702,15 +680,10 @@ class LocalSnapshot(Snapshot):
             return segment
         root = self.state.parents.get(segment.document_id)
         if root is None:
-            roots = self.state.view.groups.get(LAZY_ROOT_NAME)
-            found = (
-                self._live(roots, segment.document_id, [segment.document_id])
-                if roots is not None
-                else []
-            )
-            if not found:
+            roots = self._live(LAZY_ROOT_NAME, segment.document_id, [segment.document_id])
+            if not roots:
                 raise StaleNodeError(f"Document {segment.path!r} is gone. Retrieve the node again.")
-            root = found[0]
+            root = roots[0]
             if len(self.state.parents) < _MOST_PARENTS:
                 self.state.parents[root.uid] = root
         # Build numbers ascend, so a later root is not the one that the node was made of. Its group
@@ -722,23 +695,18 @@ class LocalSnapshot(Snapshot):
     def children(self, segment: Segment) -> dict[str, list[DocNode]]:
         """The children of a node by group, for the groups that are built."""
         self._require_live(segment)
-        below = [
-            group for group in self.state.view.groups.values() if group.parent == segment.group
-        ]
-        return {
-            group.name: [
-                DocNode.from_segment(one, self.source)
-                for one in self._children(segment, group)
-                if self.sees(one)
-            ]
-            for group in sorted(below, key=lambda group: group.name)
-        }
+        children: dict[str, list[DocNode]] = {}
+        for name, group in sorted(self.state.view.groups.items()):
+            if group.parent == segment.group:
+                visible = filter(self.sees, self._children(segment, group))
+                children[name] = [DocNode.from_segment(child, self.source) for child in visible]
+        return children
 
     def children_up_to(self, segment: Segment, group: str, most: int) -> list[Segment] | None:
         """The children of a node in one group, in order; None if they are more than so many."""
         visible = filter(self.sees, self._children(segment, self.group(group)))
-        found = list(itertools.islice(visible, most + 1))  # not all of a large document is read
-        return found if len(found) <= most else None
+        children = list(itertools.islice(visible, most + 1))  # not all of a large document is read
+        return children if len(children) <= most else None
 
     def related_nodes(self, nodes: Sequence[DocNode], target: str) -> list[list[Segment]]:
         """For each node the related nodes of another group.
@@ -765,46 +733,6 @@ class LocalSnapshot(Snapshot):
                 reached[top.uid, top.group] = self._descendants(top, below)
         return [reached[top.uid, top.group] for top in tops]
 
-    def windows(
-        self, nodes: Sequence[DocNode], before: int, after: int, *, merge: bool
-    ) -> list[tuple[int, list[DocNode]]]:
-        """The windows of nodes, each with the rank (from 0) of the first node that led there; see
-        `Document.window`.
-
-        They come in the order of these nodes, and carry their scores. Windows that overlap or touch
-        are one.
-
-        Args:
-            nodes: Of one Document, best first.
-            before: How many neighbours before each.
-            after: How many behind each.
-            merge: Return each window as one node.
-
-        Raises:
-            StaleNodeError: If a node is not in the live tree any more, or is out of scope.
-            ConfigError: If a node belongs to another Document.
-        """
-        found = []
-        for rank, node in enumerate(nodes):
-            build, at = self.ordinal(self.source.show(self.checked(node)).segment)
-            last = min(len(build.uids) - 1, at + after)
-            found.append(
-                _Stretch(build, max(0, at - before), last, rank, node.score, {node.uid: node.score})
-            )
-        joined: list[_Stretch] = []
-        for stretch in sorted(
-            found, key=lambda one: (one.build.document, one.build.group, one.first, one.rank)
-        ):
-            if not (joined and joined[-1].absorb(stretch)):
-                joined.append(stretch)
-        joined.sort(key=lambda one: one.rank)
-        read = self.node_ranges([(one.build, one.first, one.last) for one in joined])
-        result = []
-        for one, segments in zip(joined, read, strict=True):
-            window = [self.hit(node, one.own.get(node.uid, one.score)) for node in segments]
-            result.append((one.rank, [merge_window(self, window, one.score)] if merge else window))
-        return result
-
     def ordinal(self, segment: Segment) -> tuple[Build, int]:
         """The live build that a node is in, and which of its nodes it is, from 0.
 
@@ -819,28 +747,30 @@ class LocalSnapshot(Snapshot):
             raise stale_error(segment)
         return build, build.uids.index(segment.uid)
 
-    def node_ranges(self, wanted: Sequence[tuple[Build, int, int]]) -> list[list[Segment]]:
+    def node_ranges(self, ranges: Sequence[tuple[Build, int, int]]) -> list[list[Segment]]:
         """Nodes of live builds, each from one ordinal to another, both included, as far as they are
         in scope.
 
         Raises:
             StoreError: If some are missing in the store.
         """
-        keys = [
-            (build, [store_key(uid, build.number) for uid in build.uids[first : last + 1]])
-            for build, first, last in wanted
-        ]
-        found: dict[str, Segment] = {}
-        for name in dict.fromkeys(build.group for build, _ in keys):
-            own = [key for build, some in keys if build.group == name for key in some]
-            found |= {
-                one.key: one
-                for one in self._nodes.segments.get(self.state.view.groups[name].collection, own)
-            }
-        nodes = [[found[key] for key in some if key in found] for _, some in keys]
-        for (build, some), there in zip(keys, nodes, strict=True):
-            ensure_complete(build, len(there) + len(build.uids) - len(some))
-        return [[one for one in some if self.sees(one)] for some in nodes]
+        keys_of_ranges = []
+        keys_of_groups: dict[str, list[str]] = {}
+        for build, first, last in ranges:
+            keys = [store_key(uid, build.number) for uid in build.uids[first : last + 1]]
+            keys_of_ranges.append(keys)
+            keys_of_groups.setdefault(build.group, []).extend(keys)
+        by_key: dict[str, Segment] = {}
+        for name, keys in keys_of_groups.items():
+            collection = self.state.view.groups[name].collection
+            segments = self._nodes.segments.get(collection, keys)
+            by_key.update((segment.key, segment) for segment in segments)
+        visible = []
+        for (build, *_), keys in zip(ranges, keys_of_ranges, strict=True):
+            segments = [by_key[key] for key in keys if key in by_key]
+            ensure_complete(build, len(segments) + len(build.uids) - len(keys))
+            visible.append([segment for segment in segments if self.sees(segment)])
+        return visible
 
     def _require_live(self, segment: Segment) -> LiveGroup:
         """The group of a node, if the node or an equal one in its place is live.
@@ -853,18 +783,19 @@ class LocalSnapshot(Snapshot):
         if group is None or build is None:
             raise stale_error(segment)
         if build.number != segment.build:
-            live = self._live(group, segment.document_id, [segment.uid])
+            live = self._live(segment.group, segment.document_id, [segment.uid])
             if not live or (live[0].content, live[0].span) != (segment.content, segment.span):
                 raise stale_error(segment)
         return group
 
-    def _live(self, group: LiveGroup, document: str, uids: Sequence[str]) -> list[Segment]:
-        build = group.builds.get(document)
-        if build is None:
+    def _live(self, group_name: str, document: str, uids: Sequence[str]) -> list[Segment]:
+        """The live nodes of a document with some uids; [] if the group does not exist."""
+        group = self.state.view.groups.get(group_name)
+        build = group.builds.get(document) if group is not None else None
+        if group is None or build is None:
             return []
-        return self._nodes.segments.get(
-            group.collection, [store_key(uid, build.number) for uid in uids]
-        )
+        keys = [store_key(uid, build.number) for uid in uids]
+        return self._nodes.segments.get(group.collection, keys)
 
     def _children(self, segment: Segment, group: LiveGroup) -> Iterator[Segment]:
         """The children of a node in a group, in order, in scope or not; read in pages, each larger
@@ -878,7 +809,7 @@ class LocalSnapshot(Snapshot):
         size = _FIRST_CHILDREN
         while True:
             uids = child_uids(segment.uid, group.name, range(first, first + size))
-            page = self._live(group, segment.document_id, uids)
+            page = self._live(group.name, segment.document_id, uids)
             yield from page
             if len(page) < size:
                 return
@@ -889,8 +820,8 @@ class LocalSnapshot(Snapshot):
 
     def group(self, name: str) -> LiveGroup:
         """A group, built."""
-        found = self.state.view.groups.get(name)
-        return self._require(Step(name)).groups[name] if found is None else found
+        group = self.state.view.groups.get(name)
+        return self._require(Step(name)).groups[name] if group is None else group
 
     def vector_index(self, group: str, embed_key: str) -> LiveIndex:
         """The vectors of a group under an embed key, built."""
@@ -898,29 +829,28 @@ class LocalSnapshot(Snapshot):
 
     def _terms(self, group: str, analyser: str) -> LexicalState:
         """The keyword index of a group, built; it counts only nodes in scope."""
-        found: LexicalState | None = self.state.view.handles.get((group, analyser))
-        if found is None:
+        lexical: LexicalState | None = self.state.view.handles.get((group, analyser))
+        if lexical is None:
             index = self._live_index(Step(group, analyser=analyser))
             view = self.state.view
-            found = view.handles[group, analyser] = self.indexer.terms.state(
-                view.tree, view.groups[group], index
-            )
-        return found if self._scope is None else found.restricted_to(self._scope)
+            lexical = self.indexer.terms.state(view.tree, view.groups[group], index)
+            view.handles[group, analyser] = lexical
+        return lexical if self._scope is None else lexical.restricted_to(self._scope)
 
     def _live_index(self, step: Step) -> LiveIndex:
-        found: LiveIndex | None = self.state.view.handles.get(step)
-        if found is None:
-            found = self.indexer.planner.live_index(self.state.view, step)
-            if found is None or not found.complete:
-                found = self.indexer.planner.live_index(self._require(step), step)
-            if found is None:
+        index: LiveIndex | None = self.state.view.handles.get(step)
+        if index is None:
+            index = self.indexer.planner.live_index(self.state.view, step)
+            if index is None or not index.complete:
+                index = self.indexer.planner.live_index(self._require(step), step)
+            if index is None:
                 msg = (
                     f"The analyzer or embedding needed to {step} was replaced during the query."
                     " Retry the query."
                 )
                 raise StaleNodeError(msg)
-            self.state.view.handles[step] = found
-        return found
+            self.state.view.handles[step] = index
+        return index
 
     def _wanted(self, filters: FilterLike | None) -> Filter | None:
         """A filter within the scope."""
@@ -933,7 +863,7 @@ class LocalSnapshot(Snapshot):
     def _read_pages(
         self,
         live: LiveGroup,
-        wanted: Filter | None,
+        bound: Filter | None,
         embed_key: str | None = None,
         vector_index: LiveIndex | None = None,
         size: int = 0,
@@ -945,18 +875,22 @@ class LocalSnapshot(Snapshot):
             page = itertools.chain.from_iterable(
                 self._nodes.of_builds(live.collection, builds, uids)
             )
-            segments = [one for one in page if wanted is None or matches(wanted, one.fields)]
+            segments = [
+                segment for segment in page if bound is None or matches(bound, segment.fields)
+            ]
             if vector_index is None or embed_key is None:
-                yield [DocNode.from_segment(one, self.source) for one in segments]
+                yield [DocNode.from_segment(segment, self.source) for segment in segments]
             else:
                 rows = self._nodes.vectors.get(
-                    vector_index.collection, [one.key for one in segments]
+                    vector_index.collection, [segment.key for segment in segments]
                 )
                 vectors = {row.key: row.vector for row in rows}
                 yield [
-                    DocNode.from_segment(one, self.source, embeddings={embed_key: vectors[one.key]})
-                    for one in segments
-                    if one.key in vectors
+                    DocNode.from_segment(
+                        segment, self.source, embeddings={embed_key: vectors[segment.key]}
+                    )
+                    for segment in segments
+                    if segment.key in vectors
                 ]
 
     def _descendants(self, top: Segment, groups: Sequence[str]) -> list[Segment]:
@@ -964,36 +898,11 @@ class LocalSnapshot(Snapshot):
         segments = [top]
         for name in groups:
             live = self.group(name)
-            segments = [child for one in segments for child in self._children(one, live)]
-        return [one for one in segments if self.sees(one)]
-
-
-def related(
-    found: Sequence[tuple[LocalSnapshot, DocNode]], target: str
-) -> list[tuple[DocNode, list[DocNode]]]:
-    """The nodes of another group that nodes lead to, each once and with the nodes that led there.
-
-    They carry the score of the first node that led there: the best one, if nodes come best first.
-
-    Args:
-        found: Nodes, each with the snapshot of its Document.
-        target: The other group.
-    """
-    by_part: dict[int, list[DocNode]] = {}
-    for part, node in found:
-        by_part.setdefault(part.document_index, []).append(node)
-    parts = {part.document_index: part for part, _ in found}
-    related_of = {
-        index: iter(parts[index].related_nodes(own, target)) for index, own in by_part.items()
-    }
-    reached: dict[tuple[str, int], tuple[DocNode, list[DocNode]]] = {}
-    for part, node in found:
-        for segment in next(related_of[part.document_index]):
-            key = segment.uid, part.document_index
-            if key not in reached:
-                reached[key] = part.hit(segment, node.score), []
-            reached[key][1].append(node)
-    return list(reached.values())
+            children: list[Segment] = []
+            for segment in segments:
+                children += self._children(segment, live)
+            segments = children
+        return list(filter(self.sees, segments))
 
 
 def merge_rankings(rankings: Sequence[Hits], topk: int, *, descend: bool = True) -> Hits:
@@ -1001,11 +910,10 @@ def merge_rankings(rankings: Sequence[Hits], topk: int, *, descend: bool = True)
     if len(rankings) == 1:
         return rankings[0][:topk]
     sign = -1.0 if descend else 1.0
-    ordered = sorted(
-        (sign * score, key[0], position, key, score)
-        for position, ranking in enumerate(rankings)
-        for key, score in ranking
-    )
+    ordered = []
+    for position, ranking in enumerate(rankings):
+        ordered += [(sign * score, key[0], position, key, score) for key, score in ranking]
+    ordered.sort()
     return [(key, score) for *_, key, score in ordered[:topk]]
 
 
@@ -1083,7 +991,7 @@ def _again(
     """Repeat until one state stays valid; after some tries with writers paused."""
     deadline = time.monotonic() + _PATIENCE_S
     for tries in itertools.count(2):
-        indexers = sorted({one.indexer for one in sources}, key=id) if tries > _TRIES else []
+        indexers = sorted({source.indexer for source in sources}, key=id) if tries > _TRIES else []
         with _paused(indexers) as are_paused:
             paused = bool(indexers) and are_paused
             for _ in range(_TRIES if paused else 1):
@@ -1095,7 +1003,7 @@ def _again(
                 "A similarity function or embed callable redefined a node group during the query."
             )
         if tries > 2 * _TRIES and time.monotonic() > deadline:
-            where = " and ".join(dict.fromkeys(str(one) for one in sources))
+            where = " and ".join(dict.fromkeys(str(source) for source in sources))
             raise StoreError(
                 f"{where} is being changed faster than it can be read. Try again when it is changed"
                 " less."
@@ -1128,89 +1036,3 @@ def stale_error(segment: Segment) -> StaleNodeError:
 
 def _described(dimension: int) -> str:
     return "sparse" if dimension == SPARSE else f"of {dimension} numbers"
-
-
-# Factors for the next depth. With half of the hits live or more, the missing ones are near; with
-# less, a document was changed and its former nodes may be all of the nearest, or several versions
-# are stored.
-_DEEPER = 4
-_FAR_DEEPER = 16
-
-Search: TypeAlias = Callable[[int], Ranking]
-"""A store's best rows, so many."""
-
-
-def live_hits(
-    tree: Tree,
-    group: LiveGroup,
-    collection: str,
-    topk: int,
-    search: Search,
-    *,
-    instead: Search | None = None,
-) -> Ranking:
-    """Filter store hits to live builds, over-fetching as needed.
-
-    Args:
-        tree: The live state.
-        group: The group that is ranked.
-        collection: Of its nodes, or of their vectors.
-        topk: Number of hits.
-        search: The store's search.
-        instead: A search that reaches all rows, for a ``search`` that may not: used if hits that
-            are not live leave too few.
-
-    Raises:
-        StoreError: If the store contradicts the ledger.
-    """
-    numbers = tree.owners.get(group.name) or tree.live_owners(group)
-    depth = topk
-    while True:
-        try:
-            hits = search(depth)
-        except ConfigError as exc:  # the query is as the ledger says
-            msg = (
-                f"What is stored of {group.name!r} is not what was written ({exc}). Run verify()"
-                " and repair()."
-            )
-            raise StoreError(msg, collection=collection) from exc
-        live = [
-            (key, score) for key, score in hits if int(key.rpartition("-")[2]) in numbers
-        ]  # `key_build`, inline for speed
-        if len(live) >= topk or len(live) == len(hits) < depth:
-            return live[:topk]
-        if len(hits) < depth:
-            return live if instead is None else live_hits(tree, group, collection, topk, instead)
-        depth *= _DEEPER if 2 * len(live) >= topk else _FAR_DEEPER
-
-
-def merge_window(snapshot: LocalSnapshot, nodes: Sequence[DocNode], score: float | None) -> DocNode:
-    """Merge a window into one node. Spans show what its nodes share, so that no text is repeated.
-
-    White space and punctuation between nodes are taken from the source. If spans are missing, or
-    letters are between two nodes, the texts are joined by a newline, and there is no span.
-
-    Args:
-        snapshot: Where they are read.
-        nodes: At least one, in the order of the document.
-        score: Its score.
-
-    Returns:
-        A node with the first one's place in the tree and a uid of its own; the node itself, if
-        there is only one.
-    """
-    if len(nodes) == 1:
-        return nodes[0].with_score(score)
-    segments = [node.segment for node in nodes]
-    text, span = join_window_text(segments, snapshot.source_of, snapshot.sees)
-    first = segments[0]
-    common = {
-        name: value
-        for name, value in first.metadata.items()
-        if all(name in one.metadata and one.metadata[name] == value for one in segments)
-    }
-    uids = tuple(one.uid for one in segments)
-    segment = first._replace(
-        uid=_window_uid(uids), content=text, span=span, metadata=ReadOnly(common)
-    )
-    return snapshot.hit(segment, score, uids)

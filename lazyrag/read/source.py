@@ -60,6 +60,14 @@ class KeywordIndexes(Protocol):
 class SourceFiles(Protocol):
     """The files of a Document."""
 
+    @property
+    def folder(self) -> Path | None:
+        """Their folder; None for files without one."""
+
+    @property
+    def follow_links(self) -> bool:
+        """Whether links out of the folder are followed."""
+
     def find(self, identity: str) -> FoundFile | None:
         """A file by its identity; None if there is none."""
 

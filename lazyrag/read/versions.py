@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lazyrag.errors import ConfigError, known_names
-from lazyrag.ledger.ledger import DocumentRow
+from lazyrag.ledger.tables import DocumentRow
 from lazyrag.read.source import LiveState
 from lazyrag.validation import normal_name
 
@@ -19,14 +19,15 @@ def live_rows(indexer: LiveState, identities: Sequence[Any]) -> list[DocumentRow
     Raises:
         ConfigError: If there is no such document.
     """
-    rows = indexer.ledger.documents.named(one for one in identities if isinstance(one, str))
-    identities = [normal_name(one) if isinstance(one, str) else one for one in identities]
+    rows = indexer.ledger.documents.named(
+        identity for identity in identities if isinstance(identity, str)
+    )
+    identities = [normal_name(name) if isinstance(name, str) else name for name in identities]
     for identity in identities:
         row = rows.get(identity) if isinstance(identity, str) else None
         if row is None or row.status != "live":
-            live = [
-                name for name, one in indexer.ledger.documents.all().items() if one.status == "live"
-            ]
+            documents = indexer.ledger.documents.all()
+            live = [name for name, document in documents.items() if document.status == "live"]
             raise ConfigError(
                 f"There is no document {identity!r}. {known_names(str(identity), live[:50])}"
             )
@@ -60,9 +61,9 @@ def list_versions(indexer: LiveState, identity: str) -> list[DocumentVersion]:
     return [
         DocumentVersion(
             identity,
-            one.number,
-            dt.datetime.fromtimestamp(one.created_at, dt.timezone.utc),
-            one.number == row.version,
+            version.number,
+            dt.datetime.fromtimestamp(version.created_at, dt.timezone.utc),
+            version.number == row.version,
         )
-        for one in indexer.ledger.documents.versions(row.id)
+        for version in indexer.ledger.documents.versions(row.id)
     ]

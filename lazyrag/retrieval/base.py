@@ -107,8 +107,7 @@ class Query:
             return None
         if _PARSED not in self.memo:
             self.memo[_PARSED] = parse_filter(self.filters)
-        found: Filter | None = self.memo[_PARSED]
-        return found
+        return cast("Filter", self.memo[_PARSED])
 
     @property
     def is_blank(self) -> bool:
@@ -117,9 +116,7 @@ class Query:
 
     def with_topk(self, topk: int | None) -> Query:
         """Return the query with another number of nodes."""
-        return Query(
-            self.text, self.filters, topk, self.is_explained, self.memo, self.feedback, self.reasons
-        )
+        return replace(self, topk=topk)
 
 
 @dataclass(slots=True, eq=False)
@@ -228,7 +225,10 @@ class LazyStage:
             (node if several else node.uid): self.contributions[key] for node, (key, _) in pairs
         }
 
-    def _origins(self, nodes: Sequence[DocNode]) -> dict[DocNode, tuple[DocNode, ...]]:  # noqa: ARG002
+    def _origins(
+        self,
+        nodes: Sequence[DocNode],  # noqa: ARG002
+    ) -> dict[DocNode, tuple[DocNode, ...]]:
         return {}
 
 
@@ -278,7 +278,10 @@ class LoadedStage(LazyStage):
         """See `LazyStage.then`."""
         return LoadedStage(kind, name, self.nodes()[:topk], self.snapshot, inputs=(self,), **more)
 
-    def _origins(self, nodes: Sequence[DocNode]) -> dict[DocNode, tuple[DocNode, ...]]:  # noqa: ARG002
+    def _origins(
+        self,
+        nodes: Sequence[DocNode],  # noqa: ARG002
+    ) -> dict[DocNode, tuple[DocNode, ...]]:
         return dict(self._replaced)
 
 
@@ -346,9 +349,8 @@ class BaseRetriever(Generic[T_co]):
         """Return the node of an id in the searched group of a Document, or in an index in
         memory.
         """
-        return next(
-            (node for part in self.retrievers if (node := part.indexed_node(uid)) is not None), None
-        )
+        nodes = (retriever.indexed_node(uid) for retriever in self.retrievers)
+        return next((node for node in nodes if node is not None), None)
 
     def build(self) -> None:
         """Build now what the first query would build."""
@@ -402,10 +404,10 @@ class BaseRetriever(Generic[T_co]):
                 retrievers pass through.
             IngestionError: If every file failed in a step that the query needs.
         """
-        made = self._query(query, filters, topk)
-        if made.is_blank and not self._answers_blank:
+        call = self._query(query, filters, topk)
+        if call.is_blank and not self._answers_blank:
             return cast("T_co", render([], self.output_format, self._join))
-        return cast("T_co", self.answer(made, self._render))
+        return cast("T_co", self.answer(call, self._render))
 
     @known_keywords
     def trace(
@@ -437,9 +439,9 @@ class BaseRetriever(Generic[T_co]):
         from lazyrag.retrieval.explain import Tracks
 
         require(isinstance(uid, str), "uid", uid, "a string", "Pass node.uid.")
-        made = self._query(query, filters, topk, is_explained=True)
+        call = self._query(query, filters, topk, is_explained=True)
         return self._answer_explained(
-            made, lambda ranked: Tracks(ranked.record()).reason(uid), reads=True
+            call, lambda ranked: Tracks(ranked.record()).reason(uid), reads=True
         )
 
     def _answer_explained(
@@ -451,7 +453,13 @@ class BaseRetriever(Generic[T_co]):
             if not is_reading({}):  # a why_not of an outer retriever still needs the reasons
                 query.reasons.clear()
 
-    def answer(self, query: Query, finish: Callable[[LazyStage], R], *, reads: bool = False) -> R:  # noqa: ARG002
+    def answer(
+        self,
+        query: Query,
+        finish: Callable[[LazyStage], R],
+        *,
+        reads: bool = False,  # noqa: ARG002
+    ) -> R:
         """Run a query and return what a function makes of its last stage, inside the read.
 
         Args:
@@ -500,15 +508,6 @@ class BaseRetriever(Generic[T_co]):
             )
         self._topk = topk
 
-    def _set_total(self) -> None:
-        """Set the default number of nodes of a result that retrievers share: what they want, and at
-        least 6.
-        """
-        if isinstance(self._topk, DefaultInt):
-            self._topk = DefaultInt(
-                max(DEFAULT_TOPK, sum(one.own_topk or 0 for one in self.retrievers))
-            )
-
     def _limit(self, query: Query) -> Any:
         """The number of nodes: an int, or None for no limit in a retriever with ``topk=None``."""
         return self._topk if query.topk is None else query.topk
@@ -543,12 +542,12 @@ class BaseRetriever(Generic[T_co]):
     def _set_running(self, running: Iterable[BaseRetriever[Any]]) -> None:
         """Run some of the retrievers, and build and read nothing for the others."""
         self.running = tuple(running)
-        found: dict[SnapshotSource, Needs] = {}
+        sources: dict[SnapshotSource, Needs] = {}
         for retriever in self.running:
             for source, needs in retriever.sources.items():
-                found[source] = found.get(source, NOTHING) | needs
-        self._is_built = self._is_built and found == self.sources
-        self.sources = found
+                sources[source] = sources.get(source, NOTHING) | needs
+        self._is_built = self._is_built and sources == self.sources
+        self.sources = sources
 
 
 class FunctionRetriever(BaseRetriever[list[DocNode]]):
@@ -667,10 +666,10 @@ class SearchClient:
             raise ConfigError(f"{self.__name__}.search takes no filters; got {filters!r:.60}.")
         limits = () if topk is None else (topk,)
         with errors_of(f"{self.__name__}.search", RetrievalError):
-            found = self.client.search(
+            results = self.client.search(
                 query, *limits, **({} if filters is None else {"filters": filters})
             )
-            items = list(settle(found))
+            items = list(settle(results))
         return [self._node(item) for item in items]
 
     def _node(self, item: Any) -> DocNode:
@@ -684,9 +683,9 @@ class SearchClient:
         )
         uid, score = item if is_pair else (fields.get("id"), fields.get("score"))
         text = fields.get("text")
-        known = self.node_of(str(uid)) if text is None else None
+        node = self.node_of(str(uid)) if text is None else None
         is_valid = (
-            uid is not None and isinstance(score, numbers.Real) and (known or isinstance(text, str))
+            uid is not None and isinstance(score, numbers.Real) and (node or isinstance(text, str))
         )
         expected = (
             "nodes, or objects with id, text and score, or pairs (id, score) of texts that another"
@@ -699,17 +698,18 @@ class SearchClient:
             expected,
             error=RetrievalError,
         )
-        if known is not None:
-            return known.with_score(float(score))
+        if node is not None:
+            return node.with_score(float(score))
         node = DocNode(text=text, uid=str(uid), metadata=fields.get("metadata"))
-        source, document, number = (fields.get(name) for name in _HIT_FIELDS[3:6])
         segment = node.segment._replace(
-            path=str(source or ""), document_id=str(document or ""), number=int(number or 0)
+            path=str(fields.get("source") or ""),
+            document_id=str(fields.get("document_id") or ""),
+            number=int(fields.get("chunk_id") or 0),
         )
         return DocNode.from_segment(segment, None, score=float(score))
 
 
-def as_retriever(given: Any) -> BaseRetriever[Any]:
+def as_retriever(retriever: Any) -> BaseRetriever[Any]:
     """Return a retriever of this package as it is, and a callable or a client as a
     `FunctionRetriever`.
 
@@ -719,24 +719,26 @@ def as_retriever(given: Any) -> BaseRetriever[Any]:
         ConfigError: If it cannot be called as a retriever, and has no ``search`` that can be
             called.
     """
-    if isinstance(given, BaseRetriever) and type(given).__call__.__module__.startswith("lazyrag."):
-        return given
-    if callable(given) or not hasattr(given, "trace"):
+    if isinstance(retriever, BaseRetriever) and type(retriever).__call__.__module__.startswith(
+        "lazyrag."
+    ):
+        return retriever
+    if callable(retriever) or not hasattr(retriever, "trace"):
         try:
-            what = (
-                f"The retriever {callable_name(given)!r} cannot be called with (query, filters=...,"
-                " topk=...)"
+            message = (
+                f"The retriever {callable_name(retriever)!r} cannot be called with (query,"
+                " filters=..., topk=...)"
             )
-            check_call(what, given, "", filters=None, topk=None)
+            check_call(message, retriever, "", filters=None, topk=None)
         except ConfigError:
-            if not callable(getattr(given, "search", None)):
+            if not callable(getattr(retriever, "search", None)):
                 raise
-            given = SearchClient(given)
-    return FunctionRetriever(given)
+            retriever = SearchClient(retriever)
+    return FunctionRetriever(retriever)
 
 
 def check_retrievers(
-    what: str, retrievers: Sequence[Any], hint: str = ""
+    owner: str, retrievers: Sequence[Any], hint: str = ""
 ) -> list[BaseRetriever[Any]]:
     """Validate retrievers of nodes and wrap functions and clients; ``hint`` is what to do where
     there is none.
@@ -747,7 +749,7 @@ def check_retrievers(
     """
     if not retrievers:
         msg = (
-            f"{what} needs a retriever, such as Retriever(docs, 'FineChunk', similarity='bm25')."
+            f"{owner} needs a retriever, such as Retriever(docs, 'FineChunk', similarity='bm25')."
             f" {hint}"
         )
         raise ConfigError(msg.rstrip())
@@ -759,7 +761,7 @@ def check_retrievers(
         )
         require(
             is_valid and not isinstance(retriever, type),
-            f"{what}'s retriever",
+            f"{owner}'s retriever",
             retriever,
             expected,
             hint,
@@ -767,8 +769,8 @@ def check_retrievers(
         output_format = getattr(retriever, "output_format", None)
         if output_format is not None:
             raise ConfigError(
-                f"{what}'s retriever has output_format={output_format!r}; it must return nodes. Use"
-                " None."
+                f"{owner}'s retriever has output_format={output_format!r}; it must return nodes."
+                " Use None."
             )
     return [as_retriever(retriever) for retriever in retrievers]
 
@@ -864,8 +866,9 @@ def explain(
 
     Example:
         >>> from lazyrag import DocNode
-        >>> explanation = explain(lambda query, filters=None, topk=None: [DocNode(text="tea", score=0.5)], "tea")
-        >>> [(hit.rank, hit.score) for hit in explanation]
+        >>> def find_tea(query, filters=None, topk=None):
+        ...     return [DocNode(text="tea", score=0.5)]
+        >>> [(hit.rank, hit.score) for hit in explain(find_tea, "tea")]
         [(1, 0.5)]
     """
     return as_retriever(retriever).explain(query, filters, topk)

@@ -21,7 +21,7 @@ from lazyrag.retrieval.retriever import Retriever
 from lazyrag.retrieval.similarity import KeywordSearch
 from lazyrag.retrieval.stages import Reason
 from lazyrag.text.analyzers import term_function
-from lazyrag.validation import known_arguments, known_keywords, require, validate_integer
+from lazyrag.validation import known_arguments, require, validate_integer
 
 _IDS = ("id", "doc_id")
 _TEXTS = ("text", "content")
@@ -117,7 +117,8 @@ class BM25Retriever(BaseRetriever[list[DocNode]]):
                 "This BM25Retriever searches a Document. Add texts with Document.add_texts(...)."
             )
         nodes = [_node(document) for document in documents]
-        twice = [uid for uid, count in Counter(node.uid for node in nodes).items() if count > 1]
+        uids = [node.uid for node in nodes]
+        twice = [uid for uid, count in Counter(uids).items() if count > 1]
         if twice:
             raise ConfigError(
                 f"The id {twice[0]!r} occurs twice; nothing was added. Give each text its own id."
@@ -125,9 +126,9 @@ class BM25Retriever(BaseRetriever[list[DocNode]]):
         terms_of = term_function(self._search.analyser, stop_words=True)
         terms = [terms_of(node.text) for node in nodes]
         with self._writing:
-            self._index.add([node.uid for node in nodes], terms)
+            self._index.add(uids, terms)
             self._texts = _Texts(
-                self._index.state, {**self._texts.nodes, **{node.uid: node for node in nodes}}
+                self._index.state, {**self._texts.nodes, **dict(zip(uids, nodes, strict=True))}
             )
 
     @property
@@ -163,12 +164,11 @@ class BM25Retriever(BaseRetriever[list[DocNode]]):
     def _indexed(self) -> list[DocNode]:
         if self._of_document is None:
             return list(self._texts.nodes.values())
-        searched = self._of_document
-        return [
-            node for document in searched._documents for node in document.get_nodes(searched.group)
-        ]
+        nodes: list[DocNode] = []
+        for document in self._of_document._documents:
+            nodes += document.get_nodes(self._of_document.group)
+        return nodes
 
-    @known_keywords
     def search(self, query: str, top_k: int = 10) -> list[tuple[str, float]]:
         """Return the best texts as pairs (id, score): only those that share a term with the query.
 
@@ -191,7 +191,7 @@ class BM25Retriever(BaseRetriever[list[DocNode]]):
             return self._of_document.run(query.with_topk(limit), snapshot)
         begun = time.perf_counter()
         texts = self._texts
-        nodes = self._found(texts, query, limit)
+        nodes = self._search_texts(texts, query, limit)
         return LoadedStage(
             "retriever",
             self._name,
@@ -203,10 +203,10 @@ class BM25Retriever(BaseRetriever[list[DocNode]]):
             why=partial(self._missing_text, texts, query),
         )
 
-    def _found(self, texts: _Texts, query: Query, limit: int) -> list[DocNode]:
+    def _search_texts(self, texts: _Texts, query: Query, limit: int) -> list[DocNode]:
         terms = [] if query.is_blank else self._search.terms(query.text)
-        found = texts.index.search(terms, limit, model=self._model) if terms else []
-        return [texts.nodes[uid].with_score(score) for uid, score in found]
+        hits = texts.index.search(terms, limit, model=self._model) if terms else []
+        return [texts.nodes[uid].with_score(score) for uid, score in hits]
 
     def bind_filters(self, query: Query) -> None:
         """Texts in memory have no fields."""
@@ -222,7 +222,7 @@ class BM25Retriever(BaseRetriever[list[DocNode]]):
             return Reason(
                 uid, self._name, f"No text was indexed with the id {uid!r}.", cause="unknown"
             )
-        everything = self._found(texts, query, max(1, texts.index.live))
+        everything = self._search_texts(texts, query, max(1, texts.index.live))
         for rank, node in enumerate(everything, start=1):
             if node.uid == uid:
                 message = f"Its rank is {rank} of {len(everything)}, and fewer were requested."
@@ -238,8 +238,8 @@ def _node(document: Any) -> DocNode:
     is_id = (isinstance(uid, str) and uid) or (isinstance(uid, int) and not isinstance(uid, bool))
     expected = "a mapping with an 'id' (a string or an integer) and a 'text'"
     require(bool(is_id) and isinstance(text, str), "Each document", document, expected)
-    given = fields.pop("metadata", None)
-    metadata = {} if given is None else given
+    metadata = fields.pop("metadata", None)
+    metadata = {} if metadata is None else metadata
     require(isinstance(metadata, Mapping), f"metadata of the id {uid!r}", metadata, "a mapping")
     both = [name for name in fields if name in metadata]
     if both:

@@ -16,7 +16,7 @@ from lazyrag.data.filters import And, Condition, Filter, FilterLike, Not, Or, pa
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY
 from lazyrag.errors import count
-from lazyrag.retrieval.stages import Reason, Record, Stage, StageKind
+from lazyrag.retrieval.stages import JsonRecord, Reason, Stage, StageKind
 
 _WIDTH = 100
 _TEXT_SHOWN = 200
@@ -25,7 +25,7 @@ _UIDS_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
-class StageSummary(Record):
+class StageSummary(JsonRecord):
     """One stage of a retrieval.
 
     Args:
@@ -50,7 +50,7 @@ class StageSummary(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing(Record):
+class Standing(JsonRecord):
     """Rank and score of a node in a stage.
 
     Args:
@@ -82,7 +82,7 @@ class Standing(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class ExplainedHit(Record):
+class ExplainedHit(JsonRecord):
     """Why a node of a result has its rank.
 
     Args:
@@ -126,12 +126,13 @@ class ExplainedHit(Record):
         # of the nodes that it represents
         best = {standing.stage: standing for standing in reversed(there)}
         standings = [f"{standing.name} {standing}" for standing in reversed(best.values())]
-        last = f"#{self.rank} {number_text(self.score)} {self.path} {self.group} {self.number}".rstrip()
+        location = f"{self.path} {self.group} {self.number}"
+        last = f"#{self.rank} {number_text(self.score)} {location}".rstrip()
         return f"{last}: {' > '.join(standings)}" if standings else last
 
 
 @dataclass(frozen=True, slots=True)
-class DroppedNode(Record):
+class DroppedNode(JsonRecord):
     """A node that a stage dropped.
 
     Args:
@@ -174,8 +175,10 @@ class Explanation(Sequence[ExplainedHit]):
         >>> docs = Document()
         >>> _ = docs.add_texts({"tea": "green tea", "coffee": "no leaves"})
         >>> explanation = Retriever(docs, "FineChunk", similarity="bm25").explain("tea")
-        >>> [(hit.rank, hit.path) for hit in explanation], [stage.name for stage in explanation.stages]
-        ([(1, 'tea')], ['bm25'])
+        >>> [(hit.rank, hit.path) for hit in explanation]
+        [(1, 'tea')]
+        >>> [stage.name for stage in explanation.stages]
+        ['bm25']
     """
 
     query: str
@@ -243,12 +246,12 @@ def build_explanation(last: Stage, query: str, filters: FilterLike | None = None
         filters: The filter of the call.
     """
     tracks = Tracks(last)
-    dropped = [_dropped(tracks, stage) for stage in tracks.stages]
-    return Explanation(
-        query,
-        filters,
-        tuple(_hit(tracks, rank, node) for rank, node in enumerate(last.nodes, start=1)),
-        tuple(
+    summaries = []
+    all_dropped: list[DroppedNode] = []
+    for number, stage in enumerate(tracks.stages, start=1):
+        dropped = _dropped(tracks, stage)
+        all_dropped += dropped
+        summaries.append(
             StageSummary(
                 number,
                 stage.kind,
@@ -256,12 +259,16 @@ def build_explanation(last: Stage, query: str, filters: FilterLike | None = None
                 tuple(map(tracks.number, stage.inputs)),
                 stage.settings,
                 len(stage.nodes),
-                len(dropped[number - 1]),
+                len(dropped),
                 stage.seconds,
             )
-            for number, stage in enumerate(tracks.stages, start=1)
-        ),
-        tuple(node for some in dropped for node in some),
+        )
+    return Explanation(
+        query,
+        filters,
+        tuple(_hit(tracks, rank, node) for rank, node in enumerate(last.nodes, start=1)),
+        tuple(summaries),
+        tuple(all_dropped),
         math.fsum(stage.seconds for stage in tracks.stages),
     )
 
@@ -294,24 +301,26 @@ class Tracks:
         """The nodes of a stage's inputs that one of its nodes represents: itself and those that it
         replaced.
         """
-        given = self._inputs[id(stage)]
-        found = [node] if node in given.get(node.uid, ()) else []
+        input_nodes = self._inputs[id(stage)]
+        origins = [node] if node in input_nodes.get(node.uid, ()) else []
         if node in stage.origins:
-            found += stage.origins[node]
+            origins += stage.origins[node]
         else:
-            found += [
-                other
-                for uid in node.merged_from
-                for other in given.get(uid, ())
-                if _tree(other) is _tree(node)
-            ]
-        return list(dict.fromkeys(found))
+            for uid in node.merged_from:
+                origins += [
+                    source for source in input_nodes.get(uid, ()) if _tree(source) is _tree(node)
+                ]
+        return list(dict.fromkeys(origins))
 
     def dropped(self, stage: Stage) -> list[DocNode]:
         """The nodes of a stage's inputs that none of its nodes represents."""
-        used = {origin for node in stage.nodes for origin in self.origins(stage, node)}
-        given = dict.fromkeys(node for source in stage.inputs for node in source.nodes)
-        return [node for node in given if node not in used]
+        dropped: dict[DocNode, None] = {}
+        for source in stage.inputs:
+            dropped.update(dict.fromkeys(source.nodes))
+        for node in stage.nodes:
+            for origin in self.origins(stage, node):
+                dropped.pop(origin, None)
+        return list(dropped)
 
     def carriers(self, stage: Stage, uid: str) -> list[DocNode]:
         """The nodes of a stage that have a uid or represent a node with it, in the stage's
@@ -319,7 +328,7 @@ class Tracks:
         """
         cached = self._carriers.get((id(stage), uid))
         if cached is None:
-            before = {node for source in stage.inputs for node in self.carriers(source, uid)}
+            before = set(self._input_carriers(stage, uid))
             cached = self._carriers[id(stage), uid] = [
                 node
                 for node in stage.nodes
@@ -330,29 +339,32 @@ class Tracks:
             ]
         return cached
 
+    def _input_carriers(self, stage: Stage, uid: str) -> list[DocNode]:
+        carriers: list[DocNode] = []
+        for source in stage.inputs:
+            carriers += self.carriers(source, uid)
+        return carriers
+
     def best(
         self, stages: Sequence[Stage], nodes: Sequence[DocNode]
     ) -> tuple[Stage, DocNode, int] | None:
         """The best rank of some nodes in some stages: stage, node, rank."""
-        ranked = [
-            (rank, number, stage, node)
-            for number, stage in enumerate(stages)
-            for node in nodes
-            if (rank := self.standing_of(stage, node)[0]) is not None
-        ]
-        if not ranked:
-            return None
-        rank, _, stage, node = min(ranked, key=lambda standing_of: standing_of[:2])
-        return stage, node, rank
+        best: tuple[Stage, DocNode, int] | None = None
+        for stage in stages:
+            for node in nodes:
+                rank = self.standing_of(stage, node)[0]
+                if rank is not None and (best is None or rank < best[2]):
+                    best = stage, node, rank
+        return best
 
     def reason(self, uid: str) -> Reason:
         """Why a node is not in the result: the node that represents it or the stage that dropped
         it; else its rank.
         """
         carriers = self.carriers(self.last, uid)
-        own = [node for node in carriers if node.uid == uid]
-        if own:
-            rank, score = self.standing_of(self.last, own[0])
+        nodes = [node for node in carriers if node.uid == uid]
+        if nodes:
+            rank, score = self.standing_of(self.last, nodes[0])
             return Reason(
                 uid, "result", f"It is in the result at rank {rank}.", rank, score, cause="found"
             )
@@ -368,16 +380,17 @@ class Tracks:
         stage = self.last
         while True:
             before = [source for source in stage.inputs if self.carriers(source, uid)]
-            found = self.best(
-                before, [node for stage in before for node in stage.nodes if node.uid == uid]
-            )
-            if found is not None:
+            nodes: list[DocNode] = []
+            for source in before:
+                nodes += [node for node in source.nodes if node.uid == uid]
+            best = self.best(before, nodes)
+            if best is not None:
                 return Reason(
                     uid,
                     stage.name,
                     message,
-                    found[2],
-                    self.standing_of(found[0], found[1])[1],
+                    best[2],
+                    self.standing_of(best[0], best[1])[1],
                     cause="merged",
                 )
             if not before:
@@ -396,11 +409,9 @@ class Tracks:
     def _reason_of(self, stage: Stage, uid: str) -> Reason:
         if stage.why is not None:
             return stage.why(uid)
-        found = self.best(
-            stage.inputs, [node for source in stage.inputs for node in self.carriers(source, uid)]
-        )
-        if found is not None:
-            where, node, rank = found
+        best = self.best(stage.inputs, self._input_carriers(stage, uid))
+        if best is not None:
+            where, node, rank = best
             score = self.standing_of(where, node)[1]
             text = (
                 f"{_stage_text(stage)} dropped it: it came with rank {rank} of {len(where.nodes)}"
@@ -421,20 +432,20 @@ class Tracks:
 
 def _inputs_first(last: Stage) -> list[Stage]:
     """All stages, each once and after its inputs: two may share an input."""
-    found: dict[int, Stage] = {}
+    ordered: dict[int, Stage] = {}
     pending = [last]
     while pending:
         stage = pending[-1]
         below = (
             []
-            if id(stage) in found
-            else [source for source in stage.inputs if id(source) not in found]
+            if id(stage) in ordered
+            else [source for source in stage.inputs if id(source) not in ordered]
         )
         if below:
             pending += reversed(below)
         else:
-            found.setdefault(id(stage), pending.pop())
-    return list(found.values())
+            ordered.setdefault(id(stage), pending.pop())
+    return list(ordered.values())
 
 
 def _standings(nodes: Sequence[DocNode]) -> dict[DocNode, tuple[int | None, float | None]]:
@@ -447,11 +458,11 @@ def _standings(nodes: Sequence[DocNode]) -> dict[DocNode, tuple[int | None, floa
 
 def _input_nodes(stage: Stage) -> dict[str, dict[DocNode, None]]:
     """The nodes of a stage's inputs, by uid."""
-    found: dict[str, dict[DocNode, None]] = {}
+    nodes: dict[str, dict[DocNode, None]] = {}
     for source in stage.inputs:
         for node in source.nodes:
-            found.setdefault(node.uid, {})[node] = None
-    return found
+            nodes.setdefault(node.uid, {})[node] = None
+    return nodes
 
 
 def _tree(node: DocNode) -> object:
@@ -467,28 +478,29 @@ def _stage_text(stage: Stage) -> str:
 
 
 def _dropped(tracks: Tracks, stage: Stage) -> list[DroppedNode]:
-    found = []
+    dropped = []
     for node in tracks.dropped(stage):
         best = tracks.best(stage.inputs, [node])
         if best is not None:
+            source, _, rank = best
+            score = tracks.standing_of(source, node)[1]
             labels = tracks.number(stage), stage.name, node.uid, node.path, node.group, node.number
-            found.append(DroppedNode(*labels, best[2], tracks.standing_of(best[0], node)[1]))
-    return sorted(found, key=lambda node: node.rank)
+            dropped.append(DroppedNode(*labels, rank, score))
+    return sorted(dropped, key=lambda node: node.rank)
 
 
 def _hit(tracks: Tracks, rank: int, node: DocNode) -> ExplainedHit:
     track = _HitTrack(tracks)
     track.follow(node)
-    standings = tuple(
-        sorted(
-            track.seen.values(), key=lambda standing: (standing.stage, standing.rank or math.inf)
-        )
+    standings = sorted(
+        track.seen.values(), key=lambda standing: (standing.stage, standing.rank or math.inf)
     )
     retrieved = [
-        standing_of.uid
-        for standing_of in standings
-        if standing_of.uid != node.uid and not tracks.stages[standing_of.stage - 1].inputs
+        standing.uid
+        for standing in standings
+        if standing.uid != node.uid and not tracks.stages[standing.stage - 1].inputs
     ]
+    beginning = " ".join(node.get_text()[: 2 * _TEXT_SHOWN].split())
     return ExplainedHit(
         rank,
         node.uid,
@@ -496,8 +508,8 @@ def _hit(tracks: Tracks, rank: int, node: DocNode) -> ExplainedHit:
         node.group,
         node.path,
         node.number,
-        " ".join(node.get_text()[: 2 * _TEXT_SHOWN].split())[:_TEXT_SHOWN],
-        standings,
+        beginning[:_TEXT_SHOWN],
+        tuple(standings),
         tuple(dict.fromkeys(retrieved)),
         track.contributions,
         track.fused,
@@ -536,19 +548,19 @@ class _HitTrack:
                 )
             if is_fusion or id(stage) in under_fusion:
                 under_fusion.update(map(id, stage.inputs))
-            before = [origin for node in there for origin in self._best_first(stage, node)]
+            before: dict[DocNode, None] = {}
+            for node in there:
+                before.update(dict.fromkeys(self._best_first(stage, node)))
             for source in stage.inputs:
-                nodes.setdefault(id(source), {}).update(dict.fromkeys(before))
+                nodes.setdefault(id(source), {}).update(before)
 
     def _best_first(self, stage: Stage, node: DocNode) -> list[DocNode]:
         """The nodes that a node represents; the one whose score it took first."""
-        best = {
-            origin: self._tracks.best(stage.inputs, [origin])
-            for origin in self._tracks.origins(stage, node)
-        }
-        return sorted(
-            best, key=lambda origin: math.inf if (found := best[origin]) is None else found[2]
-        )
+        ranks: dict[DocNode, float] = {}
+        for origin in self._tracks.origins(stage, node):
+            best = self._tracks.best(stage.inputs, [origin])
+            ranks[origin] = math.inf if best is None else best[2]
+        return sorted(ranks, key=ranks.__getitem__)
 
     def _note(
         self, stage: Stage, node: DocNode, standing_of: tuple[int | None, float | None]
@@ -612,29 +624,32 @@ def _stage_names(stages: Sequence[Stage]) -> list[str]:
 _SIGNS = {"eq": "==", "ne": "!=", "gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 
 
-def filter_text(wanted: Filter) -> str:
+def filter_text(condition: Filter) -> str:
     """Format a filter for people.
 
     Example:
         >>> filter_text(Condition("year", "in", [2003, 2004]) & ~Condition("author", "exists"))
         'year in [2003, 2004] and not (author exists)'
     """
-    if isinstance(wanted, Condition):
-        if wanted.op == "exists":
-            return f"{wanted.field} exists" if wanted.value else f"{wanted.field} is missing"
-        return f"{wanted.field} {_SIGNS.get(wanted.op, wanted.op)} {value_text(wanted.value)}"
-    if isinstance(wanted, Not):
-        return f"not ({filter_text(wanted.filter)})"
-    if not wanted.filters:
-        return "everything" if isinstance(wanted, And) else "nothing"
-    word = " and " if isinstance(wanted, And) else " or "
+    if isinstance(condition, Condition):
+        if condition.op == "exists":
+            return (
+                f"{condition.field} exists" if condition.value else f"{condition.field} is missing"
+            )
+        sign = _SIGNS.get(condition.op, condition.op)
+        return f"{condition.field} {sign} {value_text(condition.value)}"
+    if isinstance(condition, Not):
+        return f"not ({filter_text(condition.filter)})"
+    if not condition.filters:
+        return "everything" if isinstance(condition, And) else "nothing"
+    word = " and " if isinstance(condition, And) else " or "
     parts = [
         (
             f"({filter_text(part)})"
-            if isinstance(part, (And, Or)) and len(wanted.filters) > 1
+            if isinstance(part, (And, Or)) and len(condition.filters) > 1
             else filter_text(part)
         )
-        for part in wanted.filters
+        for part in condition.filters
     ]
     return word.join(parts)
 
@@ -656,17 +671,11 @@ def number_text(value: float | None) -> str:
 
 def _hit_table(hits: Sequence[ExplainedHit], stages: Sequence[StageSummary]) -> str:
     """The hits with a column for each stage."""
-    shown = [stage for stage in stages if stage.kind != "cut"]
-    rows = [["#", "score", "node", *(f"{stage.number} {stage.name}" for stage in shown)]]
-    rows += [
-        [
-            str(hit.rank),
-            number_text(hit.score),
-            _node_text(hit),
-            *(_cell(hit, stage) for stage in shown),
-        ]
-        for hit in hits
-    ]
+    columns = [stage for stage in stages if stage.kind != "cut"]
+    rows = [["#", "score", "node", *(f"{stage.number} {stage.name}" for stage in columns)]]
+    for hit in hits:
+        cells = [_cell(hit, stage) for stage in columns]
+        rows.append([str(hit.rank), number_text(hit.score), _node_text(hit), *cells])
     head, *lines = _table(rows, right=[0, 1])
     indent = " " * 4
     out = [head]
@@ -757,13 +766,13 @@ def clipped(text: str, width: int) -> str:
     if text_width(text) <= width:
         return text
     taken = 3
-    shown = []
+    characters = []
     for character in text:
         taken += _character_width(character)
         if taken > width:
             break
-        shown.append(character)
-    return "".join(shown).rstrip() + "..."
+        characters.append(character)
+    return "".join(characters).rstrip() + "..."
 
 
 def _character_width(character: str) -> int:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from functools import partial
+from itertools import chain
 from typing import Any, Literal, TypeAlias
 
 from lazyrag.data.filters import FilterLike
@@ -40,9 +40,9 @@ from lazyrag.retrieval.base import (
 from lazyrag.retrieval.retriever import Retriever, validate_documents
 from lazyrag.retrieval.similarity import similarities, validate_feedback
 from lazyrag.retrieval.stages import NodeRetriever, Searchable, Stage, StageKind
+from lazyrag.types import Keywords
 from lazyrag.validation import (
     keyword_names,
-    known_arguments,
     known_keywords,
     require,
     validate_choice,
@@ -124,28 +124,28 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         bm25_retriever: NodeRetriever | Searchable | None = None,
         **fusion_kw: Any,
     ) -> None:
-        given: list[Any] = list(retrievers)
-        if given and isinstance(given[-1], str):
-            if fusion_method not in ("rrf", given[-1]):
+        parts: list[Any] = list(retrievers)
+        if parts and isinstance(parts[-1], str):
+            if fusion_method not in ("rrf", parts[-1]):
                 raise ConfigError(
-                    f"Two fusions: {given[-1]!r} and fusion_method={fusion_method!r}. Pass one."
+                    f"Two fusions: {parts[-1]!r} and fusion_method={fusion_method!r}. Pass one."
                 )
-            fusion_method = given.pop()
-        given = [
+            fusion_method = parts.pop()
+        parts = [
             retriever
-            for retriever in (vector_retriever, *given, bm25_retriever)
+            for retriever in (vector_retriever, *parts, bm25_retriever)
             if retriever is not None
         ]
-        self._set_retrievers(check_retrievers("HybridRetriever", given))
+        self._set_retrievers(check_retrievers("HybridRetriever", parts))
         self._fusing = BoundFusion.checked(fusion_method, fusion_kw, _PARAMETERS)
         self._set_topk(topk)
         self._depth = None if depth is None else validate_integer("depth", depth, 1)
         require(dedupe in (None, "text"), "dedupe", dedupe, "'text' or None")
         self._dedupe = dedupe
         checked = self._checked_weights(weights)
-        if checked is None and fusion_method == "weighted" and len(given) == 2:
+        if checked is None and fusion_method == "weighted" and len(parts) == 2:
             checked = SPEC_WEIGHTS
-        self._fusing.with_weights(checked).try_out(len(given))
+        self._fusing.with_weights(checked).try_out(len(parts))
         self._fusing.check_directions([retriever.higher_is_better for retriever in self.retrievers])
         self._set_weights(checked)
 
@@ -195,7 +195,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
             weights = OVER_WEIGHTS if weights is None else weights
         vector = Retriever(doc, group_name, embed_keys=embed_keys)
         keyword = Retriever(doc, group_name, similarity)
-        made = cls(
+        hybrid = cls(
             vector,
             keyword,
             fusion_method=fusion_method,
@@ -204,8 +204,8 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
             depth=depth,
             **fusion_kw,
         )
-        made._least_depth = OVER_LEAST_DEPTH
-        return made
+        hybrid._least_depth = OVER_LEAST_DEPTH
+        return hybrid
 
     @known_keywords
     def __call__(
@@ -267,28 +267,26 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
                 fusing = fusing.with_weights(
                     [0.0 if part in left_out else weight for part, weight in self._weighted()]
                 )
-            calls: list[Callable[[], LazyStage]] = [
-                (
-                    partial(skipped_stage, part, snapshot, left_out[part])
-                    if part in left_out
-                    else (
-                        partial(part.run_part, query, snapshot, depth)
-                        if weight
-                        else partial(skipped_stage, part, snapshot, "its weight is 0", "weight")
-                    )
-                )
-                for part, weight in self._weighted()
-            ]
-            inputs = [call() for call in calls]
+            for part, weight in self._weighted():
+                if part in left_out:
+                    inputs.append(skipped_stage(part, snapshot, left_out[part]))
+                elif weight:
+                    inputs.append(part.run_part(query, snapshot, depth))
+                else:
+                    inputs.append(skipped_stage(part, snapshot, "its weight is 0", "weight"))
         directions = [retriever.higher_is_better for retriever in self.retrievers[: len(inputs)]]
         last: LazyStage = fusing.fused("fusion", inputs, directions, depth, snapshot)
         if self._dedupe is not None:
-            first = {node.text: node for node in reversed(last.nodes())}
-            nodes = [node for node in last.nodes() if first[node.text] is node]
-            last = LoadedStage(
-                "step", "dedupe", nodes, snapshot, inputs=(last,), settings={"by": self._dedupe}
-            )
+            last = self._without_equal_texts(last, snapshot)
         return last.cut(limit)
+
+    def _without_equal_texts(self, stage: LazyStage, snapshot: Snapshot) -> LazyStage:
+        """Of nodes with the same text the best."""
+        first = {node.text: node for node in reversed(stage.nodes())}
+        nodes = [node for node in stage.nodes() if first[node.text] is node]
+        return LoadedStage(
+            "step", "dedupe", nodes, snapshot, inputs=(stage,), settings={"by": self._dedupe}
+        )
 
     @known_keywords
     async def search(
@@ -320,9 +318,11 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
             >>> from lazyrag import Document
             >>> docs = Document()
             >>> _ = docs.add_texts({"a": "green tea", "b": "black tea"})
-            >>> english, chinese = (Retriever(docs, "FineChunk", name) for name in ("bm25", "bm25_chinese"))
+            >>> english = Retriever(docs, "FineChunk", "bm25")
+            >>> chinese = Retriever(docs, "FineChunk", "bm25_chinese")
             >>> hybrid = HybridRetriever(english, chinese)
-            >>> [hit.text for hit in asyncio.run(hybrid.search("green tea", top_k=1, vector_weight=0.7))]
+            >>> search = hybrid.search("green tea", top_k=1, vector_weight=0.7)
+            >>> [hit.text for hit in asyncio.run(search)]
             ['green tea']
         """
         from lazyrag.models.concurrency import in_thread
@@ -342,13 +342,13 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         `Retriever.with_feedback`.
         """
         retrievers: list[Any] = list(self.retrievers)
-        made = copy.copy(self)
-        made.retrievers = tuple(
+        clone = copy.copy(self)
+        clone.retrievers = tuple(
             part.with_feedback(nodes, weight) if part.supports_feedback else part
             for part in retrievers
         )
-        made._set_weights(self._weights)
-        return made
+        clone._set_weights(self._weights)
+        return clone
 
     def _left_out(self, query: Query) -> dict[BaseRetriever[Any], str]:
         """The retrievers whose models cannot read a query, with the reason, where others can."""
@@ -360,9 +360,9 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
     def _reweighted(self, weights: WeightsLike | None) -> HybridRetriever:
         if weights is None:
             return self
-        made = copy.copy(self)
-        made._set_weights(self._checked_weights(weights))
-        return made
+        clone = copy.copy(self)
+        clone._set_weights(self._checked_weights(weights))
+        return clone
 
     def _set_weights(self, weights: tuple[float, ...] | None) -> None:
         """Set weights; a retriever of weight 0 does not run, and nothing is built for it."""
@@ -395,9 +395,9 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
                 " weights=[...]."
             )
         if first is None or second is None:
-            given = first if second is None else second
+            weight = first if second is None else second
             share = validate_number(
-                "weight", given, "a number from 0 to 1", lambda value: 0 <= value <= 1
+                "weight", weight, "a number from 0 to 1", lambda value: 0 <= value <= 1
             )
             first, second = (share, 1 - share) if second is None else (1 - share, share)
         return self._checked_weights([first, second])
@@ -442,43 +442,43 @@ class _FusedInput:
 class _FusedStage(LazyStage):
     """A fusion of stages: its nodes are those of the first stage that found them."""
 
-    __slots__ = ("_found",)
+    __slots__ = ("_sources",)
 
     def __init__(
         self,
         kind: StageKind,
         name: str,
         snapshot: Snapshot,
-        found: Sequence[_FusedInput],
+        sources: Sequence[_FusedInput],
         **more: Any,
     ) -> None:
         super().__init__(kind, name, [], snapshot, **more)
-        self._found = found
+        self._sources = sources
 
     def load(self, hits: Sequence[tuple[NodeKey, float]]) -> list[DocNode]:
         """See `LazyStage.load`."""
         missing = dict(hits)
         nodes: dict[NodeKey, DocNode] = {}
         # a Document's own nodes first
-        for source in sorted(self._found, key=lambda source: source.has_aliases):
-            own = [(key, missing.pop(key)) for key, _ in source.hits if key in missing]
-            if own:
-                nodes.update(zip((key for key, _ in own), source.load(own), strict=True))
+        for source in sorted(self._sources, key=lambda source: source.has_aliases):
+            scores = {key: missing.pop(key) for key, _ in source.hits if key in missing}
+            if scores:
+                nodes.update(zip(scores, source.load(list(scores.items())), strict=True))
         return [nodes[key] for key, _ in hits]
 
     def _origins(self, nodes: Sequence[DocNode]) -> dict[DocNode, tuple[DocNode, ...]]:
         """Map each Document node to the external nodes with the same uid."""
         fused = dict(zip((key for key, _ in self.hits), nodes, strict=True))
-        found: dict[DocNode, tuple[DocNode, ...]] = {}
-        for source in self._found:
+        origins: dict[DocNode, tuple[DocNode, ...]] = {}
+        for source in self._sources:
             if source.has_aliases and isinstance(source.ranked, LoadedStage):
                 for key, original in source.original_keys.items():
                     if original[1] == OUTSIDE and key in fused:
-                        found[fused[key]] = (
-                            *found.get(fused[key], ()),
+                        origins[fused[key]] = (
+                            *origins.get(fused[key], ()),
                             source.ranked.by_key[original],
                         )
-        return found
+        return origins
 
 
 class _Keys:
@@ -489,9 +489,11 @@ class _Keys:
     stages found that.
     """
 
-    def __init__(self, keys: Iterable[NodeKey]) -> None:
+    def __init__(self) -> None:
         self._first: dict[tuple[str, int], NodeKey] = {}
         self._owner: dict[str, int] = {}
+
+    def add(self, keys: Iterable[NodeKey]) -> None:
         for key in keys:
             uid, part, _ = key
             self._first.setdefault((uid, part), key)
@@ -504,7 +506,10 @@ class _Keys:
 
     def resolve(self, source: _FusedInput) -> None:
         """Replace the keys of a stage's hits by those of the nodes that they represent."""
-        original = {new: key for key, _ in reversed(source.hits) if (new := self[key]) != key}
+        original: dict[NodeKey, NodeKey] = {}
+        for key, _ in reversed(source.hits):
+            if self[key] != key:
+                original[self[key]] = key
         if original:
             source.original_keys = original
             source.has_aliases = any(
@@ -525,14 +530,12 @@ class BoundFusion:
     """
 
     fusion: Fusion
-    keywords: Mapping[str, Any]
+    keywords: Keywords
     takes_weights: bool
     takes_depth: bool
 
     @classmethod
-    def checked(
-        cls, name: str, keywords: Mapping[str, Any], also_known: Sequence[str]
-    ) -> BoundFusion:
+    def checked(cls, name: str, keywords: Keywords, also_known: Sequence[str]) -> BoundFusion:
         """Find a fusion by name and check the names of its keywords.
 
         Args:
@@ -584,9 +587,8 @@ class BoundFusion:
         """
         if not self.reads_scores:
             return
-        hows, lows = (
-            _for_each(self.keywords.get(name), len(directions)) for name in ("normalise", "lowest")
-        )
+        hows = _for_each(self.keywords.get("normalise"), len(directions))
+        lows = _for_each(self.keywords.get("lowest"), len(directions))
         for number, (up, how, low) in enumerate(zip(directions, hows, lows, strict=True), start=1):
             if up is False and (
                 how == "max" or (how == "theoretical" and low is not None and low >= 0)
@@ -619,17 +621,19 @@ class BoundFusion:
             params: Settings that the stage names beside those of the fusion.
         """
         begun = time.perf_counter()
-        found = [
+        sources = [
             _FusedInput.of(part, depth, higher_is_better=up)
             for part, up in zip(inputs, directions, strict=True)
         ]
         if any(isinstance(stage, LoadedStage) for stage in inputs):
-            keys = _Keys(key for source in found for key, _ in source.hits)
-            for source in found:
+            keys = _Keys()
+            for source in sources:
+                keys.add(key for key, _ in source.hits)
+            for source in sources:
                 keys.resolve(source)
         settings = {} if depth is None else {"depth": depth}
-        fused = _FusedStage(kind, self.fusion.name, snapshot, found, inputs=tuple(inputs))
-        fused.contributions = self._contributions(found, settings if self.takes_depth else {})
+        fused = _FusedStage(kind, self.fusion.name, snapshot, sources, inputs=tuple(inputs))
+        fused.contributions = self._contributions(sources, settings if self.takes_depth else {})
         fused.hits = rank_by_sum(fused.contributions)
         fused.settings = {**self.keywords, **settings, **params}
         fused.seconds = time.perf_counter() - begun
@@ -642,18 +646,15 @@ class BoundFusion:
         return self.fused("fusion", inputs, [True] * len(inputs), None, nowhere).record()
 
     def _contributions(
-        self, found: Sequence[_FusedInput], more: Mapping[str, Any]
+        self, sources: Sequence[_FusedInput], more: Keywords
     ) -> dict[NodeKey, tuple[float, ...]]:
+        if not sources:
+            return {}
+        rankings = [source.hits for source in sources]
         try:
-            return (
-                self.fusion.contributions(
-                    [source.hits for source in found], **{**self.keywords, **more}
-                )
-                if found
-                else {}
-            )
+            return self.fusion.contributions(rankings, **{**self.keywords, **more})
         except (ConfigError, RetrievalError) as exc:
-            if any(math.isnan(score) for source in found for _, score in source.hits):
+            if any(math.isnan(score) for _, score in chain.from_iterable(rankings)):
                 raise RetrievalError(
                     f"The fusion {self.fusion.name!r} got nodes without scores of known direction."
                     " Return nodes with node.with_score(...). Set the attribute descends on your"
@@ -674,12 +675,11 @@ def default_retriever(
 
     It is the choice of `Document.search`, `RAGPipeline.over` and the command line.
     """
-    if all(document.embed_keys for document in validate_documents(doc)):
+    if all(document.reader.embed_keys for document in validate_documents(doc)):
         return HybridRetriever.over(doc, group_name, topk)
     return Retriever(doc, group_name, OVER_SIMILARITY, topk=topk)
 
 
-@known_arguments
 class FeedbackRetriever(BaseRetriever[list[DocNode]]):
     """Pseudo-relevance feedback: searches twice, the second time with the query moved towards the
     first results.
@@ -703,7 +703,8 @@ class FeedbackRetriever(BaseRetriever[list[DocNode]]):
 
     Example:
         >>> from lazyrag import Document, Retriever
-        >>> vectors = {"tea": [1.0, 0.0], "oolong": [0.8, 0.6], "pu-erh": [0.6, 0.8], "soup": [0.7, -0.7]}
+        >>> vectors = {"tea": [1.0, 0.0], "oolong": [0.8, 0.6], "pu-erh": [0.6, 0.8]}
+        >>> vectors["soup"] = [0.7, -0.7]
         >>> docs = Document(embed=vectors.__getitem__)
         >>> _ = docs.add_texts({"a": "oolong", "b": "pu-erh", "c": "soup"})
         >>> retriever = Retriever(docs, "FineChunk")
@@ -740,9 +741,9 @@ class FeedbackRetriever(BaseRetriever[list[DocNode]]):
             () if query.is_blank else retriever.run(query.with_topk(self._nodes), snapshot).nodes()
         )
         seconds = time.perf_counter() - begun
-        found = retriever.run(replace(query, feedback=(first, self._weight)), snapshot)
+        stage = retriever.run(replace(query, feedback=(first, self._weight)), snapshot)
         params = {"feedback": [node.uid for node in first], "weight": self._weight}
-        return found.then("step", "feedback", settings=params, seconds=seconds)
+        return stage.then("step", "feedback", settings=params, seconds=seconds)
 
 
 class RetrievalMethod(str, Enum):
@@ -811,20 +812,21 @@ def retriever_for(
         >>> from lazyrag import Document
         >>> docs = Document()
         >>> _ = docs.add_texts({"a": "green tea, tea and tea", "b": "green tea from Wuyi"})
-        >>> [node.path for node in retriever_for("keyword_search", docs, "FineChunk")("tea from Wuyi")]
+        >>> retriever = retriever_for("keyword_search", docs, "FineChunk")
+        >>> [node.path for node in retriever("tea from Wuyi")]
         ['b', 'a']
     """
     name = validate_choice("retrieval method", method, [member.value for member in RetrievalMethod])
-    wanted = RetrievalMethod(name)
-    if wanted is RetrievalMethod.SEMANTIC_SEARCH:
+    choice = RetrievalMethod(name)
+    if choice is RetrievalMethod.SEMANTIC_SEARCH:
         return Retriever(doc, group_name, topk=topk)
     if similarities[similarity].mode != "text":
         raise ConfigError(
             f"{name!r} needs a similarity of texts; {similarity!r} has none. Pass 'bm25_chinese'."
         )
-    if wanted is RetrievalMethod.HYBRID_SEARCH:
+    if choice is RetrievalMethod.HYBRID_SEARCH:
         return HybridRetriever.over(doc, group_name, topk, similarity=similarity)
-    if wanted is RetrievalMethod.FULL_TEXT_SEARCH:
+    if choice is RetrievalMethod.FULL_TEXT_SEARCH:
         return Retriever(doc, group_name, similarity, topk=topk)
     # With k1 = 0 BM25 adds up the idf of the terms that occur; neither their number nor the text's
     # length counts.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, overload
+from typing import Any, ClassVar, Literal, TypeVar, overload
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from lazyrag.groups.node_group import group_name
 from lazyrag.ranking.mmr import mmr
 from lazyrag.read.scope import Collection, Reader
 from lazyrag.read.snapshot import NOTHING, LocalSnapshot, Snapshot, is_reading, read
-from lazyrag.read.windows import is_window
+from lazyrag.read.windows import build_windows, is_window
 from lazyrag.retrieval.base import (
     BaseRetriever,
     LazyStage,
@@ -34,14 +34,14 @@ from lazyrag.retrieval.reranker import Reranker, token_embedders
 from lazyrag.retrieval.retriever import validate_documents
 from lazyrag.retrieval.stages import (
     NodeRetriever,
+    Postprocessor,
     StageKind,
-    Step,
     callable_name,
     validate_nodes,
     validate_stage,
 )
 from lazyrag.text.near_duplicates import THRESHOLD, distinct, validate_threshold
-from lazyrag.types import Embedding
+from lazyrag.types import Embedding, FloatArray
 from lazyrag.validation import (
     check_call,
     is_list_of,
@@ -51,9 +51,6 @@ from lazyrag.validation import (
     validate_integer,
     validate_number,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 R = TypeVar("R")
 T_co = TypeVar("T_co", covariant=True)
@@ -109,7 +106,7 @@ class RetrievalChain(BaseRetriever[T_co]):
     def __init__(
         self: RetrievalChain[list[DocNode]],
         retriever: NodeRetriever,
-        *steps: Step,
+        *steps: Postprocessor,
         topk: int | None = ...,
         fetch: int | None = ...,
         output_format: Literal["node"] | None = ...,
@@ -119,7 +116,7 @@ class RetrievalChain(BaseRetriever[T_co]):
     def __init__(
         self: RetrievalChain[Any],
         retriever: NodeRetriever,
-        *steps: Step,
+        *steps: Postprocessor,
         topk: int | None = ...,
         fetch: int | None = ...,
         output_format: OutputFormat | None = ...,
@@ -128,7 +125,7 @@ class RetrievalChain(BaseRetriever[T_co]):
     def __init__(
         self,
         retriever: NodeRetriever,
-        *steps: Step,
+        *steps: Postprocessor,
         topk: int | None = None,
         fetch: int | None = None,
         output_format: OutputFormat | None = None,
@@ -210,17 +207,17 @@ class RetrievalChain(BaseRetriever[T_co]):
         None where it was False and a step has no ``rescores``: it is unknown whether its scores are
         new. Such a chain can be fused by ranks alone.
         """
-        found = self.retrievers[0].higher_is_better
+        direction = self.retrievers[0].higher_is_better
         for step in self._steps:
-            found = _direction_behind(found, step)
-        return found
+            direction = _direction_behind(direction, step)
+        return direction
 
     def run(self, query: Query, snapshot: Snapshot) -> LazyStage:
         """Run the retriever and all steps in one read."""
-        found = self._retrieved(query, snapshot)
+        stage = self._retrieved(query, snapshot)
         for at in range(len(self._steps)):
-            found = self._stepped(at, found, query)
-        return self._cut(found, query)
+            stage = self._stepped(at, stage, query)
+        return self._cut(stage, query)
 
     def answer(self, query: Query, finish: Callable[[LazyStage], R], *, reads: bool = False) -> R:
         """See `BaseRetriever.answer`.
@@ -237,14 +234,14 @@ class RetrievalChain(BaseRetriever[T_co]):
             self.build()
         self.prepare(query)
         for _ in range(_RERANK_TRIES):
-            found, at, version = read(self.sources, partial(self._prefix, query))
+            stage, at, version = read(self.sources, partial(self._prefix, query))
             try:
-                found, at = self._run_outside(found, at, query)
+                stage, at = self._run_outside(stage, at, query)
             except StaleNodeError:  # a reranker that reads Documents
                 break
             if at < len(self._steps):
                 continue
-            last = self._cut(found, query)
+            last = self._cut(stage, query)
             if not reads:
                 return finish(last)
             finished = read(self.sources, partial(_finish_in, finish, last, version))
@@ -261,53 +258,55 @@ class RetrievalChain(BaseRetriever[T_co]):
         cached = query.memo.get(key)
         if cached is None or cached[0] != version:
             cached = query.memo[key] = version, self._retrieved(query, snapshot)
-        found: LoadedStage = cached[1]
+        stage: LoadedStage = cached[1]
         for at, step in enumerate(self._steps):
-            if isinstance(step, Reranker) and self._earlier_stage(at, found, query) is None:
-                return found, at, version
-            found = self._stepped(at, found, query)
-        return found, len(self._steps), version
+            if isinstance(step, Reranker) and self._earlier_stage(at, stage, query) is None:
+                return stage, at, version
+            stage = self._stepped(at, stage, query)
+        return stage, len(self._steps), version
 
-    def _run_outside(self, found: LoadedStage, at: int, query: Query) -> tuple[LoadedStage, int]:
+    def _run_outside(self, stage: LoadedStage, at: int, query: Query) -> tuple[LoadedStage, int]:
         """Run the steps that read no Document."""
         for step in self._steps[at:]:
             if getattr(step, "reads", not isinstance(step, Reranker)):
                 break
-            found = self._stepped(at, found, query)
+            stage = self._stepped(at, stage, query)
             at += 1
-        return found, at
+        return stage, at
 
     def _retrieved(self, query: Query, snapshot: Snapshot) -> LoadedStage:
         """The retriever's stage with its nodes loaded; with its record, where one is wanted."""
         limit = self._limit(query)
-        found = self.retrievers[0].run_part(query, snapshot, self._fetched(limit))
-        record = found.record() if query.is_explained else None
-        return LoadedStage(found.kind, found.name, found.nodes(), found.snapshot, stage=record)
+        retrieved = self.retrievers[0].run_part(query, snapshot, self._fetched(limit))
+        record = retrieved.record() if query.is_explained else None
+        return LoadedStage(
+            retrieved.kind, retrieved.name, retrieved.nodes(), snapshot, stage=record
+        )
 
-    def _stepped(self, at: int, found: LoadedStage, query: Query) -> LoadedStage:
+    def _stepped(self, at: int, stage: LoadedStage, query: Query) -> LoadedStage:
         """The stage of a step; a reranker does not run twice for the same nodes."""
         step = self._steps[at]
         if not isinstance(step, Reranker):
-            return _run_step(step, found, query)
-        earlier = self._earlier_stage(at, found, query)
+            return _run_step(step, stage, query)
+        earlier = self._earlier_stage(at, stage, query)
         if earlier is not None:  # a copy: a stage that occurs twice has two places
-            stage = copy.copy(earlier.record()) if query.is_explained else None
+            record = copy.copy(earlier.record()) if query.is_explained else None
             return LoadedStage(
-                earlier.kind, earlier.name, earlier.nodes(), found.snapshot, stage=stage
+                earlier.kind, earlier.name, earlier.nodes(), stage.snapshot, stage=record
             )
-        earlier = _run_step(step, found, query)
-        query.memo.setdefault((id(self), at, query.text), []).append((_identity(found), earlier))
+        earlier = _run_step(step, stage, query)
+        query.memo.setdefault((id(self), at, query.text), []).append((_identity(stage), earlier))
         return earlier
 
-    def _earlier_stage(self, at: int, found: LoadedStage, query: Query) -> LoadedStage | None:
+    def _earlier_stage(self, at: int, stage: LoadedStage, query: Query) -> LoadedStage | None:
         """The stage of a reranker for the very same nodes, if it ran for them."""
         before = query.memo.get((id(self), at, query.text), ())
-        given = _identity(found) if before else None
-        return next((stage for nodes, stage in before if nodes == given), None)
+        identity = _identity(stage) if before else None
+        return next((earlier for nodes, earlier in before if nodes == identity), None)
 
-    def _cut(self, found: LoadedStage, query: Query) -> LazyStage:
+    def _cut(self, stage: LoadedStage, query: Query) -> LazyStage:
         limit = self._limit(query)
-        return found if limit is None else found.cut(limit)
+        return stage if limit is None else stage.cut(limit)
 
     def _fetched(self, limit: int | None) -> int | None:
         if self._fetch is not None or limit is None:
@@ -322,11 +321,11 @@ def _finish_in(
     return (finish(last),) if snapshot.version == version else None
 
 
-def _identity(found: LoadedStage) -> list[Any]:
-    return [(node, node.score, node.segment) for node in found.nodes()]
+def _identity(stage: LoadedStage) -> list[Any]:
+    return [(node, node.score, node.segment) for node in stage.nodes()]
 
 
-def _run_step(step: Step, found: LoadedStage, query: Query) -> LoadedStage:
+def _run_step(step: Postprocessor, stage: LoadedStage, query: Query) -> LoadedStage:
     """Run a step, or its own trace where a record is wanted.
 
     Raises:
@@ -337,13 +336,13 @@ def _run_step(step: Step, found: LoadedStage, query: Query) -> LoadedStage:
     origins = getattr(step, "origins", None)
     if query.is_explained and callable(trace):
         with errors_of(f"The step {name!r}", RetrievalError):
-            traced = trace(found.record(), query.text)
+            traced = trace(stage.record(), query.text)
         return LoadedStage.of(
-            validate_stage(traced, f"The trace of the step {name!r}"), found.snapshot
+            validate_stage(traced, f"The trace of the step {name!r}"), stage.snapshot
         )
     begun = time.perf_counter()
     with errors_of(f"The step {name!r}", RetrievalError):
-        nodes: Any = step(list(found.nodes()), query.text)
+        nodes: Any = step(list(stage.nodes()), query.text)
     seconds = time.perf_counter() - begun
     if not is_list_of(nodes, DocNode):
         raise RetrievalError(
@@ -353,11 +352,11 @@ def _run_step(step: Step, found: LoadedStage, query: Query) -> LoadedStage:
         _step_kind(step),
         name,
         nodes,
-        found.snapshot,
-        inputs=(found,),
+        stage.snapshot,
+        inputs=(stage,),
         settings=_step_settings(step),
         seconds=seconds,
-        origins=origins(found.nodes(), nodes) if query.is_explained and callable(origins) else {},
+        origins=origins(stage.nodes(), nodes) if query.is_explained and callable(origins) else {},
     )
 
 
@@ -384,15 +383,17 @@ def _step_settings(step: Any) -> Mapping[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _direction_behind(direction: bool | None, step: Step) -> bool | None:
+def _direction_behind(direction: bool | None, step: Postprocessor) -> bool | None:
     """Whether a higher score is better behind a step, from the same before it."""
     rescores = getattr(step, "rescores", None)
     if rescores is None and _step_kind(step) in ("cut", "merge", "window", "mapping"):
         rescores = False  # they keep the scores
-    return True if rescores else direction if direction or rescores is not None else None
+    if rescores:
+        return True
+    return None if rescores is None and not direction else direction
 
 
-def _check_directions(direction: bool | None, steps: Sequence[Step]) -> None:
+def _check_directions(direction: bool | None, steps: Sequence[Postprocessor]) -> None:
     """Refuse a step that expects that a higher score is better, where a lower one is.
 
     Args:
@@ -513,8 +514,8 @@ class _Rule:
     higher_is_better: bool
 
     def best(self, scores: Sequence[float | None]) -> float | None:
-        numbers = [score for score in scores if score is not None]
-        return None if not numbers else max(numbers) if self.higher_is_better else min(numbers)
+        best = max if self.higher_is_better else min
+        return best((score for score in scores if score is not None), default=None)
 
     def order(self, node: DocNode) -> float:
         if node.score is None or math.isnan(node.score):
@@ -536,7 +537,7 @@ class _MergedNode:
 
     segment: Segment
     score: float | None
-    given: DocNode | None
+    hit: DocNode | None
     merged_from: tuple[str, ...] = ()
     is_hit: bool = False
 
@@ -558,47 +559,43 @@ class _Merging:
         self._snapshot = snapshot
         self._rule = rule
         self._line: Callable[[str], list[str]] = snapshot.source.line
-        self._found: dict[str, _MergedNode] = {}
+        self._merged_nodes: dict[str, _MergedNode] = {}
         if rule.up_to is not None:
             self._line(rule.up_to)
 
     def add(self, node: DocNode) -> None:
         """Add a hit; of duplicates the best."""
-        old = self._found.get(node.uid)
+        old = self._merged_nodes.get(node.uid)
         if old is None or (
             old.score != node.score and self._rule.best([old.score, node.score]) == node.score
         ):
-            self._found[node.uid] = _MergedNode(
+            self._merged_nodes[node.uid] = _MergedNode(
                 node.segment, node.score, node, node.merged_from, is_hit=True
             )
 
     def merged(self) -> list[DocNode]:
         """The nodes, replaced by parents level by level."""
-        self._snapshot.prefetch_parents([item.segment for item in self._found.values()])
-        deepest = max((self._depth(item) for item in self._found.values()), default=0)
+        self._snapshot.prefetch_parents([item.segment for item in self._merged_nodes.values()])
+        deepest = max((self._depth(item) for item in self._merged_nodes.values()), default=0)
         for depth in range(deepest, 1, -1):
             for children in self._families(depth):
                 self._lift(children)
-        groups = {item.segment.group for item in self._found.values()}
-        for found in sorted(self._found.values(), key=self._depth, reverse=True):
+        groups = {item.segment.group for item in self._merged_nodes.values()}
+        for merged in sorted(self._merged_nodes.values(), key=self._depth, reverse=True):
             # which may have absorbed others meanwhile
-            self._absorb(self._found[found.segment.uid], groups)
+            self._absorb(self._merged_nodes[merged.segment.uid], groups)
         return [
-            (
-                item.given
-                if item.given is not None
-                else self._snapshot.hit(item.segment, item.score, item.merged_from)
-            )
-            for item in self._found.values()
+            item.hit or self._snapshot.hit(item.segment, item.score, item.merged_from)
+            for item in self._merged_nodes.values()
         ]
 
-    def _depth(self, found: _MergedNode) -> int:
-        return len(self._line(found.segment.group))
+    def _depth(self, merged: _MergedNode) -> int:
+        return len(self._line(merged.segment.group))
 
     def _families(self, depth: int) -> list[list[_MergedNode]]:
         """The nodes at a depth of the tree, by parent and group."""
         families: dict[tuple[str | None, str], list[_MergedNode]] = {}
-        for item in self._found.values():
+        for item in self._merged_nodes.values():
             if self._depth(item) == depth:
                 families.setdefault((item.segment.parent, item.segment.group), []).append(item)
         return list(families.values())
@@ -625,12 +622,12 @@ class _Merging:
         if len(children) >= self._rule.least and len(children) / len(all_uids) >= self._rule.ratio:
             self._replace(children, parent)
 
-    def _absorb(self, found: _MergedNode, groups: set[str]) -> None:
+    def _absorb(self, merged: _MergedNode, groups: set[str]) -> None:
         """Drop a node that is below another one of the result, which has nodes of these groups."""
-        above = self._snapshot.parent(found.segment)
+        above = self._snapshot.parent(merged.segment)
         while above is not None:
-            if above.uid in self._found:
-                self._replace([found], above)
+            if above.uid in self._merged_nodes:
+                self._replace([merged], above)
                 return
             # Further up are complete documents, which take long to read.
             above = (
@@ -640,14 +637,15 @@ class _Merging:
             )
 
     def _replace(self, lower: list[_MergedNode], segment: Segment) -> None:
-        present = self._found.get(segment.uid)
+        present = self._merged_nodes.get(segment.uid)
         if present is None:
             present = _MergedNode(segment, None, None)
-        score = self._rule.best([found.score for found in (present, *lower)])
-        uids = [*present.merged_from, *(uid for child in lower for uid in child.stands_for)]
+        score = self._rule.best([merged.score for merged in (present, *lower)])
+        uids = [*present.merged_from]
         for child in lower:
-            del self._found[child.segment.uid]
-        self._found[segment.uid] = _MergedNode(
+            uids += child.stands_for
+            del self._merged_nodes[child.segment.uid]
+        self._merged_nodes[segment.uid] = _MergedNode(
             segment, score, None, tuple(dict.fromkeys(uids)), is_hit=present.is_hit
         )
 
@@ -680,7 +678,7 @@ class AutoMerge:
     def __post_init__(self) -> None:
         self([])
 
-    def __call__(self, nodes: Sequence[DocNode], query: str = "") -> list[DocNode]:  # noqa: ARG002  a step's query
+    def __call__(self, nodes: Sequence[DocNode], query: str = "") -> list[DocNode]:  # noqa: ARG002
         """Merge nodes; see `auto_merge`."""
         return auto_merge(
             nodes, ratio=self.ratio, least=self.least, up_to=self.up_to, descend=self.descend
@@ -718,7 +716,7 @@ class Windows:
         validate_integer("after", self.after, 0)
         validate_boolean("merge", self.merge)
 
-    def __call__(self, nodes: Sequence[DocNode], query: str = "") -> list[DocNode]:  # noqa: ARG002  a step's query
+    def __call__(self, nodes: Sequence[DocNode], query: str = "") -> list[DocNode]:  # noqa: ARG002
         """Return the windows, best first.
 
         Raises:
@@ -734,39 +732,38 @@ class Windows:
                     " first."
                 )
             by_tree.setdefault(id(_reader(node).document_token), []).append(at)
-        found: list[tuple[int, list[DocNode]]] = []
+        windows: list[tuple[int, list[DocNode]]] = []
         for positions in by_tree.values():
-            own = [nodes[at] for at in positions]
-            found += [
+            part = [nodes[at] for at in positions]
+            windows += [
                 (positions[rank], window)
-                for rank, window in _reader(own[0]).read(partial(self._windows, own))
+                for rank, window in _reader(part[0]).read(partial(self._windows, part))
             ]
-        return [
-            node for _, window in sorted(found, key=lambda placed: placed[0]) for node in window
-        ]
+        windows.sort(key=lambda placed: placed[0])
+        return list(chain.from_iterable(window for _, window in windows))
 
     def _windows(
         self, nodes: Sequence[DocNode], snapshot: LocalSnapshot
     ) -> list[tuple[int, list[DocNode]]]:
-        return snapshot.windows(nodes, self.before, self.after, merge=self.merge)
+        return build_windows(snapshot, nodes, self.before, self.after, merge=self.merge)
 
     def origins(
-        self, given: Sequence[DocNode], gave: Sequence[DocNode]
+        self, nodes: Sequence[DocNode], gave: Sequence[DocNode]
     ) -> dict[DocNode, tuple[DocNode, ...]]:
         """For each neighbour the nodes in whose windows it is."""
         beside: dict[tuple[Any, ...], list[DocNode]] = {}
-        for node in given:
+        for node in nodes:
             beside.setdefault(_location(node), []).append(node)
-        before = set(given)
-        return {
-            node: tuple(
-                neighbour
-                for neighbour in beside.get(_location(node), ())
-                if neighbour.number - self.before <= node.number <= neighbour.number + self.after
-            )
-            for node in gave
-            if node not in before and not node.merged_from
-        }
+        before = set(nodes)
+        origins = {}
+        for node in gave:
+            if node not in before and not node.merged_from:
+                origins[node] = tuple(
+                    hit
+                    for hit in beside.get(_location(node), ())
+                    if hit.number - self.before <= node.number <= hit.number + self.after
+                )
+        return origins
 
 
 def _location(node: DocNode) -> tuple[Any, ...]:
@@ -818,7 +815,7 @@ class MMR:
         validate_boolean("descend", self.descend)
         mmr([("any", 1.0)], [[1.0]], lam=self.lam, topk=self.topk)
 
-    def __call__(self, nodes: Sequence[DocNode], query: str = "") -> list[DocNode]:  # noqa: ARG002  a step's query
+    def __call__(self, nodes: Sequence[DocNode], query: str = "") -> list[DocNode]:  # noqa: ARG002
         """Return the chosen nodes with their marginal relevance as score, best first.
 
         Raises:
@@ -843,15 +840,17 @@ class MMR:
         for node in nodes:
             by_source.setdefault((id(node.reader), self._key(node)), []).append(node)
         vectors: dict[DocNode, Embedding | None] = {}
-        for (_, key), own in by_source.items():
-            reader = own[0].reader
+        for (_, key), group in by_source.items():
+            reader = group[0].reader
             if isinstance(reader, Reader):
                 vectors.update(
-                    zip(own, reader.vectors_of([node.segment for node in own], key), strict=True)
+                    zip(
+                        group, reader.vectors_of([node.segment for node in group], key), strict=True
+                    )
                 )
             else:
-                vectors.update((node, node.embeddings.get(key)) for node in own)
-            missing = [node for node in own if vectors[node] is None and node.get_text().strip()]
+                vectors.update((node, node.embeddings.get(key)) for node in group)
+            missing = [node for node in group if vectors[node] is None and node.get_text().strip()]
             if not missing:
                 continue
             if not isinstance(reader, Reader):
@@ -870,7 +869,7 @@ class MMR:
             return self.embed_key
         reader = node.reader
         keys = (
-            [own.key for own in reader.embedders(None)]
+            [embedder.key for embedder in reader.embedders(None)]
             if isinstance(reader, Reader)
             else list(node.embeddings)
         )
@@ -898,7 +897,7 @@ def _check_alike(nodes: Sequence[DocNode], vectors: Sequence[Embedding | None]) 
         )
 
 
-def _rows(vectors: Sequence[Embedding | None]) -> list[NDArray[np.float64]]:
+def _rows(vectors: Sequence[Embedding | None]) -> list[FloatArray]:
     """Vectors as rows of one length, zeros where there is none; sparse ones over the dimensions
     that they have.
     """
@@ -924,7 +923,7 @@ class Distinct:
     the best, stays.
 
     Texts are compared without regard to case and white space. Scores and order stay the same. To
-    find near-duplicates of a whole group, use `Document.near_duplicates`.
+    find near-duplicates of a whole group, use `lazyrag.read.near_duplicates`.
 
     Args:
         threshold: From 0.5 to 1: the least Jaccard similarity of the texts' runs of eight bytes.
@@ -935,7 +934,8 @@ class Distinct:
         ConfigError: If the threshold is out of its range.
 
     Example:
-        >>> texts = ["Green tea needs 80 degrees.", "Green tea needs  80 degrees.", "Coffee needs 92."]
+        >>> texts = ["Green tea needs 80 degrees.", "Coffee needs 92."]
+        >>> texts.insert(1, texts[0].replace(" 80", "  80"))
         >>> [node.text for node in Distinct()([DocNode(text=text) for text in texts])]
         ['Green tea needs 80 degrees.', 'Coffee needs 92.']
     """
@@ -947,9 +947,10 @@ class Distinct:
     def __post_init__(self) -> None:
         validate_threshold(self.threshold)
 
-    def __call__(self, nodes: Sequence[DocNode], query: str = "") -> list[DocNode]:  # noqa: ARG002  a step's query
+    def __call__(self, nodes: Sequence[DocNode], query: str = "") -> list[DocNode]:  # noqa: ARG002
         """Return the nodes that are no near-duplicate of an earlier one."""
-        return [nodes[at] for at in distinct([node.get_text() for node in nodes], self.threshold)]
+        texts = [node.get_text() for node in nodes]
+        return [nodes[at] for at in distinct(texts, self.threshold)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -969,7 +970,8 @@ class ScoreThreshold:
         ConfigError: If neither bound is given, or one is out of its range.
 
     Example:
-        >>> nodes = [DocNode(text="a", score=0.9), DocNode(text="b", score=0.5), DocNode(text="c", score=0.2)]
+        >>> scores = {"a": 0.9, "b": 0.5, "c": 0.2}
+        >>> nodes = [DocNode(text=text, score=score) for text, score in scores.items()]
         >>> [node.text for node in ScoreThreshold(0.5)(nodes)]
         ['a', 'b']
         >>> [node.text for node in ScoreThreshold(of_best=0.9)(nodes)]
@@ -995,7 +997,7 @@ class ScoreThreshold:
             validate_number("of_best", self.of_best, "a share above 0 and up to 1", _is_share)
             require(self.descend, "descend", self.descend, "True with of_best")
 
-    def __call__(self, nodes: Sequence[DocNode], query: str = "") -> list[DocNode]:  # noqa: ARG002  a step's query
+    def __call__(self, nodes: Sequence[DocNode], query: str = "") -> list[DocNode]:  # noqa: ARG002
         """Return the nodes that are good enough, in their order.
 
         Raises:
@@ -1011,10 +1013,13 @@ class ScoreThreshold:
                     f"of_best={self.of_best} needs a best score above 0; it is {best!r}."
                 )
             bounds.append(self.of_best * best)
+        if not bounds:
+            return list(nodes)
+        bound = max(bounds) if self.descend else min(bounds)
         return [
             node
             for node, score in zip(nodes, scores, strict=True)
-            if all(score >= bound if self.descend else score <= bound for bound in bounds)
+            if (score >= bound if self.descend else score <= bound)
         ]
 
 

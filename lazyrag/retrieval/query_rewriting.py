@@ -28,7 +28,6 @@ from lazyrag.transforms.llm import is_chinese, list_items, read_lines
 from lazyrag.validation import (
     is_list_of,
     known_arguments,
-    known_keywords,
     require,
     validate_choice,
     validate_integer,
@@ -150,7 +149,8 @@ class QueryRewriter:
         doi:10.18653/v1/2023.acl-long.99.
 
     Example:
-        >>> rewriter = QueryRewriter(lambda prompt: "1. How warm should the water be?\n2. Water for tea?", n=2)
+        >>> answer = "1. How warm should the water be?\n2. Water for tea?"
+        >>> rewriter = QueryRewriter(lambda prompt: answer, n=2)
         >>> rewriter("How hot for tea?")
         ['How warm should the water be?', 'Water for tea?']
     """
@@ -175,7 +175,6 @@ class QueryRewriter:
         self._prompt = prompt
         self._options = options
 
-    @known_keywords
     def __call__(self, query: str) -> list[str]:
         """Return the texts that the model wrote for a question, at most ``n``, each once.
 
@@ -184,16 +183,17 @@ class QueryRewriter:
         Raises:
             GenerationError: If the model fails, or its answer has no text.
         """
-        language = (
-            self._language if self._language != "auto" else "zh" if is_chinese(query) else "en"
-        )
+        language = self._language
+        if language == "auto":
+            language = "zh" if is_chinese(query) else "en"
         template = self._prompt or PROMPTS[self._task, language]
         choice = self._model.chat(template.format(query=query, n=self._n), self._options).choices[0]
         try:
             if self._task == "passage":
                 return [visible(choice.text)]
-            found = read_queries(choice.text, choice.finish_reason == "length")
-            return ([text for text in found if _folded(text) != _folded(query)] or found)[: self._n]
+            queries = read_queries(choice.text, choice.finish_reason == "length")
+            others = [text for text in queries if _folded(text) != _folded(query)]
+            return (others or queries)[: self._n]
         except UnreadableAnswerError as exc:
             raise GenerationError(
                 f"The chat model's answer to the question {query!r:.60} cannot be used: {exc}. Try"
@@ -229,12 +229,12 @@ def read_queries(answer: str, is_cut: bool = False) -> list[str]:
     """
     text = visible(answer)
     if _BEGINS_JSON.search(text) and find_json(text, _is_json) is not None:
-        found = find_json(text, lambda value: bool(_texts_in(value)))
-        if found is None:
+        parsed = find_json(text, lambda value: bool(_texts_in(value)))
+        if parsed is None:
             raise UnreadableAnswerError(
                 "it is JSON without a list of texts, or of objects with a 'query'"
             )
-        return _distinct(_texts_in(found.value))
+        return _distinct(_texts_in(parsed.value))
     lines = list_items(text) or _bare_lines(text)
     return _distinct(lines[:-1] if is_cut and len(lines) > 1 else lines)
 
@@ -275,7 +275,12 @@ def _flat(value: Any) -> list[str]:
         return [value]
     if isinstance(value, Mapping):  # without the keys of questions, one text under any key
         value = _under_keys(value) or (list(value.values()) if len(value) == 1 else [])
-    return [text for item in value for text in _flat(item)] if isinstance(value, list) else []
+    if not isinstance(value, list):
+        return []
+    texts: list[str] = []
+    for item in value:
+        texts += _flat(item)
+    return texts
 
 
 def _under_keys(item: Mapping[str, Any]) -> list[Any]:
@@ -283,18 +288,18 @@ def _under_keys(item: Mapping[str, Any]) -> list[Any]:
     return [value for key, value in item.items() if _KEY.fullmatch(str(key).strip())]
 
 
-def _distinct(given: Iterable[str]) -> list[str]:
+def _distinct(lines: Iterable[str]) -> list[str]:
     """Queries without labels and quotes, each once."""
-    found: dict[str, str] = {}
-    for raw in given:
+    queries: dict[str, str] = {}
+    for raw in lines:
         text = " ".join(raw.split()).strip(_EDGES)
         label = _LABEL.match(text)
         query = text[label.end() if label else 0 :].strip(_EDGES)
         if any(map(str.isalnum, query)):
-            found.setdefault(_folded(query), query)
-    if not found:
+            queries.setdefault(_folded(query), query)
+    if not queries:
         raise UnreadableAnswerError("it holds no question")
-    return list(found.values())
+    return list(queries.values())
 
 
 def _folded(query: str) -> str:
@@ -380,16 +385,17 @@ class MultiQueryRetriever(BaseRetriever[list[DocNode]]):
         if not check_query(query):
             return []
         with errors_of(f"The rewriting of {query!r:.60}", RetrievalError):
-            given = self._rewrite(query)
-        if not is_list_of(given, str):
+            rewritten = self._rewrite(query)
+        if not is_list_of(rewritten, str):
             raise RetrievalError(
-                f"The rewriting of {query!r:.60} must return a list of texts; got {given!r:.80}."
+                f"The rewriting of {query!r:.60} must return a list of texts; got"
+                f" {rewritten!r:.80}."
             )
-        found = {_folded(query): query}
-        for text in given:
+        queries = {_folded(query): query}
+        for text in rewritten:
             if text.strip():
-                found.setdefault(_folded(text), text)
-        return list(found.values())[: self._n + 1]
+                queries.setdefault(_folded(text), text)
+        return list(queries.values())[: self._n + 1]
 
     def prepare(self, query: Query) -> None:
         """Rewrite the query."""

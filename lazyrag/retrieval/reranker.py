@@ -38,6 +38,7 @@ from lazyrag.retrieval.hybrid import BoundFusion
 from lazyrag.retrieval.stages import Stage, validate_nodes
 from lazyrag.text.analyzers import analysers, normal_form
 from lazyrag.text.sentences import CJK_LETTERS
+from lazyrag.types import Keywords
 from lazyrag.validation import (
     check_call,
     check_keywords,
@@ -58,7 +59,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 T_co = TypeVar("T_co", covariant=True)
 
 _SECRET = re.compile(
-    r"(?:^|[_-])(?:key|apikey|token|secret|passw(?:or)?d|passphrase|authorization|credentials?|cookie)$|^(?:pwd|auth)$"
+    r"(?:^|[_-])(?:key|apikey|token|secret|passw(?:or)?d|passphrase|authorization|credentials?"
+    r"|cookie)$|^(?:pwd|auth)$"
     r"|(?:api|access|private)[_-]?keys?$|secret|password",
     re.IGNORECASE,
 )
@@ -107,9 +109,9 @@ class RerankFunction:
         if not self.batch:
             returned = [node for node in returned if node is not None]
         if not is_list_of(returned, DocNode):
-            wanted = "a list of nodes" if self.batch else "the node or None"
+            expected = "a list of nodes" if self.batch else "the node or None"
             raise RetrievalError(
-                f"The reranker {self.name!r} must return {wanted}; it returned {returned!r:.80}."
+                f"The reranker {self.name!r} must return {expected}; it returned {returned!r:.80}."
             )
         return list(returned)
 
@@ -159,7 +161,8 @@ def register_reranker(
         >>> @register_reranker(batch=True, replace=True)
         ... def shortest_first(nodes, **kwargs):
         ...     return sorted(nodes, key=lambda node: len(node.text))
-        >>> [node.text for node in Reranker("shortest_first")([DocNode(text="bbb"), DocNode(text="a")], query="")]
+        >>> nodes = [DocNode(text="bbb"), DocNode(text="a")]
+        >>> [node.text for node in Reranker("shortest_first")(nodes, query="")]
         ['a', 'bbb']
     """
 
@@ -191,7 +194,8 @@ class Reranker(Generic[T_co]):
 
     Example:
         >>> keep = Reranker("KeywordFilter", required_keys=["tea"], exclude_keys=["iced"])
-        >>> [node.text for node in keep([DocNode(text="Green tea"), DocNode(text="Iced tea")], query="tea")]
+        >>> nodes = [DocNode(text="Green tea"), DocNode(text="Iced tea")]
+        >>> [node.text for node in keep(nodes, query="tea")]
         ['Green tea']
     """
 
@@ -285,7 +289,7 @@ class Reranker(Generic[T_co]):
         return True if self._step is not None and self._step.reads_scores else None
 
     @property
-    def keywords(self) -> Mapping[str, Any]:
+    def keywords(self) -> Keywords:
         """Its keywords."""
         return dict(self._kwargs)
 
@@ -306,8 +310,8 @@ class Reranker(Generic[T_co]):
             RetrievalError: If the function fails.
         """
         listed = validate_nodes(nodes, "Retrieve with output_format=None.")
-        found = self.trace(Stage("step", "nodes", tuple(listed)), query, topk).nodes
-        return cast("T_co", render(found, self.output_format, self._join))
+        ranked = self.trace(Stage("step", "nodes", tuple(listed)), query, topk).nodes
+        return cast("T_co", render(ranked, self.output_format, self._join))
 
     def trace(self, stage: Stage, query: str = "", topk: int | None = None) -> Stage:
         """Rerank the nodes of a stage and record how.
@@ -353,21 +357,22 @@ class Reranker(Generic[T_co]):
             self.name,
             nodes,
             (stage,),
-            settings=shown_keywords(self._kwargs),
+            settings=masked_keywords(self._kwargs),
             seconds=seconds,
         )
         return _cut(ranked, limit)
 
 
-def shown_keywords(keywords: Mapping[str, Any]) -> dict[str, Any]:
+def masked_keywords(keywords: Keywords) -> dict[str, Any]:
     """Mask the values of keywords that look like keys, tokens, secrets or passwords.
 
     Example:
-        >>> shown_keywords({"api_key": "k-1", "max_tokens": 9, "headers": {"Authorization": "Bearer k-1"}})
+        >>> headers = {"Authorization": "Bearer k-1"}
+        >>> masked_keywords({"api_key": "k-1", "max_tokens": 9, "headers": headers})
         {'api_key': '***', 'max_tokens': 9, 'headers': {'Authorization': '***'}}
     """
     return {
-        name: "***" if _is_secret(name, value) else _shown(value)
+        name: "***" if _is_secret(name, value) else _masked(value)
         for name, value in keywords.items()
     }
 
@@ -377,10 +382,10 @@ def _is_secret(name: object, value: Any) -> bool:
     return value is not None and words not in _NO_SECRETS and _SECRET.search(words) is not None
 
 
-def _shown(value: Any) -> Any:
+def _masked(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return shown_keywords(value)
-    return [_shown(item) for item in value] if isinstance(value, (list, tuple)) else value
+        return masked_keywords(value)
+    return [_masked(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 _CJK = re.compile(f"[{CJK_LETTERS}]")
@@ -468,7 +473,7 @@ class ModelStep:
     topk: int = -1
     weight: float = 1.0
     normalise: NormaliseLike = "min_max"
-    keywords: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    keywords: Keywords = field(default_factory=lambda: EMPTY)
 
     def __post_init__(self) -> None:
         _checked_topk(self.topk)
@@ -498,42 +503,40 @@ class ModelStep:
         if nodes:
             checked_query(query)
         limit = len(nodes) if self.topk == -1 else min(self.topk, len(nodes))
-        wanted = limit if self.weight == 1 else len(nodes)
+        count = limit if self.weight == 1 else len(nodes)
         started = time.perf_counter()
-        scores = self._scored(nodes, query, wanted) if nodes else {}
+        scores = self._scored(nodes, query, count) if nodes else {}
+        reranked = tuple(nodes[at].with_score(score) for at, score in scores.items())
+        settings = {"topk": self.topk} if count < len(nodes) else {}
+        seconds = time.perf_counter() - started
         ranked = Stage(
-            "reranker",
-            self.name,
-            tuple(nodes[at].with_score(score) for at, score in scores.items()),
-            (stage,),
-            settings={"topk": self.topk} if wanted < len(nodes) else {},
-            seconds=time.perf_counter() - started,
+            "reranker", self.name, reranked, (stage,), settings=settings, seconds=seconds
         )
         if self.weight == 1:
             return ranked
         return _cut(self._mixed(stage, nodes, ranked, scores), self.topk)
 
-    def _scored(self, nodes: Sequence[DocNode], query: str, wanted: int) -> _Scores:
+    def _scored(self, nodes: Sequence[DocNode], query: str, count: int) -> _Scores:
         """The model's scores, best first, ties in the order of the nodes."""
         model = self.model_for(nodes)
         returned = model(
-            query, documents=[node.get_content() for node in nodes], top_n=wanted, **self.keywords
+            query, documents=[node.get_content() for node in nodes], top_n=count, **self.keywords
         )
-        scores = dict(checked_ranking(returned, len(nodes))[:wanted])
-        if len(scores) < wanted:
+        scores = dict(checked_ranking(returned, len(nodes))[:count])
+        if len(scores) < count:
             others = (
                 "rank last" if self.weight == 1 else "keep only their share of the earlier score"
             )
             message = (
                 f"{shown(model)} returned {len(scores)} scores for {len(nodes)} passages with"
-                f" top_n={wanted}; the others {others}. Limit the number of nodes with topk=."
+                f" top_n={count}; the others {others}. Limit the number of nodes with topk=."
             )
             warn_user(message, AnswerWarning)
         if self.weight < 1:
             return scores
         lowest = min(scores.values(), default=0.0)
         others_at = [at for at in range(len(nodes)) if at not in scores]
-        return {**scores, **dict.fromkeys(others_at[: wanted - len(scores)], lowest)}
+        return {**scores, **dict.fromkeys(others_at[: count - len(scores)], lowest)}
 
     def _mixed(
         self, stage: Stage, nodes: Sequence[DocNode], ranked: Stage, scores: _Scores
@@ -542,10 +545,11 @@ class ModelStep:
         contributions = self._contributions(_incoming(nodes), list(scores.items()))
         totals = {at: math.fsum(both) for at, both in contributions.items()}
         order = sorted(totals, key=lambda at: (-totals[at], at))
+        mixed = tuple(nodes[at].with_score(totals[at]) for at in order)
         return Stage(
             "fusion",
             "weighted",
-            tuple(nodes[at].with_score(totals[at]) for at in order),
+            mixed,
             (stage, ranked),
             contributions={nodes[at]: contributions[at] for at in order},
             settings={"weight": self.weight, "normalise": self.normalise},
@@ -685,23 +689,19 @@ class _DocumentModels:
 
     def __call__(self, nodes: Sequence[DocNode]) -> MaxSimModel:
         readers = {id(node.reader): node.reader for node in nodes}
-        found = list(
-            {id(embedder): embedder for embedder in map(self._embedder, readers.values())}.values()
-        )
-        if (
-            len(found) > 1
-            and len(identities := {embedder.identity or str(id(embedder)) for embedder in found})
-            > 1
-        ):
+        by_id = {id(embedder): embedder for embedder in map(self._embedder, readers.values())}
+        embedders = list(by_id.values())
+        identities = {embedder.identity or str(id(embedder)) for embedder in embedders}
+        if len(identities) > 1:
             raise ConfigError(
                 f"The nodes' Documents have different models: {sorted(identities)}. Pass one"
                 " embedder=."
             )
         last = self._last
-        if last is not None and last.embedder is found[0]:
+        if last is not None and last.embedder is embedders[0]:
             return last
-        model = MaxSimModel(found[0])
-        self._last = None if can_share(found[0]) else model
+        model = MaxSimModel(embedders[0])
+        self._last = None if can_share(embedders[0]) else model
         return model
 
     def _embedder(self, reader: object) -> Any:
@@ -766,24 +766,24 @@ def module_reranker(
         ConfigError: If a value is out of its range, or there is no such model.
         MissingDependencyError: If a package is needed that is not installed.
     """
-    found: Any = local_rerank_model(model) if isinstance(model, (str, os.PathLike)) else model
+    loaded: Any = local_rerank_model(model) if isinstance(model, (str, os.PathLike)) else model
     expected = (
         "a folder, a name, a RerankModel, or a callable model(query, documents=[...], top_n=n)"
     )
-    require(callable(found) and not isinstance(found, type), "model", model, expected)
-    what = f"The model {shown(model)} of ModuleReranker"
+    require(callable(loaded) and not isinstance(loaded, type), "model", model, expected)
+    description = f"The model {shown(model)} of ModuleReranker"
     check_keywords(
-        what, found, kwargs, skip=3, also_known=("topk", "weight", "normalise", *_KEYWORDS)
+        description, loaded, kwargs, skip=3, also_known=("topk", "weight", "normalise", *_KEYWORDS)
     )
     check_call(
-        f"{what} cannot be called with (query, documents=[...], top_n=n)",
-        found,
+        f"{description} cannot be called with (query, documents=[...], top_n=n)",
+        loaded,
         "",
         documents=[],
         top_n=1,
         **kwargs,
     )
-    return ModelStep("ModuleReranker", lambda _: found, topk, weight, normalise, kwargs)
+    return ModelStep("ModuleReranker", lambda _: loaded, topk, weight, normalise, kwargs)
 
 
 def bm25_reranker(
@@ -854,11 +854,13 @@ def fusion_reranker(
     """
     fits = bool(rerankers) and is_list_of(rerankers, (Reranker, str))
     require(fits, "rerankers", rerankers, "a list of Rerankers, or of their names")
-    made = [Reranker(reranker) if isinstance(reranker, str) else reranker for reranker in rerankers]
+    steps = [
+        Reranker(reranker) if isinstance(reranker, str) else reranker for reranker in rerankers
+    ]
     fusing = BoundFusion.checked(fusion, kwargs, ("rerankers", "fusion", "incoming", "topk"))
     _checked_topk(topk)
-    fusing.try_out(len(made) + validate_boolean("incoming", incoming))
-    return FusionStep(tuple(made), fusing, incoming, topk)
+    fusing.try_out(len(steps) + validate_boolean("incoming", incoming))
+    return FusionStep(tuple(steps), fusing, incoming, topk)
 
 
 for _function in (

@@ -19,8 +19,8 @@ from lazyrag.errors import ConfigError, NotRegisteredError, known_names, warn_us
 from lazyrag.groups.node_group import Step
 from lazyrag.groups.node_group import group_name as normal_group_name
 from lazyrag.models.concurrency import map_in_threads
-from lazyrag.read.scope import Collection, Reader
-from lazyrag.read.snapshot import LocalSnapshot, NodeKey, Snapshot, read, related
+from lazyrag.read.scope import Collection, Reader, related
+from lazyrag.read.snapshot import LocalSnapshot, NodeKey, Snapshot, read
 from lazyrag.read.source import Needs
 from lazyrag.retrieval.base import (
     DEFAULT_TOPK,
@@ -50,7 +50,7 @@ from lazyrag.retrieval.similarity import (
 )
 from lazyrag.retrieval.stages import Cause, Reason
 from lazyrag.text.stop_words import plain_term
-from lazyrag.types import Embedding, Fields
+from lazyrag.types import Embedding, Fields, Keywords
 from lazyrag.validation import require, validate_number, validate_texts
 
 T_co = TypeVar("T_co", covariant=True)
@@ -116,7 +116,7 @@ class Retriever(BaseRetriever[T_co]):
         target: str | None = ...,
         output_format: Literal["node"] | None = ...,
         join: Literal[False] = ...,
-        similarity_kw: Mapping[str, Any] | None = ...,
+        similarity_kw: Keywords | None = ...,
         **more_similarity_kw: Any,
     ) -> None: ...
     @overload
@@ -132,7 +132,7 @@ class Retriever(BaseRetriever[T_co]):
         target: str | None = ...,
         output_format: OutputFormat | None = ...,
         join: bool | str = ...,
-        similarity_kw: Mapping[str, Any] | None = ...,
+        similarity_kw: Keywords | None = ...,
         **more_similarity_kw: Any,
     ) -> None: ...
     def __init__(
@@ -147,7 +147,7 @@ class Retriever(BaseRetriever[T_co]):
         target: str | None = None,
         output_format: OutputFormat | None = None,
         join: bool | str = False,
-        similarity_kw: Mapping[str, Any] | None = None,
+        similarity_kw: Keywords | None = None,
         **more_similarity_kw: Any,
     ) -> None:
         self._documents = validate_documents(doc)
@@ -185,12 +185,16 @@ class Retriever(BaseRetriever[T_co]):
 
     def prepare(self, query: Query) -> None:
         """Embed the query, by several models at the same time."""
-        wanted: Sequence[str] = self._embed_keys
-        if len(wanted) > 1 and not query.text.isascii():
+        embed_keys: Sequence[str] = self._embed_keys
+        if len(embed_keys) > 1 and not query.text.isascii():
             unread = self._unread(query)
-            wanted = [key for key in wanted if not unread.get(key)]
-        models = [one.reader.embedders([key])[0] for key in wanted for one in self._documents]
-        several = list({id(embedder.user_object): embedder for embedder in models}.values())
+            embed_keys = [key for key in embed_keys if not unread.get(key)]
+        models = {}
+        for key in embed_keys:
+            for document in self._documents:
+                [embedder] = document.reader.embedders([key])
+                models[id(embedder.user_object)] = embedder
+        several = list(models.values())
         embed = partial(query_vector, text=query.text, memo=query.memo)
         workers = min((embedder.workers for embedder in several), default=1)
         list(map_in_threads(embed, several, workers))
@@ -203,14 +207,14 @@ class Retriever(BaseRetriever[T_co]):
         else:
             depth = self._fused_depth(topk)
             unread = self._unread(query)
-            rankings = [
-                (
+            rankings = []
+            for key in self._rankings:
+                why = unread.get(str(key))
+                rankings.append(
                     skipped_stage(self, snapshot, why)
-                    if (why := unread.get(str(key)))
+                    if why
                     else self._ranked(query, snapshot, key, depth)
                 )
-                for key in self._rankings
-            ]
             last = self._fused(rankings, snapshot, topk)
         return last if self.target is None else self._mapped(last, query, snapshot, self.target)
 
@@ -235,11 +239,11 @@ class Retriever(BaseRetriever[T_co]):
         """See `BaseRetriever.indexed_node`."""
 
         def find(snapshot: Snapshot) -> DocNode | None:
-            found = ((part, segment) for part in snapshot.parts for _, segment in part.find(uid))
-            return next(
-                (part.hit(segment, None) for part, segment in found if segment.group == self.group),
-                None,
-            )
+            for part in snapshot.parts:
+                for _, segment in part.find(uid):
+                    if segment.group == self.group:
+                        return part.hit(segment, None)
+            return None
 
         return read(self.sources, find)
 
@@ -269,17 +273,15 @@ class Retriever(BaseRetriever[T_co]):
         if cut_off == -math.inf:
             return ranked
         passing = [hit for hit in hits if not self.similarity.is_worse(hit[1], cut_off)]
-        why = partial(self.explain_missing, ranked)
-        params = {"similarity_cut_off": cut_off}
         return LazyStage(
             "cut",
             "similarity_cut_off",
             passing,
             snapshot,
             inputs=(ranked,),
-            settings=params,
+            settings={"similarity_cut_off": cut_off},
             query=query,
-            why=why,
+            why=partial(self.explain_missing, ranked),
         )
 
     def _request(
@@ -333,10 +335,11 @@ class Retriever(BaseRetriever[T_co]):
         """
         begun = time.perf_counter()
         parts = {part.document_index: part for part in snapshot.parts}
-        found = [
+        located = [
             (parts[key[1]], node) for node, (key, _) in zip(last.nodes(), last.hits, strict=True)
         ]
-        pairs = related(found, target)
+        pairs = related(located, target)
+        origins = {node: tuple(sources) for node, sources in pairs}
         return LoadedStage(
             "mapping",
             target,
@@ -345,7 +348,7 @@ class Retriever(BaseRetriever[T_co]):
             inputs=(last,),
             settings={"from": self.group, "to": target},
             seconds=time.perf_counter() - begun,
-            origins={node: tuple(origins) for node, origins in pairs},
+            origins=origins,
             query=query,
             why=partial(self._explain_unmapped, last),
         )
@@ -361,7 +364,7 @@ class Retriever(BaseRetriever[T_co]):
                 params["embed_key"] = embed_key
             if self._lacking:
                 params["without the group"] = ", ".join(
-                    map(str, (one.reader for one in self._lacking))
+                    map(str, (document.reader for document in self._lacking))
                 )
             bound = ranked.snapshot.parts[0].source.bind(query.parsed_filters())
             if bound is not None:
@@ -417,9 +420,9 @@ class Retriever(BaseRetriever[T_co]):
             >>> [node.text for node in retriever.with_feedback([coffee], weight=1)("tea")]
             ['coffee', 'green tea']
         """
-        made = copy.copy(self)
-        made._feedback = validate_feedback(nodes, weight)
-        return made
+        clone = copy.copy(self)
+        clone._feedback = validate_feedback(nodes, weight)
+        return clone
 
     def __repr__(self) -> str:
         return f"Retriever({self.group!r}, similarity={self.similarity.name!r}, topk={self._topk})"
@@ -438,24 +441,21 @@ class Retriever(BaseRetriever[T_co]):
         return frozenset(steps)
 
     def _checked_embed_keys(self, embed_keys: Sequence[str] | None) -> tuple[str, ...]:
-        wanted = None if embed_keys is None else validate_texts("embed_keys", embed_keys)
+        requested = None if embed_keys is None else validate_texts("embed_keys", embed_keys)
         if self.similarity.mode == "text":
-            if wanted:
+            if requested:
                 raise ConfigError(
                     f"The similarity {self.similarity.name!r} compares texts; omit embed_keys."
                 )
             return ()
         require(
-            wanted != (),
+            requested != (),
             "embed_keys",
             embed_keys,
             "a list with at least one embed key",
             "Omit it for all.",
         )
-        keys = [
-            [embedder.key for embedder in document.reader.embedders(wanted)]
-            for document in self._documents
-        ]
+        keys = [_embed_keys_of(document, requested) for document in self._documents]
         if any(set(other) != set(keys[0]) for other in keys):
             raise ConfigError(
                 f"The Documents have different embed keys: {keys}. Pass common ones as"
@@ -510,9 +510,11 @@ class Retriever(BaseRetriever[T_co]):
         sources = self._leading_to(last, uid)
         uids = {segment.uid for _, _, segment in sources}
         # by one embed key, and then cut
-        found = {node.uid for stage in tracks.stages for node in stage.nodes} & uids
-        if found:
-            reasons = [tracks.reason(uid) for uid in sorted(found)]
+        ranked_uids: set[str] = set()
+        for stage in tracks.stages:
+            ranked_uids.update(node.uid for node in stage.nodes if node.uid in uids)
+        if ranked_uids:
+            reasons = [tracks.reason(uid) for uid in sorted(ranked_uids)]
             best = min(reasons, key=lambda reason: math.inf if reason.rank is None else reason.rank)
             return replace(
                 best, uid=uid, message=unmapped_message(self.group, len(sources), best.message)
@@ -529,17 +531,17 @@ class Retriever(BaseRetriever[T_co]):
 
     def _leading_to(self, ranked: LazyStage, uid: str) -> list[_LocatedSegment]:
         """The nodes of the searched group that lead to a node of the target group."""
-        found = []
+        leading = []
         for part, _, segment in _find(ranked, uid):
             if segment.group == self.target:
                 [below] = part.related_nodes(
                     [DocNode.from_segment(segment, part.source)], self.group
                 )
-                found += [
+                leading += [
                     (part, (source.uid, part.document_index, source.key), source)
                     for source in below
                 ]
-        return found
+        return leading
 
 
 def _similarity(similarity: str | Callable[..., Any] | None) -> Similarity:
@@ -555,6 +557,10 @@ def _similarity(similarity: str | Callable[..., Any] | None) -> Similarity:
     if name in similarities and similarities[name].func is similarity:
         return similarities[name]
     return make_similarity(name, similarity)
+
+
+def _embed_keys_of(document: Collection, requested: tuple[str, ...] | None) -> list[str]:
+    return [embedder.key for embedder in document.reader.embedders(requested)]
 
 
 def validate_documents(doc: Any) -> list[Collection]:
@@ -577,7 +583,7 @@ def validate_documents(doc: Any) -> list[Collection]:
 
 
 def _is_document(value: Any) -> bool:
-    return isinstance(getattr(value, "reader", None), Reader) and hasattr(value, "embed_keys")
+    return isinstance(getattr(value, "reader", None), Reader) and hasattr(value, "get_nodes")
 
 
 def _validate_cut_offs(cut_off: Any, embed_keys: Sequence[str | None]) -> dict[str | None, float]:
@@ -606,9 +612,10 @@ _LocatedSegment: TypeAlias = tuple[LocalSnapshot, NodeKey, Segment]
 
 def _find(ranked: LazyStage, uid: str) -> list[_LocatedSegment]:
     """The nodes with a uid, of all groups."""
-    return [
-        (part, key, segment) for part in ranked.snapshot.parts for key, segment in part.find(uid)
-    ]
+    located: list[_LocatedSegment] = []
+    for part in ranked.snapshot.parts:
+        located += [(part, key, segment) for key, segment in part.find(uid)]
+    return located
 
 
 @dataclass(frozen=True, slots=True)
@@ -624,44 +631,41 @@ class _MissingNode:
         """The first reason that applies."""
         if self.query.is_blank:
             return self._because("query", "The query is blank, and finds nothing.")
-        found = _find(self.ranked, self.uid)
-        if not found:
+        located = _find(self.ranked, self.uid)
+        if not located:
             where = "the Document" if len(self.ranked.snapshot.parts) == 1 else "the Documents"
             return self._because("unknown", f"There is no node {self.uid!r} in {where}.")
         group = self.retriever.group
         target = self.retriever.target
-        own = [part for part in found if part[2].group == group]
-        if own:
-            return self._reason_of(own)
-        if target not in [segment.group for _, _, segment in found]:
+        searched = [part for part in located if part[2].group == group]
+        if searched:
+            return self._reason_of(searched)
+        if target not in [segment.group for _, _, segment in located]:
             message = (
-                f"It is a node of the group {found[0][2].group!r}, and this retriever searches"
+                f"It is a node of the group {located[0][2].group!r}, and this retriever searches"
                 f" {group!r}."
             )
             return self._because("group", message)
-        own = self.retriever._leading_to(self.ranked, self.uid)
-        if not own:
+        searched = self.retriever._leading_to(self.ranked, self.uid)
+        if not searched:
             message = f"It is of the target group {target!r}, and no node of {group!r} leads to it."
             return self._because("group", message)
-        reason = self._reason_of(own)
-        return replace(reason, message=unmapped_message(group, len(own), reason.message))
+        reason = self._reason_of(searched)
+        return replace(reason, message=unmapped_message(group, len(searched), reason.message))
 
-    def _reason_of(self, own: Sequence[_LocatedSegment]) -> Reason:
+    def _reason_of(self, located: Sequence[_LocatedSegment]) -> Reason:
         """The best reason of some nodes of the searched group."""
-        wanted = [part.source.bind(self.query.parsed_filters()) for part, _, _ in own]
-        matching = [
-            found
-            for found, bound in zip(own, wanted, strict=True)
-            if bound is None or matches(bound, found[2].fields)
-        ]
+        matching = []
+        message = "The filter excludes it."
+        for place in located:
+            part, _, segment = place
+            bound = part.source.bind(self.query.parsed_filters())
+            if bound is None or matches(bound, segment.fields):
+                matching.append(place)
+            else:
+                message = describe_excluding_condition(bound, segment.fields)
         if matching:
             return self._too_low(matching) or self._unranked(matching)
-        last = wanted[-1]
-        message = (
-            "The filter excludes it."
-            if last is None
-            else describe_excluding_condition(last, own[-1][2].fields)
-        )
         return Reason(self.uid, "filter", message, cause="filter")
 
     def _because(
@@ -671,7 +675,7 @@ class _MissingNode:
             self.uid, self.retriever._ranking_name(self.ranked), message, rank, score, cause=cause
         )
 
-    def _too_low(self, own: Sequence[_LocatedSegment]) -> Reason | None:
+    def _too_low(self, located: Sequence[_LocatedSegment]) -> Reason | None:
         """The rank of the node in the ranking of all nodes; None if it has none."""
         retriever = self.retriever
         embed_key = self.ranked.embed_key
@@ -684,7 +688,7 @@ class _MissingNode:
             exact = " in the exact ranking"
         everything = max(depth, snapshot.size(retriever.group))
         ranking = search.rank(retriever._request(self.query, snapshot, embed_key, everything))
-        keys = {key for _, key, _ in own}
+        keys = {key for _, key, _ in located}
         at = next((at for at, (key, _) in enumerate(ranking) if key in keys), None)
         if at is None:
             return None
@@ -703,7 +707,7 @@ class _MissingNode:
             message = f"Its rank is {rank} of {len(ranking)}{exact}, and {depth} were requested."
         return self._because("depth", message, rank, score)
 
-    def _unranked(self, own: Sequence[_LocatedSegment]) -> Reason:
+    def _unranked(self, located: Sequence[_LocatedSegment]) -> Reason:
         """Why a node has no rank in the ranking of all nodes."""
         search = self.retriever.search
         embed_key = self.ranked.embed_key
@@ -718,7 +722,7 @@ class _MissingNode:
                 "terms", f"It shares no term with the query, whose terms are {named}."
             )
         if embed_key is not None and not any(
-            embed_key in part.embeddings(segment) for part, _, segment in own
+            embed_key in part.embeddings(segment) for part, _, segment in located
         ):
             return self._because("embedding", f"It has no embedding under the key {embed_key!r}.")
         if isinstance(search, VectorSearch):
@@ -733,8 +737,8 @@ def unmapped_message(group: str, count: int, message: str) -> str:
     it.
 
     Example:
-        >>> unmapped_message("line", 2, "Its rank is 3 of 9, and 1 were requested.")
-        "No hit of 'line' leads to it. Of the best of the 2 nodes that would: its rank is 3 of 9, and 1 were requested."
+        >>> unmapped_message("line", 2, "Its rank is 3 of 9.")
+        "No hit of 'line' leads to it. Of the best of the 2 nodes that would: its rank is 3 of 9."
     """
     which = "the only node" if count == 1 else f"the best of the {count} nodes"
     return (
@@ -743,11 +747,11 @@ def unmapped_message(group: str, count: int, message: str) -> str:
     )
 
 
-def describe_excluding_condition(wanted: Filter, fields: Fields) -> str:
+def describe_excluding_condition(condition: Filter, fields: Fields) -> str:
     """Name the condition of a filter that excludes a node, and the node's values.
 
     Args:
-        wanted: A bound filter that the fields do not satisfy.
+        condition: A bound filter that the fields do not satisfy.
         fields: The node's.
 
     Example:
@@ -757,22 +761,22 @@ def describe_excluding_condition(wanted: Filter, fields: Fields) -> str:
     """
     from lazyrag.retrieval.explain import filter_text, value_text
 
-    while isinstance(wanted, And):
-        wanted = next(part for part in wanted.filters if not matches(part, fields))
+    while isinstance(condition, And):
+        condition = next(part for part in condition.filters if not matches(part, fields))
     has = [
         (
             f"its {name} is {value_text(fields[name])}"
             if fields.get(name) is not None
             else f"it has no {name}"
         )
-        for name in dict.fromkeys(_field_names(wanted))
+        for name in dict.fromkeys(_field_names(condition))
     ]
-    return f"The filter {filter_text(wanted)} excludes it{': ' if has else ''}{', '.join(has)}."
+    return f"The filter {filter_text(condition)} excludes it{': ' if has else ''}{', '.join(has)}."
 
 
-def _field_names(wanted: Filter) -> Iterator[str]:
-    if isinstance(wanted, Condition):
-        yield wanted.field
+def _field_names(condition: Filter) -> Iterator[str]:
+    if isinstance(condition, Condition):
+        yield condition.field
     else:
-        for part in (wanted.filter,) if isinstance(wanted, Not) else wanted.filters:
+        for part in (condition.filter,) if isinstance(condition, Not) else condition.filters:
             yield from _field_names(part)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, overload
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, overload
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from lazyrag.read.snapshot import Hits, Snapshot, keyed, merge_rankings
 from lazyrag.registry import Registry
 from lazyrag.retrieval.stages import validate_nodes
 from lazyrag.text.analyzers import term_function
-from lazyrag.types import Embedding, Metric, Ranking, SparseVector, Vector
+from lazyrag.types import Embedding, FloatArray, Keywords, Metric, Ranking, SparseVector, Vector
 from lazyrag.validation import (
     check_call,
     check_keywords,
@@ -34,9 +34,6 @@ from lazyrag.validation import (
     validate_choice,
     validate_number,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -165,23 +162,23 @@ class VectorSearch:
             group, embed_key, request.vectors, request.topk, request.filters, mode=self.mode
         )
 
-    def _check_metric(self, found: Sequence[Metric], embed_key: str) -> None:
-        if len(found) > 1:
+    def _check_metric(self, metrics: Sequence[Metric], embed_key: str) -> None:
+        if len(metrics) > 1:
             problem = (
                 f"The embed key {embed_key!r} has dense vectors in one Document and sparse ones in"
                 " another"
             )
             raise ConfigError(f"{problem}. Their scores do not compare. Use a Retriever for each.")
-        if self.mode == "approximate" and "ip" in found:
+        if self.mode == "approximate" and "ip" in metrics:
             raise ConfigError(
                 f"index='ann' needs dense vectors; the embed key {embed_key!r} has sparse ones. Use"
                 " index='default'."
             )
-        if self.metric is not None and found not in ([], [self.metric]):
-            kind, metric = ("sparse", "inner product") if found == ["ip"] else ("dense", "cosine")
+        if self.metric is not None and metrics not in ([], [self.metric]):
+            kind, metric = ("sparse", "inner product") if metrics == ["ip"] else ("dense", "cosine")
             raise ConfigError(
                 f"similarity={self.metric!r} does not fit the embed key {embed_key!r}, whose"
-                f" vectors are {kind} and ranked by {metric}. Omit similarity, pass {found[0]!r},"
+                f" vectors are {kind} and ranked by {metric}. Omit similarity, pass {metrics[0]!r},"
                 " or choose others with embed_keys=[...]."
             )
 
@@ -210,7 +207,7 @@ class Similarity:
     batch: bool
     search: Callable[..., Search] | None = None
 
-    def make_search(self, kwargs: Mapping[str, Any]) -> Search:
+    def make_search(self, kwargs: Keywords) -> Search:
         """Make the exact search: by the similarity's own index or, without one, node by node.
 
         Args:
@@ -244,7 +241,7 @@ class Similarity:
 
     def scored(
         self, query: str | list[float] | SparseVector, nodes: Sequence[DocNode], **kwargs: Any
-    ) -> tuple[Sequence[DocNode], NDArray[np.float64]]:
+    ) -> tuple[Sequence[DocNode], FloatArray]:
         """See `rank`: the n nodes that have a score, in no particular order, and their (n,)
         scores.
         """
@@ -255,20 +252,29 @@ class Similarity:
             else:
                 values = [func(query, node, **kwargs) for node in nodes]
         except Exception as exc:
-            msg = f"The similarity {self.name!r} raised {type(exc).__name__}: {exc}"
-            if isinstance(exc, (TypeError, AttributeError)):
-                other = "embedding" if self.mode == "text" else "text"
-                msg = (
-                    f"{msg}. It was called with {self._arguments}. Pass batch={not self.batch} or"
-                    f" mode={other!r} where "
-                )
-                msg += "it is registered, if it expects that"
-            raise RetrievalError(f"{msg}.") from exc
+            raise RetrievalError(self._failure(exc)) from exc
         if not self.batch:
             return nodes, self._scores(values)
         pairs = returned if isinstance(returned, (list, tuple)) else [returned]
         if len(pairs) == len(nodes) and all(map(_is_pair_of, pairs, nodes)):
             return nodes, self._scores([score for _, score in pairs])
+        return self._scored_subset(pairs, nodes)
+
+    def _failure(self, exc: Exception) -> str:
+        """The message for an exception of the function."""
+        message = f"The similarity {self.name!r} raised {type(exc).__name__}: {exc}."
+        if not isinstance(exc, (TypeError, AttributeError)):
+            return message
+        other = "embedding" if self.mode == "text" else "text"
+        return (
+            f"{message} It was called with {self._arguments}. Pass batch={not self.batch} or"
+            f" mode={other!r} where it is registered, if it expects that."
+        )
+
+    def _scored_subset(
+        self, pairs: Sequence[Any], nodes: Sequence[DocNode]
+    ) -> tuple[list[DocNode], FloatArray]:
+        """The nodes for which a batch function returned a score, in its order."""
         nodes_by_uid = {node.uid: node for node in nodes}
         by_uid: dict[str, Any] = {}
         for pair in pairs:
@@ -295,7 +301,7 @@ class Similarity:
         """Whether a score is worse than a cut-off; an equal one is not."""
         return score < cut_off if self.descend else score > cut_off
 
-    def check_kwargs(self, kwargs: Mapping[str, Any], also_known: Sequence[str] = ()) -> None:
+    def check_kwargs(self, kwargs: Keywords, also_known: Sequence[str] = ()) -> None:
         """Raise an UnknownKeywordError for a keyword that the function does not take or that looks
         misspelt.
 
@@ -307,7 +313,7 @@ class Similarity:
             f"The similarity {self.name!r}", self.func, kwargs, skip=2, also_known=also_known
         )
 
-    def _scores(self, values: list[Any]) -> NDArray[np.float64]:
+    def _scores(self, values: list[Any]) -> FloatArray:
         if {*map(type, values)} <= {float, int}:
             scores = np.array(values, np.float64)
             if not np.isnan(scores).any():
@@ -341,7 +347,7 @@ def _is_pair_of(pair: Any, node: DocNode) -> bool:
 class _FunctionSearch:
     """Scores every node of a group that matches the filters with a function."""
 
-    def __init__(self, similarity: Similarity, kwargs: Mapping[str, Any]) -> None:
+    def __init__(self, similarity: Similarity, kwargs: Keywords) -> None:
         self._similarity = similarity
         self._kwargs = kwargs
         self._takes_key = (
@@ -365,17 +371,15 @@ class _FunctionSearch:
             nodes: list[DocNode] = []
             scores = [np.zeros(0)]
             for page in part.scan(request.group, request.filters, request.embed_key):
-                found, page_scores = self._similarity.scored(query, page, **kwargs)
-                nodes += found
+                page_nodes, page_scores = self._similarity.scored(query, page, **kwargs)
+                nodes += page_nodes
                 scores.append(page_scores)
             best = _best(nodes, np.concatenate(scores), request.topk, descend=descend)
             rankings.append(keyed(best, part.document_index))
         return merge_rankings(rankings, request.topk, descend=descend)
 
 
-def _best(
-    nodes: Sequence[DocNode], scores: NDArray[np.float64], topk: int, *, descend: bool
-) -> Ranking:
+def _best(nodes: Sequence[DocNode], scores: FloatArray, topk: int, *, descend: bool) -> Ranking:
     """The topk best as a ranking: best first, ties by key."""
     sign = -1.0 if descend else 1.0
     rows = np.arange(len(nodes))
@@ -482,8 +486,8 @@ def register_similarity(
 
     def register(function: F) -> F:
         label = function_name("register_similarity", function, name)
-        found = make_similarity(label, function, mode, batch, descend=descend is not False)
-        similarities.register(label, found, replace=replace)
+        similarity = make_similarity(label, function, mode, batch, descend=descend is not False)
+        similarities.register(label, similarity, replace=replace)
         return function
 
     return register if func is None else register(func)
@@ -518,25 +522,25 @@ _FLOATS = re.compile(r"(?:list|sequence|ndarray)\[.*float|\bVector\b", re.IGNORE
 _SEVERAL = re.compile(r"(?:\w+\.)*(?:list|sequence|iterable)\[", re.IGNORECASE)
 
 
-indexes: Registry[Callable[[Similarity, Mapping[str, Any]], Search]] = Registry(
+indexes: Registry[Callable[[Similarity, Keywords], Search]] = Registry(
     "index", entry_point_group="lazyrag.indexes"
 )
 """From a similarity and its keywords to the search."""
 
 
-def default_index(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
+def default_index(similarity: Similarity, kwargs: Keywords) -> Search:
     """``"default"``: exact, by the similarity's own index or, without one, node by node."""
     return similarity.make_search(kwargs)
 
 
-def approximate_index(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
+def approximate_index(similarity: Similarity, kwargs: Keywords) -> Search:
     """``"ann"``: approximate, by graphs over the vectors; faster than exact from some hundred
     thousand nodes on.
     """
     return _vector_search("ann", similarity, kwargs, "approximate")
 
 
-def smart_embedding_index(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
+def smart_embedding_index(similarity: Similarity, kwargs: Keywords) -> Search:
     """``"smart_embedding_index"``: the vector store's own search as it comes; exact in the ``map``
     store.
 
@@ -546,7 +550,7 @@ def smart_embedding_index(similarity: Similarity, kwargs: Mapping[str, Any]) -> 
 
 
 def _vector_search(
-    index: str, similarity: Similarity, kwargs: Mapping[str, Any], mode: SearchMode
+    index: str, similarity: Similarity, kwargs: Keywords, mode: SearchMode
 ) -> Search:
     search = similarity.make_search(kwargs)
     if not isinstance(search, VectorSearch):
@@ -557,7 +561,7 @@ def _vector_search(
     return replace(search, mode=mode)
 
 
-def server_index(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
+def server_index(similarity: Similarity, kwargs: Keywords) -> Search:
     """``"native"``: a search server's own ranking of texts, by the terms of our analysers."""
     search = similarity.make_search(kwargs)
     if not isinstance(search, TermSearch):
@@ -568,10 +572,11 @@ def server_index(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
         raise ConfigError(
             f"{problem}. Use similarity='bm25' or 'bm25_chinese', or index='default'."
         )
-    own = sorted(kwargs.keys() - {"analyser"})
-    if own:
+    keywords = sorted(kwargs.keys() - {"analyser"})
+    if keywords:
         raise ConfigError(
-            f"index='native' takes no {own[0]!r}: a server has its own. Omit it, or use 'default'."
+            f"index='native' takes no {keywords[0]!r}: a server has its own. Omit it, or use"
+            " 'default'."
         )
     return TextSearch(search.analyser)
 
@@ -609,7 +614,8 @@ def bm25(
         See `lazyrag.indexes.bm25.BM25`.
 
     Example:
-        >>> [node.text for node, _ in bm25("teas", [DocNode(text="green tea"), DocNode(text="coffee")])]
+        >>> nodes = [DocNode(text="green tea"), DocNode(text="coffee")]
+        >>> [node.text for node, _ in bm25("teas", nodes)]
         ['green tea']
     """
     if not nodes:
@@ -619,8 +625,8 @@ def bm25(
     index = LexicalIndex()
     index.add(list(by_uid), [terms_of(node.get_text()) for node in by_uid.values()])
     terms = term_function(analyser)(query) or terms_of(query)
-    found = index.state.search(terms, len(by_uid), model=BM25(k1, b, variant))
-    return [(by_uid[uid], score) for uid, score in found]
+    hits = index.state.search(terms, len(by_uid), model=BM25(k1, b, variant))
+    return [(by_uid[uid], score) for uid, score in hits]
 
 
 def bm25_chinese(
@@ -647,7 +653,8 @@ def cosine(query: list[float], node: DocNode) -> float:
     length.
 
     Example:
-        >>> cosine([2.0, 0.0], DocNode(text="x", embeddings={"default": np.array([1, 0], np.float32)}))
+        >>> embeddings = {"default": np.array([1, 0], np.float32)}
+        >>> cosine([2.0, 0.0], DocNode(text="x", embeddings=embeddings))
         1.0
     """
     ours = _dense(query)
@@ -687,7 +694,7 @@ def nearest(query: list[float] | SparseVector, node: DocNode) -> float:
     return ip(query, node) if isinstance(query, dict) else cosine(query, node)
 
 
-def _dense(vector: list[float] | Embedding) -> NDArray[np.float64]:
+def _dense(vector: list[float] | Embedding) -> FloatArray:
     if isinstance(vector, dict):
         raise ConfigError(
             f"A dense vector is needed; got the sparse {vector!r:.60}. Compare two sparse ones"
@@ -796,7 +803,8 @@ def shift_query_vector(vector: Vector, vectors: Sequence[Vector], weight: float)
         doi:10.1145/3570724.
 
     Example:
-        >>> shift_query_vector(np.array([5.0, 0.0], np.float32), [np.array([0.0, 3.0], np.float32)], 0.75).tolist()
+        >>> query, hit = np.array([[5.0, 0.0], [0.0, 3.0]], np.float32)
+        >>> shift_query_vector(query, [hit], 0.75).tolist()
         [4.0, 3.0]
     """
     if not vectors or weight == 0:
@@ -822,7 +830,7 @@ def _embeds_alike(node: DocNode, embedder: CheckedEmbedder, embed_key: str) -> b
     )
 
 
-def _unit(vector: NDArray[np.float64]) -> NDArray[np.float64]:
+def _unit(vector: FloatArray) -> FloatArray:
     length = float(np.linalg.norm(vector))
     return vector / length if length else vector
 

@@ -58,7 +58,7 @@ several retrievers returned it; each has its own reason.
 """
 
 
-class Record:
+class JsonRecord:
     """Base of the dataclasses that can be written as JSON."""
 
     __slots__ = ()
@@ -66,10 +66,10 @@ class Record:
 
     def to_dict(self) -> dict[str, Any]:
         """Return its fields, ready for JSON."""
-        shown = [field for field in fields(cast("Any", self)) if field.repr]
+        public = [field for field in fields(cast("Any", self)) if field.repr]
         return {
             field.name: to_dict(getattr(self, field.name))
-            for field in sorted(shown, key=lambda field: bool(field.name == self._last))
+            for field in sorted(public, key=lambda field: bool(field.name == self._last))
         }
 
 
@@ -107,7 +107,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Reason(Record):
+class Reason(JsonRecord):
     """Why a node is not in a result, or its rank there.
 
     Args:
@@ -131,7 +131,8 @@ class Reason(Record):
 
     def __str__(self) -> str:
         lines = [f"{self.stage}: {self.message}"]
-        lines += ["  " + line for reason in self.inputs for line in str(reason).splitlines()]
+        for reason in self.inputs:
+            lines += ["  " + line for line in str(reason).splitlines()]
         return "\n".join(lines)
 
 
@@ -169,7 +170,7 @@ class Traceable(Protocol):
         ...
 
 
-class Step(Protocol):
+class Postprocessor(Protocol):
     """A step of a chain after retrieval: a `Reranker`, your own function.
 
     A step may have these attributes, all optional:
@@ -194,25 +195,24 @@ class Step(Protocol):
         ...
 
 
-def validate_stage(stage: Any, what: str) -> Stage:
+def validate_stage(stage: Any, description: str) -> Stage:
     """Return the result of a ``trace`` method if it is a stage.
 
     Args:
         stage: The result.
-        what: Subject of the message.
+        description: Subject of the message.
 
     Raises:
         RetrievalError: If it is something else.
     """
     require(
         isinstance(stage, Stage),
-        what,
+        description,
         stage,
         "a lazyrag.retrieval.stages.Stage",
         error=RetrievalError,
     )
-    checked: Stage = stage
-    return checked
+    return cast("Stage", stage)
 
 
 def validate_nodes(nodes: Any, hint: str) -> list[DocNode]:

@@ -11,12 +11,12 @@ from typing import Any
 from lazyrag.errors import missing_package
 
 
-def load(module: str, what: str) -> Any:
+def load(module: str, feature: str) -> Any:
     """Import a module of this package.
 
     Args:
         module: Its name in the package.
-        what: What needs it, for the error message.
+        feature: What needs it, for the error message.
 
     Raises:
         MissingDependencyError: If a package of the extra ``server``, or ``mcp``, is not installed.
@@ -25,6 +25,6 @@ def load(module: str, what: str) -> Any:
     for package in ("fastapi", "httptools", "jinja2", "multipart", "pydantic", "uvicorn", "mcp"):
         if find_spec(package) is None and (package != "mcp" or module == "mcp"):
             raise missing_package(
-                what, ModuleNotFoundError(name=package), "mcp" if module == "mcp" else "server"
+                feature, ModuleNotFoundError(name=package), "mcp" if module == "mcp" else "server"
             )
     return importlib.import_module(f"lazyrag.server.{module}")

@@ -32,10 +32,7 @@ from lazyrag.server.openai import answers as openai_answers
 from lazyrag.server.openai import files as openai_files
 from lazyrag.server.openai import stores as openai_stores
 from lazyrag.server.openai.protocol import with_openai
-from lazyrag.server.page import manage as page_manage
-from lazyrag.server.page import operate as page_operate
-from lazyrag.server.page import page
-from lazyrag.server.page import read as page_read
+from lazyrag.server.page import ask, document, evaluate, manage, operate, page, search, sources
 
 log = logging.getLogger("lazyrag.server")
 
@@ -56,7 +53,8 @@ ROUTERS = tuple(
     )
 )
 
-PAGES = (page, page_operate, page_manage, page_read)  # the last one has the path of any document
+PAGES = (page, operate, manage, evaluate, ask, search, sources, document)
+"""The last one has the path of any document."""
 
 
 def create_app(service: Service, *, root_path: str = "") -> FastAPI:
@@ -122,7 +120,7 @@ async def _check_query(request: Request) -> None:
     """
     route = request.scope.get("route")  # MCP has none
     params = get_flat_params(route.dependant) if route else []
-    names = {one.alias for one in params if isinstance(one.field_info, Query)}
+    names = {param.alias for param in params if isinstance(param.field_info, Query)}
     is_page = route is not None and not route.include_in_schema
     if is_page:
         names.add("csrf")
@@ -196,7 +194,8 @@ async def _problem(request: Request, error: Exception) -> Response:
 
 
 _OPENAI = re.compile(
-    r"(?!.*/(?:v1|s)/).*/(?:models|chat/completions|responses|embeddings|files|uploads|vector_stores)\b"
+    r"(?!.*/(?:v1|s)/).*"
+    r"/(?:models|chat/completions|responses|embeddings|files|uploads|vector_stores)\b"
 )
 
 
@@ -219,9 +218,12 @@ async def _http_problem(request: Request, error: Exception) -> Response:
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
-    found = error.errors() if isinstance(error, RequestValidationError) else []
-    fields = [{"field": ".".join(map(str, one["loc"])), "message": one["msg"]} for one in found]
-    said = "; ".join(map(describe_field, found[:3]))
+    errors = error.errors() if isinstance(error, RequestValidationError) else []
+    fields = [
+        {"field": ".".join(map(str, failure["loc"])), "message": failure["msg"]}
+        for failure in errors
+    ]
+    message = "; ".join(map(describe_field, errors[:3]))
     return await _problem(
-        request, ProblemError(422, f"{said}.", "See GET /openapi.json.", errors=fields)
+        request, ProblemError(422, f"{message}.", "See GET /openapi.json.", errors=fields)
     )

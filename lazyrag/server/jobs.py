@@ -29,6 +29,7 @@ from lazyrag.document.document import Document, indexer_of
 from lazyrag.errors import (
     CanceledError,
     ConfigError,
+    IngestionError,
     LazyRAGError,
     NotRegisteredError,
     StoreBusyError,
@@ -36,7 +37,7 @@ from lazyrag.errors import (
 )
 from lazyrag.evaluation.models import change_model
 from lazyrag.ingest.dataset import find_named_files
-from lazyrag.ingest.sync import hide, live_among
+from lazyrag.ingest.documents import hide, live_among
 from lazyrag.ledger.jobs import (
     DELETING_KINDS,
     UNFINISHED,
@@ -45,7 +46,7 @@ from lazyrag.ledger.jobs import (
     read_rows,
 )
 from lazyrag.ledger.lease import Program
-from lazyrag.ledger.ledger import HIDDEN
+from lazyrag.ledger.tables import HIDDEN
 from lazyrag.progress.calls import Progress, during_call
 from lazyrag.types import State
 from lazyrag.validation import (
@@ -72,7 +73,7 @@ DOCUMENTS_OF = {
     "purge": "document",
     "change_model": "",
 }
-"""The kinds of jobs, which are names of methods of Document, and the argument that names documents;
+"""The kinds of jobs, which `_method` finds, and the argument that names documents;
 "" for none."""
 
 Guard: TypeAlias = Callable[[str, Mapping[str, Any], str | None], AbstractContextManager[None]]
@@ -154,7 +155,9 @@ _COLUMNS = (
 
 def _job(row: tuple[Any, ...]) -> Job:
     number, kind, arguments, state, attempts, progress, error, result, key, *times = row
-    created, updated, heartbeat = (dt.datetime.fromtimestamp(one, dt.timezone.utc) for one in times)
+    created, updated, heartbeat = (
+        dt.datetime.fromtimestamp(seconds, dt.timezone.utc) for seconds in times
+    )
     return Job(
         str(number),
         kind,
@@ -184,8 +187,9 @@ class Jobs:
         >>> from lazyrag import Document
         >>> docs = Document()
         >>> jobs = Jobs(docs)
-        >>> job = jobs.submit("add_texts", {"texts": {"tea": "Green tea is not roasted."}}, key="upload-1")
-        >>> jobs.submit("add_texts", {"texts": {"tea": "Green tea is not roasted."}}, key="upload-1") == job
+        >>> tea = {"texts": {"tea": "Green tea is not roasted."}}
+        >>> job = jobs.submit("add_texts", tea, key="upload-1")
+        >>> jobs.submit("add_texts", tea, key="upload-1") == job
         True
         >>> Worker(docs).run_one().result["added"]
         ['tea']
@@ -220,23 +224,25 @@ class Jobs:
         """
         validate_choice("kind", kind, DOCUMENTS_OF)
         key = None if key is None else validate_text("key", key)
-        text, documents = self._checked(kind, dict(validate_mapping("arguments", arguments or {})))
+        text, documents = self._validate_arguments(
+            kind, dict(validate_mapping("arguments", arguments or {}))
+        )
         now = time.time()
         with self.writing(durable=True) as (connection, ledger):
-            for found in self._select(connection, "key = ? AND created > ?", key, now - KEY_S):
-                return found
+            for job in self._select(connection, "key = ? AND created > ?", key, now - KEY_S):
+                return job
             connection.execute(
                 "DELETE FROM job WHERE ledger = ? AND updated < ? AND state NOT IN (?, ?, ?)",
                 (ledger, now - _STORED_S, *UNFINISHED),
             )
-            made = connection.execute(
+            cursor = connection.execute(
                 "INSERT INTO job (ledger, kind, arguments, documents, state, key, created, updated)"
                 " VALUES (?, ?, ?, ?, 'WAITING', ?, ?, ?)",
                 (ledger, kind, text, json.dumps(documents), key, now, now),
             )
-            return self._read(connection, str(made.lastrowid))
+            return self._read(connection, str(cursor.lastrowid))
 
-    def _checked(self, kind: str, arguments: dict[str, Any]) -> tuple[str, list[str]]:
+    def _validate_arguments(self, kind: str, arguments: dict[str, Any]) -> tuple[str, list[str]]:
         """The arguments as JSON, and the documents that they name."""
         method = inspect.signature(_method(self._docs, kind))
         files = (
@@ -252,11 +258,11 @@ class Jobs:
             args, keywords = _split(kind, arguments)
             method.bind(*args, **keywords)
         except (TypeError, ValueError) as exc:
-            known = ", ".join(
+            parameters = ", ".join(
                 name for name in method.parameters if name not in ("on_progress", "cancel", "docs")
             )
             msg = (
-                f"arguments must be JSON values for {kind}({known}); got {sorted(arguments)}:"
+                f"arguments must be JSON values for {kind}({parameters}); got {sorted(arguments)}:"
                 f" {exc}."
             )
             raise ConfigError(msg) from exc
@@ -374,12 +380,15 @@ class Jobs:
     def _select(
         self, connection: sqlite3.Connection, condition: str, *values: Any
     ) -> builtins.list[Job]:
-        query = f"SELECT {_COLUMNS} FROM job WHERE ledger = (SELECT id FROM ledger WHERE name = ?) AND {condition}"  # noqa: S608
+        query = (
+            f"SELECT {_COLUMNS} FROM job"  # noqa: S608
+            f" WHERE ledger = (SELECT id FROM ledger WHERE name = ?) AND {condition}"
+        )
         return [_job(row) for row in read_rows(connection, query, self.name, *values)]
 
     def _read(self, connection: sqlite3.Connection, id: str) -> Job:  # noqa: A002
-        for found in self._select(connection, "id = ?", _number(id)):
-            return found
+        for job in self._select(connection, "id = ?", _number(id)):
+            return job
         raise NotRegisteredError(
             f"There is no job {id!r}. list() returns those of the last 30 days."
         )
@@ -393,20 +402,32 @@ def _ledger_row(connection: sqlite3.Connection, name: str) -> int:
 
 
 def _number(id: str) -> int:  # noqa: A002
-    return int(id) if isinstance(id, str) and id.isascii() and id.isdigit() and len(id) < 19 else -1
+    is_number = isinstance(id, str) and id.isascii() and id.isdigit() and len(id) < 19
+    return int(id) if is_number else -1
 
 
 def documents_of(kind: str, arguments: Mapping[str, Any]) -> list[str]:
     """The documents that a job names."""
     named = arguments.get(DOCUMENTS_OF[kind], ())
-    return [normal_name(str(one)) for one in ([named] if isinstance(named, str) else named)]
+    return [normal_name(str(name)) for name in ([named] if isinstance(named, str) else named)]
 
 
 def _method(docs: Document, kind: str) -> Any:
-    """What a job calls."""
-    if kind != "change_model":
-        return getattr(docs, kind)
-    return functools.partial(change_model, docs)
+    """Return what a job calls."""
+    if kind in ("change_model", "retry_failed"):
+        function = change_model if kind == "change_model" else _retry_failed
+        return functools.partial(function, docs)
+    if kind == "rollback":
+        return docs.versions.rollback
+    is_maintenance = kind in ("verify", "repair", "compact", "purge")
+    return getattr(docs.maintenance if is_maintenance else docs, kind)
+
+
+def _retry_failed(docs: Document) -> Any:
+    """Sync once more; failures are reported, not raised."""
+    with suppress(IngestionError):  # the report contains the failures
+        docs.sync(retry=True)
+    return docs.last_report
 
 
 def _split(kind: str, arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -516,11 +537,15 @@ class Worker:
                 _running.discard(self._program.id)
 
     def _run(self, claim: _Claim, stop: threading.Event) -> Job | None:
-        call = _Call(self._jobs, claim, self._program.id, stop)
+        call = _Attempt(self._jobs, claim, self._program.id, stop)
         handed_back = {"state": "WAITING", "attempts": claim.attempts}  # as if it had not begun
         columns: dict[str, Any] = handed_back
         try:
-            with call.attended(), self._accompanied(stop), during_call(call.note, call.cancel):
+            with (
+                call.watched(),
+                self._with_others_beside(stop),
+                during_call(call.note, call.cancel),
+            ):
                 result = _as_result(self._call(claim))
             columns = {
                 "state": "DELETED" if claim.kind in DELETING_KINDS else "SUCCESS",
@@ -540,7 +565,7 @@ class Worker:
         return None
 
     @contextmanager
-    def _accompanied(self, stop: threading.Event) -> Iterator[None]:
+    def _with_others_beside(self, stop: threading.Event) -> Iterator[None]:
         """Run other jobs beside that of the block."""
         ended = threading.Event()
         threads = []
@@ -605,16 +630,17 @@ class Worker:
             keywords |= self._without_deleted(claim, keywords)
         if claim.kind == "delete_files":
             # purged ones have no row any more
-            known = self._jobs.ledger.documents.named(keywords["documents"])
-            gone = {name for name, row in known.items() if row.status in HIDDEN}
-            gone |= set() if claim.begun is None else {*keywords["documents"]} - known.keys()
-            keywords["documents"] = [name for name in keywords["documents"] if name not in gone]
+            rows = self._jobs.ledger.documents.named(keywords["documents"])
+            hidden = {name for name, row in rows.items() if row.status in HIDDEN}
+            hidden |= set() if claim.begun is None else {*keywords["documents"]} - rows.keys()
+            keywords["documents"] = [name for name in keywords["documents"] if name not in hidden]
         if claim.begun and claim.kind == "rollback":
-            present = next(one for one in self._docs.versions(keywords["document"]) if one.is_live)
-            if present.number != claim.begun:
-                return present
+            versions = self._docs.versions.list(keywords["document"])
+            live = next(version for version in versions if version.is_live)
+            if live.number != claim.begun:
+                return live
         if claim.kind == "purge":
-            return dataclasses.replace(self._docs.purge(**keywords), document="")
+            return dataclasses.replace(self._docs.maintenance.purge(**keywords), document="")
         return _method(self._docs, claim.kind)(*args, **keywords)
 
     def _without_deleted(self, claim: _Claim, keywords: Mapping[str, Any]) -> dict[str, Any]:
@@ -623,16 +649,18 @@ class Worker:
         """
         with self._jobs.file.reading() as connection:
             later = self._jobs._select(connection, "id > ? AND state = 'DELETED'", claim.id)
-        deleted = {name for job in later for name in documents_of(job.kind, job.arguments)}
-        left = {}
+        deleted: set[str] = set()
+        for job in later:
+            deleted.update(documents_of(job.kind, job.arguments))
+        left: dict[str, Any] = {}
         for name in {DOCUMENTS_OF[claim.kind], "metadata"} & keywords.keys():
             values = keywords[name] or {}
-            kept = [document for document in values if normal_name(str(document)) not in deleted]
-            left[name] = (
-                {document: values[document] for document in kept}
-                if isinstance(values, Mapping)
-                else kept
-            )
+            documents = [
+                document for document in values if normal_name(str(document)) not in deleted
+            ]
+            left[name] = documents
+            if isinstance(values, Mapping):
+                left[name] = {document: values[document] for document in documents}
         return left
 
     def _claim(self) -> _Claim | None:
@@ -649,31 +677,30 @@ class Worker:
                 kind, text, key, attempts, is_canceled, begun = connection.execute(
                     query, (number,)
                 ).fetchone()
-                values: dict[str, Any] = {"updated": time.time()}
+                now = time.time()
+                values: dict[str, Any] = {"updated": now}
                 if is_canceled:
-                    values |= {"state": "CANCELED"}
+                    values["state"] = "CANCELED"
                 elif attempts >= MAX_ATTEMPTS:
                     values |= {"state": "FAILED", "error": _json(_DEAD)}
                 else:
                     values |= {
                         "state": "DELETING" if kind in DELETING_KINDS else "WORKING",
                         "attempts": attempts + 1,
+                        "worker": self._program.id,
+                        "program": self._program.to_json(),
+                        "heartbeat": now,
+                        "error": None,
                     }
-                    values |= {"worker": self._program.id, "program": self._program.to_json()}
-                    values |= {"heartbeat": values["updated"], "error": None}
                 arguments = json.loads(text)
                 if begun is None:
                     document = str(arguments.get("document", ""))
                     query = "SELECT version FROM document WHERE ledger = ? AND uid = ?"
-                    found = connection.execute(query, (ledger, root_uid(document))).fetchone()
-                    values["begun"] = found[0] if found else 0
+                    row = connection.execute(query, (ledger, root_uid(document))).fetchone()
+                    values["begun"] = row[0] if row else 0
                     if kind == "purge":  # from now on the job has no more than a digest of the id
-                        values |= {
-                            "arguments": json.dumps(
-                                {**arguments, "document": purge_digest(document)}
-                            )
-                        }
-                        values |= {"documents": "[]"}
+                        digested = {**arguments, "document": purge_digest(document)}
+                        values |= {"arguments": json.dumps(digested), "documents": "[]"}
                 _set(connection, values, "id = ?", number)
                 if "worker" in values:
                     return _Claim(number, kind, arguments, key, attempts, begun)
@@ -692,11 +719,14 @@ class Worker:
             return self._next_beside(connection)
         if not all(self._is_dead(*row) for row in taken):
             return []
-        found = [number for number, *_ in taken]
+        numbers = [number for number, *_ in taken]
         for compared in ("<>", "="):  # change_model comes last
-            query = f"SELECT id {where} = 'WAITING' AND kind {compared} 'change_model' ORDER BY id LIMIT 1"
-            found += [number for (number,) in connection.execute(query, (self._jobs.name,))]
-        return found
+            query = (
+                f"SELECT id {where} = 'WAITING' AND kind {compared} 'change_model'"
+                " ORDER BY id LIMIT 1"
+            )
+            numbers += [number for (number,) in connection.execute(query, (self._jobs.name,))]
+        return numbers
 
     def _next_beside(self, connection: sqlite3.Connection) -> list[int]:
         """The first job that may be run before those that were submitted earlier."""
@@ -709,14 +739,14 @@ class Worker:
         waiting: set[str] = set()  # documents of earlier jobs
         running: set[str] = set()
         for number, kind, state, documents, arguments in rows:
-            own = set(json.loads(documents))
+            named = set(json.loads(documents))
             if state != "WAITING":
-                running |= own
+                running |= named
                 continue
-            is_free = own.isdisjoint(waiting if kind == "delete_files" else waiting | running)
+            is_free = named.isdisjoint(waiting if kind == "delete_files" else waiting | running)
             if kind in self._beside and is_free and _is_small(arguments):
                 return [number]
-            waiting |= own
+            waiting |= named
         return []
 
     def _is_dead(self, job: int, worker: str, description: str, heartbeat: float) -> bool:
@@ -732,7 +762,7 @@ class Worker:
         return now - self._seen[job][1] > DEAD_S or program.has_ended()
 
 
-class _Call:
+class _Attempt:
     """One attempt at a job: shows that it runs, writes its progress, and cancels it.
 
     Args:
@@ -756,13 +786,11 @@ class _Call:
         self._progress = progress
 
     @contextmanager
-    def attended(self) -> Iterator[None]:
+    def watched(self) -> Iterator[None]:
         """Look at the job's row in a thread until the block ends."""
         ended = threading.Lock()  # an Event may hang after an interrupt
         ended.acquire()
-        thread = threading.Thread(
-            target=self._attend, args=[ended], name="lazyrag job", daemon=True
-        )
+        thread = threading.Thread(target=self._watch, args=[ended], name="lazyrag job", daemon=True)
         try:
             thread.start()
             yield
@@ -770,9 +798,9 @@ class _Call:
             ended.release()
         thread.join()
 
-    def _attend(self, ended: threading.Lock) -> None:
+    def _watch(self, ended: threading.Lock) -> None:
         begun = beaten = time.monotonic()
-        shown = None
+        written = None
         while not ended.acquire(timeout=_LOOK_S):
             if self._stop.is_set():
                 self.cancel.set()
@@ -788,10 +816,10 @@ class _Call:
                 gives_way = self._claim.kind == "change_model" and now - begun > _TURN_S and others
                 if self.is_canceled or gives_way:
                     self.cancel.set()
-                if self._progress is not shown or now - beaten > HEARTBEAT_S:
-                    shown = self._progress
+                if self._progress is not written or now - beaten > HEARTBEAT_S:
+                    written = self._progress
                     beaten = now
-                    self._update({} if shown is None else {"progress": _json(shown)})
+                    self._update({} if written is None else {"progress": _json(written)})
 
     def finish(self, columns: dict[str, Any]) -> None:
         """Write how the attempt ended, unless another worker has taken the job over."""
@@ -817,11 +845,9 @@ def _is_small(arguments: str | None) -> bool:
     """
     if arguments is None:
         return False
-    files = json.loads(arguments).get("files", {})
-    return (
-        sum(os.stat(path).st_size for path in files.values() if os.path.exists(path))  # noqa: PTH110, PTH116
-        < _BESIDE_BYTES
-    )
+    paths = json.loads(arguments).get("files", {}).values()
+    sizes = [os.stat(path).st_size for path in paths if os.path.exists(path)]  # noqa: PTH110, PTH116
+    return sum(sizes) < _BESIDE_BYTES
 
 
 def _set(
@@ -841,10 +867,10 @@ def _as_result(value: Any) -> dict[str, Any] | None:
         return None
     plain = to_dict(value)
     result = plain if isinstance(plain, dict) else {"value": plain}
-    lists = {name: one for name, one in result.items() if isinstance(one, (list, dict))}
-    for name, one in lists.items():
-        result[name] = one[:_LISTED] if isinstance(one, list) else dict([*one.items()][:_LISTED])
-    return {**result, "counts": {name: len(one) for name, one in lists.items()}}
-
-
-# Change of a model
+    lists = {name: entries for name, entries in result.items() if isinstance(entries, (list, dict))}
+    for name, entries in lists.items():
+        if isinstance(entries, list):
+            result[name] = entries[:_LISTED]
+        else:
+            result[name] = dict([*entries.items()][:_LISTED])
+    return {**result, "counts": {name: len(entries) for name, entries in lists.items()}}

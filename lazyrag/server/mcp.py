@@ -34,31 +34,29 @@ from lazyrag._version import __version__
 from lazyrag.data.encoding import to_dict
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME
+from lazyrag.read import grep as find_text
+from lazyrag.read import outline as find_outline
+from lazyrag.read import related as find_related
 from lazyrag.read.catalogue import find_root
+from lazyrag.read.rows import dataset_file
 from lazyrag.server.api.documents import Texts, submit_texts
-from lazyrag.server.api.search import (
-    MAX_QUERY,
-    Name,
-    Scope,
-    SearchOptions,
-    Span,
-    filter_of,
-    list_of,
-)
-from lazyrag.server.api.uploads import Call
-from lazyrag.server.core.body import Body
+from lazyrag.server.api.search import MAX_QUERY, Span, filter_of, list_of
+from lazyrag.server.core.body import Body, Name, SearchOptions
 from lazyrag.server.core.config import open_set, read_config
 from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError, describe_field, problem_of
 from lazyrag.server.core.service import Service, passage_url
+from lazyrag.server.core.set_request import SetRequest
 from lazyrag.server.jobs import Jobs
+from lazyrag.types import JsonObject
 from lazyrag.validation import require
 
 log = logging.getLogger("lazyrag.server")
 
 MAX_READ = 20_000
 """Characters of a document in one result."""
-_MAX_PASSAGE, _MAX_SECTIONS = 4_000, 500  # characters; number
+_MAX_PASSAGE = 4_000  # characters
+_MAX_SECTIONS = 500
 _WAIT_S = 10.0  # for a job, in a thread of the pool
 _PREFIX = re.compile(r"^(~[0-9a-f]{8}|file-[0-9a-f]{40})/")  # of documents that were uploaded
 _INSTRUCTIONS = (
@@ -82,42 +80,43 @@ class Caller:
     principal: Principal
     request: Any = None
 
-    def scopes(self, name: str = "") -> list[Scope]:
+    def scopes(self, name: str = "") -> list[SetRequest]:
         """The named set, or all that the principal may read.
 
         Raises:
             ProblemError: If there is none.
         """
-        found = []
-        for one in [name] if name else sorted(self.service.sets):
+        scopes = []
+        for set_name in [name] if name else sorted(self.service.sets):
             # its labels do not restrict every set
             with nullcontext() if name else suppress(ProblemError):
-                found.append(
-                    Scope(self.service, self.principal, one, self.service.view(one, self.principal))
+                view = self.service.view(set_name, self.principal)
+                scopes.append(
+                    SetRequest(self.service, self.principal, set_name, view, self.request)
                 )
-        if not found:
+        if not scopes:
             raise ProblemError(503, "There is no set that can be read.", "Try again in a moment.")
-        return found
+        return scopes
 
-    def scope(self, name: str) -> Scope:
+    def scope(self, name: str) -> SetRequest:
         """The named set, or the only one.
 
         Raises:
             ProblemError: If there are several.
         """
-        found = self.scopes(name)
-        if len(found) > 1:
-            names = ", ".join(one.name for one in found)
+        scopes = self.scopes(name)
+        if len(scopes) > 1:
+            names = ", ".join(scope.name for scope in scopes)
             raise ProblemError(422, "set must name one of several sets.", f"Available: {names}.")
-        return found[0]
+        return scopes[0]
 
-    def passage(self, name: str) -> tuple[Scope, DocNode]:
+    def passage(self, name: str) -> tuple[SetRequest, DocNode]:
         """The passage that an id names."""
         of_set, _, uid = name.rpartition(":")
         scope = self.scope(of_set)
         return scope, scope.node(uid)
 
-    def url(self, scope: Scope, node: Mapping[str, Any]) -> str:
+    def url(self, scope: SetRequest, node: Mapping[str, Any]) -> str:
         """The address of a document: its own on the web, that of the page with the node marked, or
         that of its file.
         """
@@ -127,24 +126,27 @@ class Caller:
             return url
         if self.request is not None:
             return passage_url(self.request, scope.name, path, node.get("uid", ""))
-        file = self.service.sets[scope.name].reader.indexer.dataset.find(path)
+        file = dataset_file(scope.unrestricted.reader, path)
         if file is None:
             return f"lazyrag:{quote(scope.name)}/files/{quote(path, errors='replace')}"
-        return file.path.absolute().as_uri()
+        return file.absolute().as_uri()
 
-    def passages(self, scope: Scope, nodes: list[DocNode]) -> list[dict[str, Any]]:
+    def passages(self, scope: SetRequest, nodes: list[DocNode]) -> list[JsonObject]:
         """Nodes as results of a search."""
-        return [
-            {
-                "id": f"{scope.name}:{one['uid']}",
-                **self.cited(scope, one),
-                "text": one["text"][:_MAX_PASSAGE],
-            }
-            | {"set": scope.name, **{name: one[name] for name in ("path", "location", "score")}}
-            for one in scope.nodes(nodes)
-        ]
+        return [self._passage(scope, fields) for fields in scope.nodes(nodes)]
 
-    def cited(self, scope: Scope, node: Mapping[str, Any]) -> dict[str, str]:
+    def _passage(self, scope: SetRequest, node: Mapping[str, Any]) -> JsonObject:
+        return {
+            "id": f"{scope.name}:{node['uid']}",
+            **self.cite(scope, node),
+            "text": node["text"][:_MAX_PASSAGE],
+            "set": scope.name,
+            "path": node["path"],
+            "location": node["location"],
+            "score": node["score"],
+        }
+
+    def cite(self, scope: SetRequest, node: Mapping[str, Any]) -> dict[str, str]:
         """Title and address of a node."""
         title = str(node["global_metadata"].get("title") or _PREFIX.sub("", node["path"]))
         title = f"{title} ({node['location']})" if node["location"] else title
@@ -172,7 +174,7 @@ Start = Annotated[int, Field(ge=0, description="Position in the text, in charact
 End = Annotated[int | None, Field(ge=0, description="By default as far as possible.")]
 Limit = Annotated[int, Field(ge=1, le=50, description="Number of results.")]
 _FILTERS = 'Values by field, such as {"file_type": [".md"]}; list_sets has the fields.'
-Filters = Annotated[dict[str, Any] | None, Field(description=_FILTERS)]
+Filters = Annotated[JsonObject | None, Field(description=_FILTERS)]
 
 _Place: Any = {"set": (str, ...), "path": (str, ...)}
 _Text: Any = {"title": (str, ...), "url": (str, ...), "text": (str, ...)}
@@ -185,7 +187,7 @@ _Match = create_model("Match", **_Place, span=(Span, ...), line=(str, ...), loca
 _Set = create_model("SetInfo", name=(str, ...), groups=(list[str], ...), fields=(list[str], ...))
 
 
-TOOLS: dict[str, tuple[Callable[..., dict[str, Any]], type[Body], types.Tool]] = {}
+TOOLS: dict[str, tuple[Callable[..., JsonObject], type[Body], types.Tool]] = {}
 """The function of each tool, the model of its arguments, and what clients see of it."""
 _SLOW = ("grep", "add_text")
 _WRITING = "add_text"
@@ -197,11 +199,11 @@ def _tool(**result: Any) -> Callable[[Callable[..., Any]], Any]:
     def register(function: Callable[..., Any]) -> Any:
         name = function.__name__
         hints = get_type_hints(function, include_extras=True)
-        own = list(signature(function).parameters.values())[1:]
-        fields: Any = {
-            one.name: (hints[one.name], ... if one.default is one.empty else one.default)
-            for one in own
-        }
+        parameters = list(signature(function).parameters.values())[1:]
+        fields: Any = {}
+        for parameter in parameters:
+            default = ... if parameter.default is parameter.empty else parameter.default
+            fields[parameter.name] = (hints[parameter.name], default)
         arguments = create_model(name, __base__=Body, **fields)
         described = types.Tool(
             name=name,
@@ -212,7 +214,7 @@ def _tool(**result: Any) -> Callable[[Callable[..., Any]], Any]:
                 read_only_hint=name != _WRITING, open_world_hint=False
             ),
         )
-        TOOLS[name] = function, arguments, described
+        TOOLS[name] = (function, arguments, described)
         return function
 
     return register
@@ -226,54 +228,52 @@ def search(
     limit: Limit = 8,
     filters: Filters = None,
     group: InGroup = "",
-) -> dict[str, Any]:
+) -> JsonObject:
     """Search the documents by meaning and keywords. Returns passages with their document and its
     url.
     """
-    found = []
+    passages_by_set = []
     for scope in caller.scopes(set):
         options = SearchOptions(group=group or caller.service.group_of(scope.name))
-        found.append(
+        passages_by_set.append(
             caller.passages(scope, scope.retriever(options)(query, filter_of(filters), limit))
         )
     # scores of sets cannot be compared
-    in_turn = itertools.chain.from_iterable(itertools.zip_longest(*found))
-    return {"results": [one for one in in_turn if one is not None][:limit]}
+    in_turn = itertools.chain.from_iterable(itertools.zip_longest(*passages_by_set))
+    return {"results": [passage for passage in in_turn if passage is not None][:limit]}
 
 
-@_tool(id=(str, ...), **_Text, metadata=(dict[str, Any], ...))
-def fetch(caller: Caller, id: Identity) -> dict[str, Any]:
+@_tool(id=(str, ...), **_Text, metadata=(JsonObject, ...))
+def fetch(caller: Caller, id: Identity) -> JsonObject:
     """Get a passage with the text around it: its whole document, or 20,000 characters of a long
     one.
     """
     scope, node = caller.passage(id)
-    [shown] = scope.nodes([node])
+    [fields] = scope.nodes([node])
     text = node.text
-    metadata = {**shown["global_metadata"], "set": scope.name}
-    metadata |= {name: shown[name] for name in ("path", "location")}
+    metadata = {**fields["global_metadata"], "set": scope.name}
+    metadata |= {name: fields[name] for name in ("path", "location")}
     source = None if node.span is None else node.source
     if source is not None and source.group == LAZY_ROOT_NAME:  # else a transform rewrote the text
         start = max(0, min(sum(node.span) - MAX_READ, 2 * (len(source.text) - MAX_READ)) // 2)
         text = source.text[start : start + MAX_READ]
         metadata |= {"start": start, "end": start + len(text), "length": len(source.text)}
-    return {"id": id, **caller.cited(scope, shown), "text": text, "metadata": metadata}
+    return {"id": id, **caller.cite(scope, fields), "text": text, "metadata": metadata}
 
 
 @_tool(**_Place, sections=(list_of(_Section), ...), more=(bool, ...))
-def outline(
-    caller: Caller, path: DocumentPath, set: InSet = "", start: Start = 0
-) -> dict[str, Any]:
+def outline(caller: Caller, path: DocumentPath, set: InSet = "", start: Start = 0) -> JsonObject:
     """List the headings, pages or rows of a document with their positions, to read parts of it.
 
     If there are `more`, call again with the `end` of the last one as `start`.
     """
     scope = caller.scope(set)
-    found = [one for one in scope.docs.outline(path) if one.end > start]
-    more = len(found) > _MAX_SECTIONS
+    sections = [section for section in find_outline(scope.docs, path) if section.end > start]
+    more = len(sections) > _MAX_SECTIONS
     return {
         "set": scope.name,
         "path": path,
-        "sections": to_dict(found[:_MAX_SECTIONS]),
+        "sections": to_dict(sections[:_MAX_SECTIONS]),
         "more": more,
     }
 
@@ -281,7 +281,7 @@ def outline(
 @_tool(**_Text, **_Place, **_Range, length=(int, ...))
 def read(
     caller: Caller, path: DocumentPath, set: InSet = "", start: Start = 0, end: End = None
-) -> dict[str, Any]:
+) -> JsonObject:
     """Read a document, or a part of it: at most 20,000 characters. Go on with `start` where the
     last part ended.
     """
@@ -289,7 +289,7 @@ def read(
     root = scope.docs.reader.show(find_root(scope.docs.reader, path))
     most = start + MAX_READ
     text = root.text[start : most if end is None else min(most, end)]
-    cited = caller.cited(
+    cited = caller.cite(
         scope, {"path": path, "location": "", "global_metadata": root.global_metadata}
     )
     part = {"start": start, "end": start + len(text), "length": len(root.text), "text": text}
@@ -304,53 +304,58 @@ def grep(
     limit: Limit = 20,
     ignore_case: bool = True,
     filters: Filters = None,
-) -> dict[str, Any]:
+) -> JsonObject:
     """Find an exact text in the documents, such as a name, a number or a quotation."""
-    options: Any = {"filters": filter_of(filters), "limit": limit, "ignore_case": ignore_case}
-    found = (
-        (scope.name, one)
-        for scope in caller.scopes(set)
-        for one in scope.docs.grep(text, **options)
-    )
-    return {
-        "matches": [{"set": name, **to_dict(one)} for name, one in itertools.islice(found, limit)]
-    }
+    condition = filter_of(filters)
+    matches: list[JsonObject] = []
+    for scope in caller.scopes(set):
+        matches += [
+            {"set": scope.name, **to_dict(match)}
+            for match in find_text(
+                scope.docs, text, condition, limit=limit, ignore_case=ignore_case
+            )
+        ]
+        if len(matches) >= limit:
+            break
+    return {"matches": matches[:limit]}
 
 
 @_tool(results=(list_of(_Passage), ...))
-def related(caller: Caller, id: Identity, limit: Limit = 6) -> dict[str, Any]:
+def related(caller: Caller, id: Identity, limit: Limit = 6) -> JsonObject:
     """Find passages that resemble a passage."""
     scope, node = caller.passage(id)
-    return {"results": caller.passages(scope, scope.docs.related(node.uid, limit))}
+    return {"results": caller.passages(scope, find_related(scope.docs, node.uid, limit))}
 
 
 @_tool(sets=(list_of(_Set), ...))
-def list_sets(caller: Caller) -> dict[str, Any]:
+def list_sets(caller: Caller) -> JsonObject:
     """List the sets of documents, with their node groups and the fields for filters."""
-    found = [(one.name, one.docs) for one in caller.scopes()]
     return {
         "sets": [
-            {"name": name, "groups": [*docs.groups], "fields": [*docs.fields]}
-            for name, docs in found
+            {
+                "name": scope.name,
+                "groups": [*scope.docs.groups],
+                "fields": [*scope.docs.reader.fields],
+            }
+            for scope in caller.scopes()
         ]
     }
 
 
 @_tool(**_Place, state=(str, ...))
-def add_text(caller: Caller, path: DocumentPath, text: NewText, set: InSet = "") -> dict[str, Any]:
+def add_text(caller: Caller, path: DocumentPath, text: NewText, set: InSet = "") -> JsonObject:
     """Add a document, or replace it. Searches find it as soon as the state is SUCCESS."""
     if not caller.principal.may("write"):
         raise ProblemError(403, "This needs a token with the scope 'write'.", "Use another token.")
     scope = caller.scope(set)
-    call = Call(caller.request, caller.service, scope.name, caller.principal, scope.docs, None)
-    ids, job = submit_texts(call, Texts(texts={path: text}))
+    ids, job = submit_texts(scope, Texts(texts={path: text}))
     # for the audit log
     caller.request.state.documents = [ids[path]]
     caller.request.state.dataset = scope.name
     return {
         "set": scope.name,
         "path": ids[path],
-        "state": Jobs(call.whole).wait(job.id, _WAIT_S).state,
+        "state": Jobs(scope.unrestricted).wait(job.id, _WAIT_S).state,
     }
 
 
@@ -360,14 +365,16 @@ async def call_tool(
     """Call a tool; its errors are results, which a model can read."""
     function, model, _ = TOOLS[name]
     try:
-        given = model.model_validate(
-            {key: one for key, one in arguments.items() if one is not None}
+        validated = model.model_validate(
+            {key: value for key, value in arguments.items() if value is not None}
         )
         async with caller.service.slow if name in _SLOW else nullcontext():
-            found = await caller.service.run(function, caller, **dict(given))
-        text = json.dumps(found, ensure_ascii=False, allow_nan=False)
+            result = await caller.service.run(function, caller, **dict(validated))
+        text = json.dumps(result, ensure_ascii=False, allow_nan=False)
     except ValidationError as exc:
-        errors = [describe_field({**one, "loc": ("tool", *one["loc"])}) for one in exc.errors()[:3]]
+        errors = [
+            describe_field({**error, "loc": ("tool", *error["loc"])}) for error in exc.errors()[:3]
+        ]
         return _result(f"{'; '.join(errors)}.", is_error=True)
     except Exception as exc:
         problem = problem_of(exc)
@@ -424,7 +431,7 @@ class McpApp:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """See ASGI."""
 
-        def call(request: Request, name: str, arguments: dict[str, Any]) -> Any:
+        def call(request: Request, name: str, arguments: JsonObject) -> Any:
             return call_tool(
                 Caller(self.service, request.state.principal, request), name, arguments
             )
@@ -451,27 +458,13 @@ def serve_stdio(path: Path, url: str | None, token: str | None, *, writes: bool)
         StoreError: If there is no index to read.
     """
     with ExitStack() as stack:
-        call: Any = functools.partial(
-            _relay, f"{(url or '').rstrip('/')}/mcp{'/write' if writes else ''}", token
-        )
         if url is None:
             require(not writes, "--write", writes, "given with --url: the service writes")
-            config = read_config(path)
-            # for modules that the configuration names
-            sys.path.insert(0, str(path.absolute().parent))
-            service = Service({}, config.server.state, workers=config.limits.threads)
-            with redirect_stdout(sys.stderr):  # the output is for messages alone
-                for name, chosen in config.sets.items():
-                    docs = stack.enter_context(
-                        open_set(name, chosen, service.state, write=False, fields=None)
-                    )
-                    built = [one.name for one in docs.status().groups if one.name != LAZY_ROOT_NAME]
-                    service.groups[name] = next(
-                        iter({*chosen.groups} & {*built} or built), chosen.groups[0]
-                    )
-                    service.sets[name] = docs
-            caller = Caller(service, Principal())
-            call = lambda _, *given: call_tool(caller, *given)  # noqa: E731
+            caller = Caller(_open_service(path, stack), Principal())
+            call: Any = lambda _, name, arguments: call_tool(caller, name, arguments)  # noqa: E731
+        else:
+            address = f"{url.rstrip('/')}/mcp{'/write' if writes else ''}"
+            call = functools.partial(_relay, address, token)
         server = _server(call, writes=writes)
 
         async def serve() -> None:
@@ -481,8 +474,26 @@ def serve_stdio(path: Path, url: str | None, token: str | None, *, writes: bool)
         anyio.run(serve)
 
 
+def _open_service(path: Path, stack: ExitStack) -> Service:
+    """The service of a folder or a configuration, with its sets opened for reading."""
+    config = read_config(path)
+    # for modules that the configuration names
+    sys.path.insert(0, str(path.absolute().parent))
+    service = Service({}, config.server.state, workers=config.limits.threads)
+    with redirect_stdout(sys.stderr):  # the output is for messages alone
+        for name, chosen in config.sets.items():
+            docs = stack.enter_context(
+                open_set(name, chosen, service.state, write=False, fields=None)
+            )
+            built = [group.name for group in docs.status().groups if group.name != LAZY_ROOT_NAME]
+            groups = [group for group in chosen.groups if group in built] or built or chosen.groups
+            service.groups[name] = groups[0]
+            service.sets[name] = docs
+    return service
+
+
 async def _relay(
-    url: str, token: str | None, _: Any, name: str, arguments: dict[str, Any]
+    url: str, token: str | None, _: Any, name: str, arguments: JsonObject
 ) -> types.CallToolResult:
     """Let a service call a tool. A connection for each call survives restarts of the service."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}

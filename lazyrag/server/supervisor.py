@@ -124,7 +124,7 @@ class _Child:
     def start(self, config: Config) -> None:
         """Start the process, with the module path of this one."""
         self.pipe, ready = os.pipe()
-        given, self.stdin = os.pipe()
+        stdin_fd, self.stdin = os.pipe()
         os.set_blocking(self.pipe, False)
         self.is_ready = False
         self.is_stopping = False
@@ -134,12 +134,12 @@ class _Child:
         self.pid = os.fork()
         if not self.pid:
             try:
-                _run_forked(self.role, given, ready, self.listener.fileno())
+                _run_forked(self.role, stdin_fd, ready, self.listener.fileno())
             finally:
                 os._exit(1)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         os.close(ready)
-        os.close(given)
+        os.close(stdin_fd)
         with suppress(BrokenPipeError):
             os.write(self.stdin, config.model_dump_json().encode() + b"\n")
 
@@ -156,10 +156,10 @@ class _Child:
         has_ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         # a letter when it is ready, or why its configuration cannot work
         with suppress(BlockingIOError):
-            found = os.read(self.pipe, _MESSAGE_BYTES).decode(errors="replace")
-            self.is_ready = self.is_ready or found in ("+", "o")
-            self.is_open = self.is_open or found == "o"
-            self.refusal = found if len(found) > 1 else ""
+            message = os.read(self.pipe, _MESSAGE_BYTES).decode(errors="replace")
+            self.is_ready = self.is_ready or message in ("+", "o")
+            self.is_open = self.is_open or message == "o"
+            self.refusal = message if len(message) > 1 else ""
         if has_ended:
             fails = not self.is_stopping and now - self.began < _STEADY_S
             self.failures = self.failures + 1 if fails else 0
@@ -179,13 +179,13 @@ class _Child:
             self.is_ready = False
 
 
-def _run_forked(role: str, given: int, *fds: int) -> None:
+def _run_forked(role: str, stdin_fd: int, *fds: int) -> None:
     """Run a child process, which has its standard input and some other files of the supervisor.
 
     macOS: libraries of the system do not work after a fork, so that Python begins anew.
     """
     os.setsid()
-    os.dup2(given, 0)
+    os.dup2(stdin_fd, 0)
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
@@ -250,24 +250,26 @@ class _Supervisor:
             self._stop(now)
         elif signal.SIGHUP in signals and not self.deadline:
             self._reload()
-        for number, child in enumerate(self.children):
+        for child in self.children:
             child.check(now)
             if child.refusal and not self.deadline:
                 self.refusal = child.refusal
                 self._stop(now)
-            # the others would delay the first answer
-            is_due = number < 2 or any(one.is_ready for one in self.children)
-            if not child.pid and not self.deadline and is_due and now >= child.due:
+        if self.deadline:
+            return now < self.deadline and any(child.pid for child in self.children)
+        self._start_due(now)
+        return True
+
+    def _start_due(self, now: float) -> None:
+        """Start the processes that do not run, and report when the service is ready."""
+        ready = [child for child in self.children if child.is_ready]
+        # the others would delay the first answer
+        for child in self.children if ready else self.children[:2]:
+            if not child.pid and now >= child.due:
                 child.start(self.config)
-        if not self.is_shown and {child.role for child in self.children if child.is_ready} == {
-            "writer",
-            "web",
-        }:
+        if not self.is_shown and {child.role for child in ready} == {"writer", "web"}:
             self.is_shown = True
             self.show(self.url, not any(child.is_open for child in self.children))
-        return not self.deadline or (
-            now < self.deadline and any(child.pid for child in self.children)
-        )
 
     def _stop(self, now: float) -> None:
         self.deadline = now + self.config.server.shutdown_s + 1
@@ -333,7 +335,7 @@ def listen(host: str, port: int | None, wait_s: float = 0.0) -> socket.socket:
     while True:
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            found = socket.create_server(
+            listener = socket.create_server(
                 (host, configs.DEFAULT_PORT if port is None else port), family=family, backlog=2048
             )
         except OSError as exc:
@@ -352,8 +354,8 @@ def listen(host: str, port: int | None, wait_s: float = 0.0) -> socket.socket:
         else:
             # Its connections inherit it: asyncio sets it only where the protocol is named, and
             # without it responses wait 40 ms for the client's acknowledgement.
-            found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return found
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return listener
 
 
 def url_of(listener: socket.socket, root_path: str = "") -> str:
@@ -370,8 +372,8 @@ def url_of(listener: socket.socket, root_path: str = "") -> str:
 def child(role: str, ready: str | int, listener: str | int) -> None:
     """Run a child process: the entry point of those that the supervisor starts."""
     pipe = int(ready)
-    with open(0, "rb", buffering=0, closefd=False) as given:
-        line = given.readline()
+    with open(0, "rb", buffering=0, closefd=False) as stdin:
+        line = stdin.readline()
     if not line.endswith(b"\n"):
         sys.exit(1)
     config = Config.model_validate_json(line)
@@ -431,8 +433,9 @@ class _JsonLines(logging.Formatter):
             "level": record.levelname,
             "process": self._fmt,
             "pid": record.process,
+            "logger": record.name,
+            "message": record.getMessage(),
         }
-        line |= {"logger": record.name, "message": record.getMessage()}
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
         return json.dumps(line, ensure_ascii=False)
@@ -441,7 +444,7 @@ class _JsonLines(logging.Formatter):
 def _write(config: Config, ready: Callable[[bytes], object], stop: threading.Event) -> None:
     """Run the jobs of all sets, and submit a sync when their files change."""
     from lazyrag.server.core.guard import delete_old_answers, worker_of
-    from lazyrag.server.core.made_sets import MadeSets
+    from lazyrag.server.core.runtime_sets import RuntimeSets
     from lazyrag.server.core.sets import SetFollower
 
     os.nice(5)  # queries go first
@@ -450,7 +453,7 @@ def _write(config: Config, ready: Callable[[bytes], object], stop: threading.Eve
     )  # short jobs beside a long one, too: each of their statements waits for the interpreter
     state = config.server.state
     with ExitStack() as stack:
-        follower = SetFollower(MadeSets(state, config.models.embed), None, write=True)
+        follower = SetFollower(RuntimeSets(state, config.models.embed), None, write=True)
         works = [
             functools.partial(follower.run, stop),
             functools.partial(delete_old_answers, state, stop),
@@ -468,14 +471,14 @@ def _write(config: Config, ready: Callable[[bytes], object], stop: threading.Eve
         pool = ThreadPoolExecutor(len(works))
         running = [pool.submit(work) for work in works]
         ready(b"+")
-        while not stop.wait(_RETRY_S) and not any(one.done() for one in running):
+        while not stop.wait(_RETRY_S) and not any(future.done() for future in running):
             pass
         stop.set()
         ended, late = wait(running, config.server.shutdown_s)
         if late:  # the job continues at the next start
             os._exit(1)
-        for one in ended:
-            one.result()  # raises what ended it
+        for future in ended:
+            future.result()  # raises what ended it
 
 
 def _follow(docs: Document, chosen: SetConfig, stop: threading.Event) -> None:
@@ -488,7 +491,7 @@ def _follow(docs: Document, chosen: SetConfig, stop: threading.Event) -> None:
     build = {
         "names": chosen.groups,
         "analysers": chosen.analysers,
-        "embed_keys": list(docs.embed_keys),
+        "embed_keys": list(docs.reader.embed_keys),
     }
     indexer = indexer_of(docs)
     watched = WatchedFiles.of(indexer.dataset, indexer.ledger.file.path)
@@ -527,7 +530,7 @@ def _answer(
     stores.
     """
     from lazyrag.server.core.access import Access
-    from lazyrag.server.core.made_sets import MadeSets
+    from lazyrag.server.core.runtime_sets import RuntimeSets
     from lazyrag.server.core.service import Service
     from lazyrag.server.core.sets import SetFollower
 
@@ -541,7 +544,7 @@ def _answer(
     )
     service.upload_bytes = limits.upload_mb << 20
     service.pending = dict.fromkeys(config.sets, _NO_STORE)
-    service.made = MadeSets(state, config.models.embed)
+    service.runtime_sets = RuntimeSets(state, config.models.embed)
     service.rerank = configs.open_rerank(config.models)
     service.groups = {name: chosen.groups[0] for name, chosen in config.sets.items()}
     server = _server(service, config.server, limits.connections)
@@ -560,7 +563,7 @@ def _answer(
         stop.wait()
         server.should_exit = True
 
-    follow = functools.partial(SetFollower(service.made, service, write=False).run, stop)
+    follow = functools.partial(SetFollower(service.runtime_sets, service, write=False).run, stop)
     for work in (open_sets, follow, close):
         threading.Thread(target=work, daemon=True).start()
     server.run(sockets=[listener])
@@ -658,7 +661,7 @@ class HostedService:
         from lazyrag.server.core.access import Access
         from lazyrag.server.core.guard import delete_old_answers, worker_of
         from lazyrag.server.core.service import Service
-        from lazyrag.server.core.sets import SetFollower, made_sets
+        from lazyrag.server.core.sets import SetFollower, runtime_sets
 
         try:
             listener = listen("127.0.0.1", port or 0)
@@ -676,16 +679,15 @@ class HostedService:
         access = Access(state)
         service = Service({docs.name: docs}, state, access=access)
         self._server = _server(service, ServerConfig(processes=1, shutdown_s=5), 1000)
-        works: list[Callable[[], object]] = [
-            functools.partial(self._server.run, sockets=[listener])
+        works: list[Callable[..., object]] = [
+            functools.partial(self._server.run, sockets=[listener]),
+            functools.partial(delete_old_answers, state, self._stop),
         ]
-        works += [functools.partial(delete_old_answers, state, self._stop)]
         if not file.read_only:
-            works += [functools.partial(worker_of(docs.name, docs, state).run, self._stop)]
+            follower = SetFollower(runtime_sets(service), service, write=True)
             works += [
-                functools.partial(
-                    SetFollower(made_sets(service), service, write=True).run, self._stop
-                )
+                functools.partial(worker_of(docs.name, docs, state).run, self._stop),
+                functools.partial(follower.run, self._stop),
             ]
         self._threads = [
             threading.Thread(target=work, name=f"lazyrag {docs.name}", daemon=True)
@@ -698,12 +700,11 @@ class HostedService:
 
             # Where tokens are needed, the address has one that is valid once, behind the #, which
             # is sent to no server.
-            once = (
-                access.create("admin", name="browser", expires="12h")[1]
-                if access.is_closed()
-                else ""
-            )
-            webbrowser.open(f"{self.url}/#token={once}" if once else f"{self.url}/")
+            fragment = ""
+            if access.is_closed():
+                _, once = access.create("admin", name="browser", expires="12h")
+                fragment = f"#token={once}"
+            webbrowser.open(f"{self.url}/{fragment}")
 
     def close(self) -> None:
         """Finish requests and hand back the running job. Idempotent."""

@@ -14,7 +14,14 @@ from lazyrag.sources.base import (
 )
 from lazyrag.sources.database import DatabaseSource
 from lazyrag.sources.extract import ExtractSetting, extract
-from lazyrag.sources.http import Cursor, HttpRecordsSource, LinkHeader, NextLink, Offset, PageNumber
+from lazyrag.sources.http_records import (
+    Cursor,
+    HttpRecordsSource,
+    LinkHeader,
+    NextLink,
+    Offset,
+    PageNumber,
+)
 from lazyrag.sources.notion import NotionSource
 from lazyrag.sources.web import WebsiteSource
 

@@ -395,11 +395,11 @@ def metadata_of(folder: str | Path) -> Callable[[Path], Mapping[str, Any] | None
         if entry is None:
             return None
         # A Document refuses metadata with names of its own file fields.
-        own = {
+        values = {
             f"item_{name}" if name in BUILT_IN_FIELDS else name: value
             for name, value in entry.metadata.items()
         }
-        return {"source": entry.identity, **own}
+        return {"source": entry.identity, **values}
 
     return metadata
 
@@ -693,7 +693,7 @@ class RecordForm:
         )
         self._selection = Selection(fields, template)
         self.metadata = validate_texts("metadata", metadata)
-        self.names = tuple(dict.fromkeys([*self.identity, *self._selection.wanted, *self.metadata]))
+        self.names = tuple(dict.fromkeys([*self.identity, *self._selection.names, *self.metadata]))
         self._sought = SoughtFields(self.names)
 
     def item(
@@ -732,16 +732,16 @@ class RecordForm:
         Raises:
             LoadError: If no record has one of them: it is misspelt.
         """
-        if self._sought.known:  # there were records
+        if self._sought.paths:  # there were records
             self._sought.check()
 
 
-def json_value(data: bytes, what: str) -> RecordValue:
+def json_value(data: bytes, response: str) -> RecordValue:
     """Parse JSON, its numbers as `Number`.
 
     Args:
         data: The response.
-        what: Its name, for the message.
+        response: Its name, for the message.
 
     Raises:
         LoadError: If it is not JSON.
@@ -755,7 +755,7 @@ def json_value(data: bytes, what: str) -> RecordValue:
             parse_constant=lambda _: None,
         )
     except (ValueError, RecursionError) as exc:
-        raise LoadError(f"{what} is no JSON ({type(exc).__name__}: {exc!s:.100}).") from exc
+        raise LoadError(f"{response} is no JSON ({type(exc).__name__}: {exc!s:.100}).") from exc
     return value
 
 
@@ -776,8 +776,8 @@ def _value_at(record: Mapping[str, Any] | OrderedFields, name: str) -> Any:
     """A field as a Python value. A field name takes precedence over a path."""
     if not isinstance(record, OrderedFields):
         return record.get(name)
-    own = dict(record.items)
-    return _as_python(own[name] if name in own else value_at(record, name))
+    members = dict(record.items)
+    return _as_python(members[name] if name in members else value_at(record, name))
 
 
 def _as_python(value: RecordValue) -> Any:

@@ -153,12 +153,12 @@ def _explained(hidden: str = "") -> Iterator[None]:
     except LazyRAGError:
         raise
     except Exception as exc:
-        found = f"{type(exc).__name__}: {exc}".strip()
-        found = found.replace(hidden, "***") if hidden else found
+        problem = f"{type(exc).__name__}: {exc}".strip()
+        problem = problem.replace(hidden, "***") if hidden else problem
         advice = "Check the connection, the query and its parameters."
         if isinstance(exc, ModuleNotFoundError):
             advice = "Install this driver of the database, or name another one in the URL."
-        msg = f"The database did not answer the query ({found:.300}). {advice}"
+        msg = f"The database did not answer the query ({problem:.300}). {advice}"
         raise LoadError(msg, loader="DatabaseSource") from exc
 
 
@@ -197,7 +197,8 @@ class DatabaseSource(BaseSource):
         ...     connection.execute("CREATE TABLE teas (id, name, price)")
         ...     connection.execute("INSERT INTO teas VALUES (1, 'Sencha', 12.5)")
         ...     return connection
-        >>> teas = DatabaseSource(connect, "SELECT * FROM teas WHERE price > ?", identity="id", parameters=[10])
+        >>> query = "SELECT * FROM teas WHERE price > ?"
+        >>> teas = DatabaseSource(connect, query, identity="id", parameters=[10])
         >>> [item.text for item in teas.load()]
         ['id: 1\nname: Sencha\nprice: 12.5']
     """

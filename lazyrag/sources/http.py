@@ -1,6 +1,4 @@
-"""HTTP for sources: URLs, the SSRF guard, the client, and `HttpRecordsSource` for paged JSON
-APIs.
-"""
+"""HTTP for sources: URLs, the SSRF guard and the client."""
 
 from __future__ import annotations
 
@@ -8,7 +6,6 @@ import email.message
 import email.utils
 import functools
 import gzip
-import hashlib
 import http.client
 import io
 import ipaddress
@@ -24,31 +21,20 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, NamedTuple, Protocol, TypedDict, Unpack
+from typing import Any, TypedDict
 
 from lazyrag._version import __version__
-from lazyrag.errors import ConfigError, LoadError, known_names
-from lazyrag.loaders.records import OrderedFields, RecordValue, records_path
+from lazyrag.errors import ConfigError
 from lazyrag.sources.base import (
-    BaseSource,
-    CutShort,
-    Event,
-    FailedItem,
     FetchError,
-    RecordForm,
-    digest,
-    json_value,
-    value_at,
 )
 from lazyrag.validation import (
     check_keywords,
     keyword_names,
-    known_arguments,
     require,
     validate_boolean,
     validate_integer,
     validate_seconds,
-    validate_text,
     validate_texts,
 )
 
@@ -160,9 +146,9 @@ def web_url(url: Any, base: WebUrl | None = None) -> WebUrl:
     if not problem:
         problem = _problem(url, parts, host, port)
     if problem:
-        shown = url.partition("?")[0].partition("#")[0].rpartition("@")[2]
+        public = url.partition("?")[0].partition("#")[0].rpartition("@")[2]
         msg = (
-            f"The URL {shown!r:.200} {problem}. Give one of http or https, such as"
+            f"The URL {public!r:.200} {problem}. Give one of http or https, such as"
             " 'https://example.com/tea'."
         )
         raise ConfigError(msg)
@@ -217,17 +203,17 @@ def _path(path: str) -> str:
     """A path without dot segments, with canonical escapes. Empty segments stay: servers distinguish
     them.
     """
-    kept: list[str] = []
+    resolved: list[str] = []
     segments = _quoted(path, _IN_PATHS).split("/")[1:] or [""]
     for at, segment in enumerate(segments):
         last = at == len(segments) - 1
         if segment == "..":
-            del kept[-1:]
+            del resolved[-1:]
         elif segment != ".":
-            kept.append(segment)
+            resolved.append(segment)
         if last and segment in {".", ".."}:
-            kept.append("")
-    return "/" + "/".join(kept)
+            resolved.append("")
+    return "/" + "/".join(resolved)
 
 
 def _quoted(text: str, safe: str) -> str:
@@ -237,9 +223,9 @@ def _quoted(text: str, safe: str) -> str:
     return _ESCAPE.sub(_escape, quoted)
 
 
-def _escape(found: re.Match[str]) -> str:
-    character = chr(int(found[1], 16))
-    return character if character in _UNRESERVED else found[0].upper()
+def _escape(match: re.Match[str]) -> str:
+    character = chr(int(match[1], 16))
+    return character if character in _UNRESERVED else match[0].upper()
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +262,7 @@ class AddressRule:
             FetchError: If the host has no address, or any of them is blocked.
         """
         try:
-            found = socket.getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM)
+            entries = socket.getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as exc:
             msg = (
                 f"{url.shown}: the host {url.host!r} has no address"
@@ -285,7 +271,7 @@ class AddressRule:
             raise FetchError(
                 msg, url=url.shown, transient=getattr(exc, "errno", 0) == socket.EAI_AGAIN
             ) from exc
-        addresses = list(dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in found))
+        addresses = list(dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in entries))
         if url.host not in self.allow_hosts and f"{url.host}:{url.port}" not in self.allow_hosts:
             for address in addresses:
                 self._check(address, url)
@@ -310,10 +296,15 @@ def blocked_kind(address: str, *, allow_private: bool = False) -> str:
         allow_private: Whether loopback and private networks are allowed.
 
     Example:
-        >>> blocked_kind("::ffff:10.0.0.1"), blocked_kind("10.0.0.1", allow_private=True), blocked_kind("93.184.215.14")
-        ('a private address', '', '')
+        >>> blocked_kind("::ffff:10.0.0.1"), blocked_kind("93.184.215.14")
+        ('a private address', '')
+        >>> blocked_kind("10.0.0.1", allow_private=True)
+        ''
     """
-    kinds = (_kind(one, allow_private) for one in _with_embedded(ipaddress.ip_address(address)))
+    kinds = (
+        _kind(candidate, allow_private)
+        for candidate in _with_embedded(ipaddress.ip_address(address))
+    )
     return next(filter(None, kinds), "")
 
 
@@ -327,7 +318,7 @@ def _with_embedded(address: Address) -> Iterator[Address]:
         embedded.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
     if address.ipv4_mapped is None and address not in _NAT64:  # these two are only another notation
         yield address
-    yield from (one for one in embedded if one is not None)
+    yield from (inner for inner in embedded if inner is not None)
 
 
 def _kind(address: Address, allow_private: bool) -> str:
@@ -475,11 +466,11 @@ def send_request(
             f"cannot be trusted: its certificate is refused ({exc.verify_message})."
         ) from exc
     except (http.client.HTTPException, OSError, zlib.error) as exc:
-        found = f"{type(exc).__name__}: {exc}".rstrip(": ")
+        described = f"{type(exc).__name__}: {exc}".rstrip(": ")
         transient = isinstance(exc, (OSError, http.client.IncompleteRead)) and not isinstance(
             exc, gzip.BadGzipFile
         )
-        raise url.error(f"gave no valid response ({found:.200}).", transient=transient) from exc
+        raise url.error(f"gave no valid response ({described:.200}).", transient=transient) from exc
 
 
 @functools.cache
@@ -667,7 +658,8 @@ class WebClient:
         self._secret = checked_headers(headers)
         _check_header("user_agent", "User-Agent", user_agent)
         self.user_agent = user_agent
-        self._rule = AddressRule(allow_private, allow_hosts)  # type: ignore[arg-type]  # a list becomes a tuple
+        # a list becomes a tuple
+        self._rule = AddressRule(allow_private, allow_hosts)  # type: ignore[arg-type]
         self._limits = Limits(
             validate_seconds("timeout_s", timeout_s),
             validate_seconds("deadline_s", deadline_s),
@@ -726,12 +718,9 @@ class WebClient:
 
     def hide(self, text: str) -> str:
         """Mask the secret headers in a text: some servers repeat them in errors."""
-        parts = {
-            part
-            for value in self._secret.values()
-            for part in (value, *value.split())
-            if len(part) >= 4
-        }
+        parts: set[str] = set()
+        for value in self._secret.values():
+            parts.update(part for part in (value, *value.split()) if len(part) >= 4)
         for secret in sorted(parts, key=len, reverse=True):
             text = text.replace(secret, "***")
         return text
@@ -817,11 +806,11 @@ def make_client(
     check_keywords(
         source.__name__, WebClient, options, skip=1, also_known=keyword_names(source, skip=0)[0]
     )
-    own = checked_headers(options.get("headers"))
-    taken = {name.lower() for name in own}
+    user_headers = checked_headers(options.get("headers"))
+    taken = {name.lower() for name in user_headers}
     headers = {
         **{name: value for name, value in (further or {}).items() if name.lower() not in taken},
-        **own,
+        **user_headers,
     }
     return WebClient(origin, **{**options, "headers": headers})  # type: ignore[arg-type]
 
@@ -844,354 +833,11 @@ def checked_headers(headers: Any) -> dict[str, str]:
     return dict(headers)
 
 
-def _check_header(what: str, name: Any, value: Any) -> None:
+def _check_header(argument: str, name: Any, value: Any) -> None:
     valid = all(
         isinstance(text, str) and text.isascii() and text.isprintable() for text in (name, value)
     )
     if not valid or not name.strip() or not set(name).isdisjoint(' :\t()<>@,;\\"/[]?={}'):
         raise ConfigError(
-            f"{what} must be ASCII characters on one line; the value given is not shown."
+            f"{argument} must be ASCII characters on one line; the value given is not shown."
         )
-
-
-_LINK = re.compile(r"<([^<>]*)>([^<]*)")
-_IS_NEXT = re.compile(r";\s*rel\s*=\s*(?:\"[^\"]*\bnext\b[^\"]*\"|next\b)", re.IGNORECASE)
-
-
-class Page(NamedTuple):
-    """A page of an API: its URL, the response, the parsed JSON, and the number of records."""
-
-    url: WebUrl
-    answer: HttpResponse
-    value: RecordValue
-    records: int
-
-
-class Paging(Protocol):
-    """Pagination of an API."""
-
-    def first(self, url: WebUrl) -> WebUrl:
-        """The URL of the first page."""
-        return url
-
-    def following(self, page: Page) -> WebUrl | None:
-        """The URL of the next page; None after the last one.
-
-        Raises:
-            ConfigError: If the response leads to an invalid URL.
-        """
-
-
-@known_arguments
-@dataclass(frozen=True, slots=True)
-class LinkHeader(Paging):
-    """The header ``Link`` with ``rel="next"`` has the next page's URL, as in GitHub's API.
-
-    Source:
-        RFC 8288.
-
-    Example:
-        >>> LinkHeader()
-        LinkHeader()
-    """
-
-    def following(self, page: Page) -> WebUrl | None:
-        """The header's URL; None without one."""
-        links = _LINK.findall(page.answer.headers.get("link", ""))
-        targets = (target for target, parameters in links if _IS_NEXT.search(parameters))
-        return next((web_url(target, page.url) for target in targets), None)
-
-
-@known_arguments
-@dataclass(frozen=True, slots=True)
-class NextLink(Paging):
-    """The response has the next page's URL, absolute or relative.
-
-    Args:
-        path: Its path, such as ``"links.next"``.
-
-    Example:
-        >>> NextLink("links.next").path
-        'links.next'
-    """
-
-    path: str = "next"
-
-    def __post_init__(self) -> None:
-        validate_text("path", self.path)
-
-    def following(self, page: Page) -> WebUrl | None:
-        """The URL at the path; None without one."""
-        found = value_at(page.value, self.path)
-        return web_url(found, page.url) if found not in (None, "", False) else None
-
-
-@known_arguments
-@dataclass(frozen=True, slots=True)
-class Cursor(Paging):
-    """The response has a cursor for the next request.
-
-    Args:
-        path: Its path, such as ``"meta.next_cursor"``.
-        param: The query parameter for it.
-
-    Example:
-        >>> Cursor("meta.next_cursor", "after").param
-        'after'
-    """
-
-    path: str = "next_cursor"
-    param: str = "cursor"
-
-    def __post_init__(self) -> None:
-        validate_text("path", self.path)
-        validate_text("param", self.param)
-
-    def following(self, page: Page) -> WebUrl | None:
-        """The URL with the cursor; None without one."""
-        found = value_at(page.value, self.path)
-        if found in (None, "", False):
-            return None
-        if not isinstance(found, str):
-            raise ConfigError(
-                f"The response's {self.path!r} must be a text or number. Name the cursor's path."
-            )
-        return with_params(page.url, {self.param: found})
-
-
-@known_arguments
-@dataclass(frozen=True, slots=True)
-class PageNumber(Paging):
-    """A parameter counts pages, until one is empty.
-
-    Args:
-        param: The parameter.
-        start: The number of the first page.
-
-    Example:
-        >>> str(PageNumber("p").first(web_url("https://example.com/teas?sort=id")))
-        'https://example.com/teas?sort=id&p=1'
-    """
-
-    param: str = "page"
-    start: int = 1
-
-    def __post_init__(self) -> None:
-        validate_text("param", self.param)
-        validate_integer("start", self.start, 0)
-
-    def first(self, url: WebUrl) -> WebUrl:
-        """The URL with the first number."""
-        return with_params(url, {self.param: str(self.start)})
-
-    def following(self, page: Page) -> WebUrl | None:
-        """The URL with the next number; None after an empty page."""
-        return (
-            with_params(page.url, {self.param: str(_number(page.url, self.param) + 1)})
-            if page.records
-            else None
-        )
-
-
-@known_arguments
-@dataclass(frozen=True, slots=True)
-class Offset(Paging):
-    """A parameter counts records to skip, until a page is empty.
-
-    Args:
-        param: The parameter.
-        limit: Page size.
-        limit_param: The parameter for it; "" for none.
-
-    Example:
-        >>> str(Offset(limit=50).first(web_url("https://example.com/teas")))
-        'https://example.com/teas?offset=0&limit=50'
-    """
-
-    param: str = "offset"
-    limit: int = 100
-    limit_param: str = "limit"
-
-    def __post_init__(self) -> None:
-        validate_text("param", self.param)
-        validate_integer("limit", self.limit, 1)
-
-    def first(self, url: WebUrl) -> WebUrl:
-        """The URL with the offset 0."""
-        further = {self.limit_param: str(self.limit)} if self.limit_param else {}
-        return with_params(url, {self.param: "0", **further})
-
-    def following(self, page: Page) -> WebUrl | None:
-        """The URL with the next offset; None after an empty page. Pages may be shorter than
-        requested.
-        """
-        number = _number(page.url, self.param) + page.records
-        return with_params(page.url, {self.param: str(number)}) if page.records else None
-
-
-def with_params(url: WebUrl, params: dict[str, str]) -> WebUrl:
-    """Set parameters of a URL's query.
-
-    Example:
-        >>> str(with_params(web_url("https://example.com/?page=1&a=b"), {"page": "2"}))
-        'https://example.com/?a=b&page=2'
-    """
-    path, _, query = url.target.partition("?")
-    pairs = filter(None, query.split("&"))
-    others = [
-        pair for pair in pairs if urllib.parse.unquote_plus(pair.partition("=")[0]) not in params
-    ]
-    joined = "&".join([*others, *([urllib.parse.urlencode(params)] if params else [])])
-    return web_url(path + (f"?{joined}" if joined else ""), url)
-
-
-def _number(url: WebUrl, param: str) -> int:
-    query = urllib.parse.parse_qs(url.target.partition("?")[2])
-    return int(query[param][-1])
-
-
-class HttpRecordsSource(BaseSource):
-    r"""Reads the records of a paged JSON API; each is an item.
-
-    Args:
-        url: The URL of the first page.
-        identity: The fields that identify a record from run to run; a single one as a text.
-        records: Path to the list of records in a response, such as ``"data.items"``; "" if the
-            response is the list.
-        paging: How to get the next page: `LinkHeader`, `NextLink`, `Cursor`, `PageNumber` or
-            `Offset`.
-        params: Query parameters of the first page.
-        template: A text with paths in braces, as in ``"{name} costs {price}"``; None for a line
-            ``path: value`` for each of ``fields``.
-        fields: The paths that become text; () for all.
-        metadata: The paths that become metadata.
-        max_pages: Maximum of pages; a run that reaches a limit is cut short, and removes nothing.
-        max_seconds: Maximum duration.
-        max_total_bytes: Maximum size of all responses.
-        web: The keywords of `lazyrag.sources.http.WebClient`, such as ``headers`` and
-            ``allow_private``.
-
-    Raises:
-        ConfigError: If a value is of the wrong kind.
-
-    Example, with an API that pages as GitHub's does::
-
-        issues = HttpRecordsSource(
-            "https://api.github.com/repos/python/cpython/issues",
-            identity="id", template="{title}\n\n{body}", metadata=["state", "html_url"],
-            headers={"Authorization": f"Bearer {token}"},
-        )
-        issues.fetch("issues")
-    """
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        identity: str | Sequence[str] = "id",
-        records: str = "",
-        paging: Paging | None = None,
-        params: Mapping[str, object] | None = None,
-        template: str | None = None,
-        fields: Sequence[str] = (),
-        metadata: Sequence[str] = (),
-        max_pages: int = 1000,
-        max_seconds: float = 3600.0,
-        max_total_bytes: int = 1_000_000_000,
-        **web: Unpack[WebOptions],
-    ) -> None:
-        params = {} if params is None else params
-        require(isinstance(params, Mapping), "params", type(params), "a mapping of names to values")
-        self._paging: Paging = LinkHeader() if paging is None else paging
-        is_paging = callable(getattr(paging, "following", None)) and not isinstance(paging, type)
-        expected = "LinkHeader(), NextLink(), Cursor(), PageNumber() or Offset()"
-        require(paging is None or is_paging, "paging", paging, expected)
-        own = web_url(url)
-        self._url = with_params(own, {str(name): str(value) for name, value in params.items()})
-        self._records = records_path(records)
-        # a new one for each run
-        self._form = functools.partial(RecordForm, identity, template, fields, metadata)
-        self._form()
-        self._max_pages = validate_integer("max_pages", max_pages, 1)
-        self._max_seconds = validate_seconds("max_seconds", max_seconds)
-        self._max_total_bytes = validate_integer("max_total_bytes", max_total_bytes, 1)
-        self._client = make_client(HttpRecordsSource, own, web)
-
-    def __repr__(self) -> str:
-        return f"HttpRecordsSource({self._url.shown!r})"
-
-    @property
-    def name(self) -> str:
-        """The URL and the path of the records."""
-        return f"api {self._url.shown} {digest(f'{self._url.target} {self._records}')}"
-
-    def items(self) -> Iterator[Event]:
-        """Fetch the records, page by page. A page that fails cuts the run short.
-
-        Raises:
-            LoadError: If the first page fails, or no record has one of the named fields.
-        """
-        form = self._form()
-        ends_at = time.monotonic() + self._max_seconds
-        seen: set[WebUrl] = set()
-        read: set[bytes] = set()
-        total = 0
-        url: WebUrl | None = self._paging.first(self._url)
-        while url is not None:
-            reason = self._reason_to_stop(url, seen, ends_at)
-            if reason:
-                yield CutShort(reason)
-                return
-            seen.add(url)
-            try:
-                answer, found, url = self._page(url)
-            except LoadError as exc:
-                if len(seen) == 1:
-                    raise
-                yield CutShort(f"page {len(seen)}: {exc}")
-                return
-            total += len(answer.body)
-            if total > self._max_total_bytes:
-                yield CutShort(f"there are more than max_total_bytes={self._max_total_bytes:,}")
-                return
-            checksum = hashlib.blake2b(answer.body, digest_size=16).digest()
-            if found and checksum in read:
-                yield CutShort(
-                    f"page {len(seen)} repeats an earlier one: the API does not take this paging"
-                )
-                return
-            read.add(checksum)
-            for number, record in enumerate(found, start=1):
-                where = f"page {len(seen)}, record {number}"
-                if isinstance(record, OrderedFields):
-                    yield form.item(record, where)
-                else:
-                    yield FailedItem(
-                        where, f"It is {record!r:.60}, not an object. Pass the path to the records."
-                    )
-        form.check_all_found()
-
-    def _reason_to_stop(self, url: WebUrl, seen: set[WebUrl], ends_at: float) -> str:
-        if url in seen:
-            return f"page {len(seen)} leads back to {url.shown}, which was read before"
-        if len(seen) >= self._max_pages:
-            return f"there are more than max_pages={self._max_pages}"
-        return f"max_seconds={self._max_seconds:g} are over" if time.monotonic() > ends_at else ""
-
-    def _page(self, url: WebUrl) -> tuple[HttpResponse, list[RecordValue], WebUrl | None]:
-        answer = self._client.get(url, accept="application/json")
-        value = json_value(answer.body, f"The response of {url.shown}")
-        found = value_at(value, self._records)
-        if not isinstance(found, list):
-            names = (
-                [name for name, _ in value.items][:50] if isinstance(value, OrderedFields) else []
-            )
-            msg = (
-                f"The response of {url.shown} has no list at {self._records!r}."
-                f" {known_names(self._records, names)}"
-            )
-            raise LoadError(msg, path=url.shown)
-        try:
-            return answer, found, self._paging.following(Page(url, answer, value, len(found)))
-        except ConfigError as exc:
-            raise url.error(f"leads to an invalid URL. {exc}") from exc

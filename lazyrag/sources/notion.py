@@ -43,8 +43,9 @@ def markdown_of(blocks: Iterable[Block], children: Children) -> str:
         children: Called for the blocks beneath those that have some, except for child pages.
 
     Example:
-        >>> blocks = [{"type": "heading_1", "heading_1": {"rich_text": [{"plain_text": "Tea"}]}},
-        ...           {"type": "to_do", "to_do": {"rich_text": [{"plain_text": "Pick"}], "checked": True}}]
+        >>> heading = {"rich_text": [{"plain_text": "Tea"}]}
+        >>> task = {"rich_text": [{"plain_text": "Pick"}], "checked": True}
+        >>> blocks = [{"type": "heading_1", "heading_1": heading}, {"type": "to_do", "to_do": task}]
         >>> markdown_of(blocks, lambda block_id: ())
         '# Tea\n\n- [x] Pick'
     """
@@ -58,7 +59,8 @@ def rich_text(parts: Any) -> str:
         parts: Of the API.
 
     Example:
-        >>> rich_text([{"plain_text": "Uji", "href": "https://uji.example"}, {"plain_text": ": tea"}])
+        >>> link = {"plain_text": "Uji", "href": "https://uji.example"}
+        >>> rich_text([link, {"plain_text": ": tea"}])
         '[Uji](https://uji.example): tea'
     """
     return "".join(_marked(part) for part in _objects(parts))
@@ -174,13 +176,10 @@ def _linked(kind: str, content: Block) -> str:
 
 
 def _table(content: Block, rows: Sequence[Block]) -> str:
-    cells = [
-        [
-            rich_text(cell).translate(_TABLE_CELL).strip()
-            for cell in _list(_object(row.get("table_row")).get("cells"))
-        ]
-        for row in rows
-    ]
+    cells = []
+    for row in rows:
+        texts = map(rich_text, _list(_object(row.get("table_row")).get("cells")))
+        cells.append([text.translate(_TABLE_CELL).strip() for text in texts])
     if not cells:
         return ""
     width = max(map(len, cells))
@@ -314,9 +313,7 @@ class NotionSource(BaseSource):
             (page_id, None) for page_id in self._pages
         )
         named = {page_id for page_id, _ in pending}
-        queries = [f"/v1/databases/{source_id}/query" for source_id in self._databases]
-        queries += [f"/v1/data_sources/{source_id}/query" for source_id in self._data_sources]
-        for query in queries:
+        for query in self._queries():
             rows = ((_own_id(page), page) for page in self._all(query, post=True) if _is_page(page))
             pending.extend(itertools.islice(rows, self._max_pages + 1))
         seen: set[str] = set()
@@ -324,29 +321,33 @@ class NotionSource(BaseSource):
             page_id, page = pending.popleft()
             if page_id in seen:
                 continue
-            if len(seen) >= self._max_pages or time.monotonic() > ends_at:
-                limit = (
-                    f"max_pages={self._max_pages}"
-                    if len(seen) >= self._max_pages
-                    else "max_seconds"
-                )
+            limit = self._reached_limit(len(seen), ends_at)
+            if limit:
                 yield CutShort(f"there is more than {limit} allows")
                 return
             seen.add(page_id)
             try:
                 page = page or self._request(f"/v1/pages/{page_id}")
                 event, beneath = self._page(page_id, page)
-            except FetchError as exc:
-                if page_id in named:
-                    raise
-                yield FailedItem(page_id, str(exc), exc.transient, gone=exc.status == _GONE)
-                continue
             except LoadError as exc:
-                yield FailedItem(page_id, str(exc))
+                if page_id in named and isinstance(exc, FetchError):
+                    raise
+                yield _failed(page_id, exc)
                 continue
             if event is not None:
                 yield event
             pending.extend((page_id, None) for page_id in beneath)
+
+    def _reached_limit(self, count: int, ends_at: float) -> str:
+        if count >= self._max_pages:
+            return f"max_pages={self._max_pages}"
+        return "max_seconds" if time.monotonic() > ends_at else ""
+
+    def _queries(self) -> list[str]:
+        databases = [f"/v1/databases/{source_id}/query" for source_id in self._databases]
+        return databases + [
+            f"/v1/data_sources/{source_id}/query" for source_id in self._data_sources
+        ]
 
     def _page(self, page_id: str, page: Block) -> tuple[SourceItem | None, list[str]]:
         """The page, None if it is empty or deleted, and the ids of its child pages."""
@@ -448,14 +449,14 @@ def _ids(name: str, links: Sequence[str]) -> list[str]:
     """The ids in texts or at the end of URLs, in the API's form."""
     ids = []
     for link in validate_texts(name, links):
-        found = _ID.search(link.strip().partition("?")[0].partition("#")[0])
-        if not found:
+        match = _ID.search(link.strip().partition("?")[0].partition("#")[0])
+        if not match:
             msg = (
                 f"Ids of Notion must have 32 hexadecimal digits; got {link!r:.100}. Copy the link"
                 " of the page."
             )
             raise ConfigError(msg)
-        ids.append(str(uuid.UUID("".join(found.groups()))))
+        ids.append(str(uuid.UUID("".join(match.groups()))))
     return ids
 
 
@@ -481,8 +482,8 @@ def _metadata(page: Block) -> tuple[str, dict[str, Any]]:
             continue
         if value.get("type") == "title":
             title = plain_text(value.get("title"))
-        elif (found := _property(value)) not in (None, "", []):
-            metadata[str(name)] = found
+        elif (field := _property(value)) not in (None, "", []):
+            metadata[str(name)] = field
     for name in ("url", "created_time", "last_edited_time"):
         if isinstance(page.get(name), str):
             metadata[name] = page[name]
@@ -506,3 +507,9 @@ def _property(content: Block) -> Any:
     if kind in _INNER and isinstance(value, Mapping):
         return value.get(_INNER[kind])
     return value if kind in _PLAIN and isinstance(value, (str, int, float, bool)) else None
+
+
+def _failed(page_id: str, exc: LoadError) -> FailedItem:
+    if isinstance(exc, FetchError):
+        return FailedItem(page_id, str(exc), exc.transient, gone=exc.status == _GONE)
+    return FailedItem(page_id, str(exc))

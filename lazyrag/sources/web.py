@@ -63,7 +63,7 @@ def links_of(markup: bytes, url: WebUrl, robots_header: str = "") -> PageLinks:
         robots_header: The response's ``X-Robots-Tag``.
 
     Example:
-        >>> page = b"<a href='b#part'>B</a> <a href='mailto:li@example.com'>Li</a> <a rel=nofollow href=c>C</a>"
+        >>> page = b"<a href='b#part'>B</a> <a href='mailto:li@example.com'>Li</a>"
         >>> [str(link) for link in links_of(page, web_url("https://example.com/a")).urls]
         ['https://example.com/b']
     """
@@ -83,14 +83,14 @@ def links_of(markup: bytes, url: WebUrl, robots_header: str = "") -> PageLinks:
         return PageLinks((), may_be_indexed)
     bases = [reference for element in root.iter("base") if (reference := element.get("href"))]
     base = (_resolved(bases[0], url) if bases else None) or url
-    found: dict[WebUrl, None] = {}
+    links: dict[WebUrl, None] = {}
     for number, reference in enumerate(_references(root)):
         if number == MAX_LINKS:
-            return PageLinks(tuple(found), may_be_indexed, is_complete=False)
+            return PageLinks(tuple(links), may_be_indexed, is_complete=False)
         target = _resolved(reference, base)
         if target is not None:
-            found.setdefault(target)
-    return PageLinks(tuple(found), may_be_indexed)
+            links.setdefault(target)
+    return PageLinks(tuple(links), may_be_indexed)
 
 
 def _references(root: etree._Element) -> Iterator[str]:
@@ -121,7 +121,8 @@ def parse_robots(text: str) -> Protego:
 
     Example:
         >>> rules = parse_robots("User-agent: *\nDisallow: /*.pdf$")
-        >>> [rules.can_fetch(f"https://example.com/{path}", "lazyrag") for path in ("list.pdf", "list.pdf?page=2")]
+        >>> urls = [f"https://example.com/{path}" for path in ("list.pdf", "list.pdf?page=2")]
+        >>> [rules.can_fetch(url, "lazyrag") for url in urls]
         [False, True]
     """
     return Protego.parse(_AGENT_VERSION.sub(r"\1", text))
@@ -320,19 +321,7 @@ class _Crawl:
         """Fetch pages in queue order, some of them ahead."""
         ahead: deque[tuple[_Visit, Future[HttpResponse]]] = deque()
         while ahead or (self._pending and not self._cut_short):
-            while (
-                self._pending
-                and not self._cut_short
-                and len(ahead) < min(self._room(), self._source._max_pages - self._kept)
-            ):
-                visit = self._pending.popleft()
-                try:
-                    if not self._may_start(visit):
-                        continue
-                except FetchError as exc:
-                    yield self._failed(visit, exc)
-                    continue
-                ahead.append((visit, pool.submit(self._get, visit)))
+            yield from self._fetch_ahead(pool, ahead)
             if not ahead:
                 continue
             visit, answer = ahead.popleft()
@@ -343,6 +332,24 @@ class _Crawl:
                 self._cut_short = self._cut_short or f"there are more than max_pages={self._kept}"
         if reason := self._cut_short or self._links_left:
             yield CutShort(reason)
+
+    def _fetch_ahead(
+        self, pool: ThreadPoolExecutor, ahead: deque[tuple[_Visit, Future[HttpResponse]]]
+    ) -> Iterator[FailedItem]:
+        """Begin to fetch pending pages while there is room; yield those that must not be."""
+        while (
+            self._pending
+            and not self._cut_short
+            and len(ahead) < min(self._room(), self._source._max_pages - self._kept)
+        ):
+            visit = self._pending.popleft()
+            try:
+                may_start = self._may_start(visit)
+            except FetchError as exc:
+                yield self._failed(visit, exc)
+                continue
+            if may_start:
+                ahead.append((visit, pool.submit(self._get, visit)))
 
     def _room(self) -> int:
         return (

@@ -140,10 +140,10 @@ def decoded(content: memoryview, name: str) -> dict[str, NDArray[Any]]:
     """
     entries, start, _ = _read_header(lambda length: bytes(content[:length]), len(content), name)
     return {
-        one.name: np.ndarray(
-            one.shape, np.dtype(one.dtype), buffer=content, offset=start + one.offset
+        entry.name: np.ndarray(
+            entry.shape, np.dtype(entry.dtype), buffer=content, offset=start + entry.offset
         )
-        for one in entries
+        for entry in entries
     }
 
 
@@ -196,11 +196,11 @@ def unload(mapped: NDArray[Any] | memoryview) -> None:
     Example:
         >>> unload(np.zeros(3))  # is in no file: nothing to do
     """
-    held: Any = mapped
-    while isinstance(held, (np.ndarray, memoryview)):
-        held = held.base if isinstance(held, np.ndarray) else held.obj
-    if isinstance(held, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
-        held.madvise(mmap.MADV_DONTNEED)
+    owner: Any = mapped
+    while isinstance(owner, (np.ndarray, memoryview)):
+        owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
+    if isinstance(owner, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        owner.madvise(mmap.MADV_DONTNEED)
 
 
 def _blocks(piece: memoryview) -> Iterator[memoryview]:
@@ -252,12 +252,16 @@ def _read_header(
         data = index(header["bytes"])
         entries = tuple(
             _Entry(
-                **{**one, "shape": tuple(map(index, one["shape"])), "offset": index(one["offset"])}
+                **{
+                    **description,
+                    "shape": tuple(map(index, description["shape"])),
+                    "offset": index(description["offset"]),
+                }
             )
-            for one in header["arrays"]
+            for description in header["arrays"]
         )
         digest = str(header["digest"])
-        fitting = all(one.fits(data) for one in entries)
+        fitting = all(entry.fits(data) for entry in entries)
     except (KeyError, TypeError, ValueError) as exc:  # not written by this module
         raise DamagedError("is damaged: its header cannot be understood") from exc
     if not fitting:
@@ -445,14 +449,14 @@ class ArrayFiles:
         Args:
             older_than_s: Younger ones may still be in use.
         """
-        gone = 0
+        removed = 0
         with self._changing():
             for name in filter(_TEMPORARY.fullmatch, self._place.entries()):
                 with suppress(FileNotFoundError):  # its writer was only slow, and is done
                     if time.time() - self._place.modified(name) >= older_than_s:
                         self._place.remove(name)
-                        gone += 1
-        return gone
+                        removed += 1
+        return removed
 
     @contextmanager
     def _changing(self, name: str = "") -> Iterator[None]:
@@ -474,11 +478,11 @@ class ArrayFiles:
             )
             raise self._error(name, explanation) from exc
 
-    def _error(self, name: str, what: str) -> StoreError:
+    def _error(self, name: str, problem: str) -> StoreError:
         folder = Path(":memory:") if self.folder is None else self.folder
         kind = "array file" if name else "folder of array files"
         return StoreError(
-            f"The {kind} {os.fspath(folder / name)!r} {what}", store=os.fspath(folder)
+            f"The {kind} {os.fspath(folder / name)!r} {problem}", store=os.fspath(folder)
         )
 
 
@@ -564,10 +568,10 @@ class _Memory:
         self._times: dict[str, float] = {}
 
     def load(self, name: str) -> memoryview:
-        held = self._held.get(name)
-        if held is None:
+        mapped = self._held.get(name)
+        if mapped is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-        return held
+        return mapped
 
     def stream(self, name: str) -> BinaryIO:
         return io.BytesIO(self.load(name))
@@ -665,13 +669,15 @@ def flushed(path: str | None) -> Iterator[None]:
         with lock, _flushing(root):
             # before the flush: what a writer wrote that ends during it may come too late
             with locked(root.parent):
-                ended = [one for one in _marks(root) if f"-{boot}-" in one.name and _has_ended(one)]
-            for one in (root, *root.rglob("*"), root.parent):
+                ended = [
+                    mark for mark in _marks(root) if f"-{boot}-" in mark.name and _has_ended(mark)
+                ]
+            for ended_mark in (root, *root.rglob("*"), root.parent):
                 with suppress(FileNotFoundError):  # a temporary file of the store
-                    if one.is_file() or one.is_dir():
-                        sync_folder(one)
-            for one in (mark, *ended):
-                one.unlink(missing_ok=True)
+                    if ended_mark.is_file() or ended_mark.is_dir():
+                        sync_folder(ended_mark)
+            for ended_mark in (mark, *ended):
+                ended_mark.unlink(missing_ok=True)
             sync_folder(root.parent)
 
 
@@ -716,7 +722,9 @@ def _has_ended(mark: Path) -> bool:
 
 
 def _marks(root: Path) -> list[Path]:
-    return [one for one in root.parent.iterdir() if one.name.startswith(f"{root.name}.unflushed-")]
+    return [
+        path for path in root.parent.iterdir() if path.name.startswith(f"{root.name}.unflushed-")
+    ]
 
 
 def torn_marks(path: str) -> list[Path]:

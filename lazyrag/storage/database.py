@@ -72,9 +72,9 @@ def batches_reaching(
     """
     batch: list[T] = []
     total = 0
-    for one in items:
-        batch.append(one)
-        total += weight(one)
+    for item in items:
+        batch.append(item)
+        total += weight(item)
         if total >= most or len(batch) >= most_items:
             yield batch
             batch = []
@@ -197,7 +197,8 @@ class Database:
         https://sqlite.org/wal.html, https://sqlite.org/pragma.html#pragma_application_id
 
     Example:
-        >>> notes = FileFormat("notebook", 0x6E6F7465, ("CREATE TABLE note (text TEXT);",), "Delete it.")
+        >>> tables = ("CREATE TABLE note (text TEXT);",)
+        >>> notes = FileFormat("notebook", 0x6E6F7465, tables, "Delete it.")
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder, Database(Path(folder, "notes.db"), notes) as database:
         ...     with database.writing() as connection:
@@ -387,8 +388,8 @@ class Database:
         """The first rows of a query for each row of parameters, in order; there may be none for
         some.
         """
-        found = [connection.execute(query, row).fetchone() for row in rows]
-        return [row for row in found if row is not None]
+        first_rows = [connection.execute(query, row).fetchone() for row in rows]
+        return [row for row in first_rows if row is not None]
 
     def now(self, _connection: sqlite3.Connection) -> float:
         """The clock of leases, in seconds since 1970: that of this machine."""
@@ -591,9 +592,9 @@ class Database:
                 )
         return self._error(f"failed: {message}.")
 
-    def _error(self, what: str) -> StoreError:
+    def _error(self, message: str) -> StoreError:
         path = os.fspath(self.path)
-        return StoreError(f"The {self.file_format.name} {path!r} {what}", store=path)
+        return StoreError(f"The {self.file_format.name} {path!r} {message}", store=path)
 
 
 def flush_file(descriptor: int, flush: Callable[[int], None] | None = None) -> None:
@@ -637,7 +638,9 @@ def _roll_back(connection: sqlite3.Connection) -> None:
         if connection.in_transaction:  # SQLite ends it by itself where the disk fails
             connection.execute("ROLLBACK")
     finally:
-        cursors = [one for one in gc.get_referrers(connection) if isinstance(one, sqlite3.Cursor)]
+        cursors = [
+            cursor for cursor in gc.get_referrers(connection) if isinstance(cursor, sqlite3.Cursor)
+        ]
         for cursor in cursors:
             cursor.close()
 
@@ -653,11 +656,11 @@ def _close(connection: sqlite3.Connection, process: int) -> None:
 
 def _absolute(path: str | os.PathLike[str], name: str) -> Path:
     """The absolute path of the file."""
-    given = os.fspath(path) if isinstance(path, (str, os.PathLike)) else path
+    path_text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else path
     # It would be a file's name here.
-    if not isinstance(given, str) or not given or "\0" in given or given == _MEMORY:
-        raise ConfigError(f"The path of the {name} is {given!r}; give that of a file.")
-    return Path(given).expanduser().absolute()
+    if not isinstance(path_text, str) or not path_text or "\0" in path_text or path_text == _MEMORY:
+        raise ConfigError(f"The path of the {name} is {path_text!r}; give that of a file.")
+    return Path(path_text).expanduser().absolute()
 
 
 def _statements(script: str) -> Iterator[str]:

@@ -118,18 +118,19 @@ def _parts(url: str) -> tuple[str, str]:
     """The address without the password, and the schema."""
     try:
         # As SQLAlchemy splits them: passwords may have other special characters than "@".
-        found = urlsplit(re.sub("//[^:/]*(:[^@]*)?@", "//", url, count=1))
-        if "@" in found.netloc + found.path:
+        parts = urlsplit(re.sub("//[^:/]*(:[^@]*)?@", "//", url, count=1))
+        if "@" in parts.netloc + parts.path:
             raise ValueError  # noqa: TRY301
-        place = f"{found.hostname or ''}:{found.port or 5432}/{unquote(found.path).strip('/')}"
-        query = parse_qs(found.query)
+        place = f"{parts.hostname or ''}:{parts.port or 5432}/{unquote(parts.path).strip('/')}"
+        query = parse_qs(parts.query)
     except ValueError:
         msg = (
             "uri must be a URL such as 'postgresql://user:password@host/database', with %40 for @"
             " in the password; "
         )
         raise ConfigError(msg + "the one given is not shown.") from None  # nor a piece of it
-    host = "".join(f", {value}" for name in ("host", "unix_sock") for value in query.get(name, ()))
+    hosts = [*query.get("host", ()), *query.get("unix_sock", ())]
+    host = "".join(f", {value}" for value in hosts)
     schema = query.get("schema", [_SCHEMA])[-1]
     if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", schema):
         raise ConfigError(
@@ -167,7 +168,7 @@ def literal(value: Any) -> str:
     if isinstance(value, RawText):
         value = value.decode("utf-8", "surrogatepass")
     if isinstance(value, str):
-        text = _ESCAPED.sub(lambda found: f"\x1a{ord(found[0]):04x}", value)
+        text = _ESCAPED.sub(lambda match: f"\x1a{ord(match[0]):04x}", value)
         return "'" + text.replace("'", "''") + "'"
     if isinstance(value, (bytes, bytearray, memoryview)):
         return f"'\\x{value.hex()}'::bytea"
@@ -181,7 +182,7 @@ def literal(value: Any) -> str:
 
 def _read(value: Any) -> Any:
     if isinstance(value, str) and "\x1a" in value:
-        return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), value)
+        return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), value)
     return value
 
 
@@ -195,11 +196,11 @@ def _translated(query: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     pieces = []
     names = []
     start = 0
-    for found in _PLACE.finditer(query):
-        if found[1]:
-            pieces.append(query[start : found.start()])
-            names.append(found[1])
-            start = found.end()
+    for match in _PLACE.finditer(query):
+        if match[1]:
+            pieces.append(query[start : match.start()])
+            names.append(match[1])
+            start = match.end()
     return (*pieces, query[start:]), tuple(names)
 
 
@@ -286,7 +287,7 @@ class Connection:
                 if is_new and not is_first:
                     raise ConnectionError("the connection was lost")  # noqa: TRY301
                 self.raw = self.raw or self._connect()
-                found = self._send(f"{self.begin}; {text}" if self.begin else text)
+                cursor = self._send(f"{self.begin}; {text}" if self.begin else text)
             except self._errors as exc:
                 if self.raw is not None and self._is_lost(exc, self.raw):
                     self.raw = None
@@ -301,8 +302,8 @@ class Connection:
                 raise
             else:
                 self.begin = ""
-                self.total_changes += 0 if found.description else max(0, found.rowcount)
-                return found
+                self.total_changes += 0 if cursor.description else max(0, cursor.rowcount)
+                return cursor
 
     def _send(self, text: str) -> Cursor:
         cursor = self.raw.cursor()
@@ -310,9 +311,9 @@ class Connection:
         while hasattr(cursor, "nextset") and cursor.nextset():  # pg8000 has the last result only
             pass
         rows = [tuple(map(_read, row)) for row in cursor.fetchall()] if cursor.description else []
-        found = Cursor(rows, cursor.description, cursor.rowcount, None)
+        result = Cursor(rows, cursor.description, cursor.rowcount, None)
         cursor.close()
-        return found
+        return result
 
     def execute(self, query: str, parameters: Parameters = ()) -> Cursor:
         """Run a statement."""
@@ -321,19 +322,18 @@ class Connection:
         numbered = _NUMBERED.match(query)
         if numbered is None:
             return self.run(_bound(query, parameters))
-        found = self.run(_bound(f"{query} RETURNING id", parameters))
-        row = found.fetchone()
+        cursor = self.run(_bound(f"{query} RETURNING id", parameters))
+        row = cursor.fetchone()
         self.total_changes += row is not None
         return Cursor([], None, int(row is not None), None if row is None else row[0])
 
     def fetch_each(self, query: str, rows: Iterable[Parameters]) -> list[tuple[Any, ...]]:
         """The first rows of a query for each row of parameters, in order."""
         selects = (f"({_bound(query, row)} LIMIT 1)" for row in rows)
-        return [
-            row
-            for some in batches_reaching(selects, len, _BATCH, most_items=500)
-            for row in self.run(" UNION ALL ".join(some))
-        ]
+        first_rows: list[tuple[Any, ...]] = []
+        for batch in batches_reaching(selects, len, _BATCH, most_items=500):
+            first_rows += self.run(" UNION ALL ".join(batch))
+        return first_rows
 
     def executemany(self, query: str, rows: Iterable[Parameters]) -> None:
         """Run a statement for each row of parameters."""
@@ -596,8 +596,10 @@ class PostgresDatabase:
                     raise self._error(
                         "does not exist, and read_only=True makes none. Check the URL."
                     )
-                known = f"SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = '{self._schema}'"  # noqa: S608
-                if connection.run(known).fetchone() is None:
+                schema_query = (
+                    f"SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = '{self._schema}'"  # noqa: S608
+                )
+                if connection.run(schema_query).fetchone() is None:
                     connection.run(f'CREATE SCHEMA "{self._schema}"')
                 connection.run(_script(_OWN_TABLES))
                 connection.execute(
@@ -622,16 +624,19 @@ class PostgresDatabase:
                 )
             if version < newest:
                 connection.run(
-                    "".join(_script(str(one)) for one in self.file_format.migrations[version:])
+                    "".join(
+                        _script(str(migration))
+                        for migration in self.file_format.migrations[version:]
+                    )
                 )
                 connection.execute("UPDATE store SET format = ?", (newest,))
 
     def _explained(self, error: ServerError) -> StoreError:
         exc = error.__cause__ or error
         # as pg8000 has them
-        given = exc.args[0] if exc.args and isinstance(exc.args[0], dict) else {}
+        fields = exc.args[0] if exc.args and isinstance(exc.args[0], dict) else {}
         state = _state(exc)
-        message = str(given.get("M") or exc).strip()
+        message = str(fields.get("M") or exc).strip()
         message = message.replace(self._hidden, "***") if self._hidden else message
         is_lost = (
             self._connection.raw is None
@@ -653,13 +658,15 @@ class PostgresDatabase:
         is_ended = _state(exc).startswith(_ENDED) or isinstance(exc, OSError)
         return is_ended or bool(self._dialect.is_disconnect(exc, raw, None))
 
-    def _error(self, what: str) -> StoreError:
-        return StoreError(f"The {self.file_format.name} {self.address} {what}", store=self.address)
+    def _error(self, message: str) -> StoreError:
+        return StoreError(
+            f"The {self.file_format.name} {self.address} {message}", store=self.address
+        )
 
 
 def _state(exc: Any) -> str:
-    given = exc.args[0] if exc.args and isinstance(exc.args[0], dict) else {}  # as pg8000 has them
-    return str(given.get("C") or getattr(exc, "sqlstate", None) or "")
+    fields = exc.args[0] if exc.args and isinstance(exc.args[0], dict) else {}  # as pg8000 has them
+    return str(fields.get("C") or getattr(exc, "sqlstate", None) or "")
 
 
 def _close(raw: Any, process: int) -> None:
@@ -684,18 +691,18 @@ class _ArrayRows:
         try:
             folder.parent.mkdir(0o700, parents=True, exist_ok=True)
         except OSError as exc:
-            what = (
+            text = (
                 f"needs a folder for copies, and {folder.parent} cannot be made: {exc.strerror}."
                 " Set XDG_CACHE_HOME."
             )
-            raise database._error(what) from exc
+            raise database._error(text) from exc
         self._is_swept = False
 
     def load(self, name: str) -> memoryview:
         with suppress(FileNotFoundError, DamagedError):
-            found = self._copies.load(name)
-            decoded(found, name)  # the copy may be cut
-            return found
+            data = self._copies.load(name)
+            decoded(data, name)  # the copy may be cut
+            return data
         self._sweep()
         self._copies.save(name, [memoryview(piece) for piece in self._pieces(name)])
         return self._copies.load(name)
@@ -740,10 +747,10 @@ class _ArrayRows:
     def modified(self, name: str) -> float:
         with self._database.transaction("BEGIN") as connection:
             query = f"SELECT {_NOW} - modified FROM array_file WHERE name = {literal(name)}"  # noqa: S608
-            found = connection.run(query).fetchone()
-        if found is None:
+            row = connection.run(query).fetchone()
+        if row is None:
             raise FileNotFoundError(2, os.strerror(2))
-        return time.time() - float(found[0])
+        return time.time() - float(row[0])
 
     def entries(self) -> list[str]:
         with self._database.transaction("BEGIN") as connection:
@@ -760,7 +767,7 @@ class _ArrayRows:
         query = "SELECT content FROM array_piece WHERE name = ? AND number = ?"
         for number in itertools.count():
             with self._database.transaction("BEGIN") as connection:
-                found = connection.execute(query, (name, number)).fetchone()
-            if found is None:
+                row = connection.execute(query, (name, number)).fetchone()
+            if row is None:
                 return
-            yield found[0]
+            yield row[0]

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-import threading
-import time
-import urllib.parse
-import uuid
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -18,14 +14,12 @@ import numpy as np
 from lazyrag.data.filters import And, Filter, matches
 from lazyrag.errors import (
     ConfigError,
-    LazyRAGError,
     StoreConnectionError,
     StoreDamagedError,
     StoreError,
     UnsupportedError,
-    missing_package,
-    sentence,
 )
+from lazyrag.stores.chroma_client import ChromaConnection, CollectionGoneError
 from lazyrag.stores.chroma_encoding import (
     _STORE,
     Where,
@@ -38,7 +32,6 @@ from lazyrag.stores.chroma_encoding import (
     unit_vectors,
 )
 from lazyrag.stores.protocol import (
-    TRANSIENT_STATUSES,
     Candidate,
     Feature,
     Match,
@@ -47,7 +40,6 @@ from lazyrag.stores.protocol import (
     StoreLocation,
     VectorRow,
     VectorSchema,
-    backoff_s,
     batches,
     check_deletion,
     check_queries,
@@ -55,7 +47,6 @@ from lazyrag.stores.protocol import (
     check_vectors,
     exact_ranking,
     foreign_collection,
-    is_damage,
     native_ranking,
     other_schema,
     part_of_rows,
@@ -113,7 +104,8 @@ class ChromaVectorStore:
         ConfigError: If an argument is out of its range or unknown.
 
     Example:
-        >>> store = ChromaVectorStore(dir="vectors", index_kwargs={"hnsw": {"space": "cosine", "ef_construction": 200}})
+        >>> settings = {"hnsw": {"space": "cosine", "ef_construction": 200}}
+        >>> store = ChromaVectorStore(dir="vectors", index_kwargs=settings)
         >>> sorted(store.features)
         ['exact when small', 'native vectors', 'persistent']
     """
@@ -129,14 +121,14 @@ class ChromaVectorStore:
         timeout_s: float = 60.0,
     ) -> None:
         timeout_s = validate_seconds("timeout_s", timeout_s)
-        self._connection = _Connection(
+        self._connection = ChromaConnection(
             uri, None if dir is None else os.fspath(dir), client_kwargs, timeout_s
         )
         self._index = _index_settings({} if index_kwargs is None else index_kwargs)
         self._exact_rows = validate_integer("exact_rows", exact_rows, 0)
-        self._collections: dict[str, _Collection] = {}
+        self._collections: dict[str, _ChromaCollection] = {}
         # with the key of the last row, and all keys
-        self._scans: dict[str, tuple[_Collection, str, list[str]]] = {}
+        self._scans: dict[str, tuple[_ChromaCollection, str, list[str]]] = {}
 
     @property
     def features(self) -> frozenset[Feature]:
@@ -195,12 +187,12 @@ class ChromaVectorStore:
             )
             raise ConfigError(msg)
         try:
-            found = self._find(collection)
-        except _CollectionGoneError:
-            found = self._create(collection, schema)
-        if schema_metadata(found.schema) != schema_metadata(schema):
+            present = self._find(collection)
+        except CollectionGoneError:
+            present = self._create(collection, schema)
+        if schema_metadata(present.schema) != schema_metadata(schema):
             raise other_schema(
-                collection, found.schema.dimension, found.schema.metric, schema, store=_STORE
+                collection, present.schema.dimension, present.schema.metric, schema, store=_STORE
             )
 
     def drop(self, collection: str) -> None:
@@ -210,12 +202,12 @@ class ChromaVectorStore:
         name = self._name(collection)
         try:
             self._connection.run(lambda client: client.delete_collection(name))
-        except _CollectionGoneError:
+        except CollectionGoneError:
             return
 
     def count(self, collection: str) -> int:
         """See `Store.count`."""
-        return self._run(collection, _Collection.count)
+        return self._run(collection, _ChromaCollection.count)
 
     def upsert(self, collection: str, rows: Sequence[VectorRow]) -> None:
         """See `VectorStore.upsert`. Other programs may see a part of many rows before the call
@@ -224,7 +216,7 @@ class ChromaVectorStore:
         # the last row of a repeated key counts
         last = list({row.key: row for row in rows}.values())
 
-        def write(target: _Collection) -> None:
+        def write(target: _ChromaCollection) -> None:
             check_vectors(collection, target.schema.dimension, last, store=_STORE)
             if last:
                 target.upsert(last)
@@ -252,7 +244,7 @@ class ChromaVectorStore:
         """See `VectorStore.delete`."""
         check_deletion(keys, filter)
 
-        def remove(target: _Collection) -> int:
+        def remove(target: _ChromaCollection) -> int:
             if filter is None:
                 return target.delete(keys or ())
             pushed = split_filter(filter, target.schema.fields)
@@ -272,13 +264,13 @@ class ChromaVectorStore:
         `is_exact` said so.
         """
 
-        def rank(target: _Collection, query: Vector, pushed: Pushed[Where]) -> Ranking:
+        def rank(target: _ChromaCollection, query: Vector, pushed: Pushed[Where]) -> Ranking:
             fetch = _NearestRows(target, query, pushed.native, self._exact_rows)
             return exact_ranking(
                 query, topk, target.schema, fetch, rest=pushed.rest, rounding=_ROUNDING
             )
 
-        def search(target: _Collection) -> list[Ranking]:
+        def search(target: _ChromaCollection) -> list[Ranking]:
             state = None if self._connection.uri else target.copy(self._exact_rows)
             if state is not None:
                 return searched(state, vectors, topk, filter)
@@ -293,7 +285,7 @@ class ChromaVectorStore:
         """See `ExactInScope.is_exact`."""
         most = self._exact_rows
 
-        def check(target: _Collection) -> bool:
+        def check(target: _ChromaCollection) -> bool:
             return target.count() <= most or (filter is not None and target.read_part(filter, most))
 
         return self._run(collection, check)
@@ -303,7 +295,7 @@ class ChromaVectorStore:
     ) -> list[Ranking]:
         """See `NativeVectors.search_natively`."""
 
-        def rank(target: _Collection, query: Vector, pushed: Pushed[Where]) -> Ranking:
+        def rank(target: _ChromaCollection, query: Vector, pushed: Pushed[Where]) -> Ranking:
             return native_ranking(
                 topk, target.schema.metric, lambda depth: target.matches(query, depth, pushed)
             )
@@ -314,17 +306,17 @@ class ChromaVectorStore:
 
     @staticmethod
     def _ranked(
-        target: _Collection,
+        target: _ChromaCollection,
         vectors: Embeddings,
         topk: int,
         filter: Filter | None,
-        rank: Callable[[_Collection, Vector, Pushed[Where]], Ranking],
+        rank: Callable[[_ChromaCollection, Vector, Pushed[Where]], Ranking],
     ) -> list[Ranking]:
         check_queries(target.schema, vectors, topk)
         pushed = split_filter(filter, target.schema.fields)
         return [rank(target, query, pushed) for query in cast("Matrix", vectors)]
 
-    def _run(self, collection: str, action: Callable[[_Collection], T]) -> T:
+    def _run(self, collection: str, action: Callable[[_ChromaCollection], T]) -> T:
         """Run an action on a collection; again if the cached one has been dropped and created
         anew.
         """
@@ -332,11 +324,11 @@ class ChromaVectorStore:
         if cached is not None:
             try:
                 return action(cached)
-            except _CollectionGoneError:
+            except CollectionGoneError:
                 self._collections.pop(collection, None)
         try:
             return action(self._find(collection))
-        except _CollectionGoneError as exc:
+        except CollectionGoneError as exc:
             msg = (
                 f"There is no collection {collection!r} in Chroma at {self._connection.address}."
                 " Create it first."
@@ -345,8 +337,8 @@ class ChromaVectorStore:
                 raise StoreError(msg, store=_STORE, collection=collection) from exc
             raise StoreDamagedError(msg, store=_STORE, collection=collection) from exc
 
-    def _find(self, collection: str) -> _Collection:
-        """Look a collection up in Chroma; _CollectionGoneError if it is not there."""
+    def _find(self, collection: str) -> _ChromaCollection:
+        """Look a collection up in Chroma; CollectionGoneError if it is not there."""
         name = self._name(collection)
         handle = self._connection.run(
             lambda client: client.get_collection(name, embedding_function=None)
@@ -354,10 +346,10 @@ class ChromaVectorStore:
         schema = read_schema_metadata(handle.metadata, collection)
         if schema is None:
             raise foreign_collection(collection, f"Chroma at {self._connection.address}", _STORE)
-        found = self._collections[collection] = _Collection(self._connection, handle, schema)
-        return found
+        opened = self._collections[collection] = _ChromaCollection(self._connection, handle, schema)
+        return opened
 
-    def _create(self, collection: str, schema: VectorSchema) -> _Collection:
+    def _create(self, collection: str, schema: VectorSchema) -> _ChromaCollection:
         name = self._name(collection)
         # Chroma's own cosine does not return vectors as they were written: it divides them by their
         # lengths, which changes some last bits. The inner product of unit vectors is the same, and
@@ -377,7 +369,7 @@ class ChromaVectorStore:
         except StoreError as exc:
             try:  # another program may have created it meanwhile, or our own first try
                 return self._find(collection)
-            except _CollectionGoneError:
+            except CollectionGoneError:
                 raise exc from exc.__cause__
         return self._find(collection)
 
@@ -385,7 +377,7 @@ class ChromaVectorStore:
         return self._connection.prefix + collection
 
     def _page(
-        self, collection: str, target: _Collection, after: str, limit: int
+        self, collection: str, target: _ChromaCollection, after: str, limit: int
     ) -> list[VectorRow]:
         previous, last, keys = self._scans.pop(collection, (None, "", []))
         is_next = previous is target and last == after and len(keys) == target.count()
@@ -405,324 +397,27 @@ class ChromaVectorStore:
 
 def _index_settings(index_kwargs: Any) -> dict[str, Any]:
     """Check the settings of Chroma's graph."""
-    what = "index_kwargs of chromadb"
-    settings = validate_mapping(what, index_kwargs)
+    owner = "index_kwargs of chromadb"
+    settings = validate_mapping(owner, index_kwargs)
     if "hnsw" in settings:
         if len(settings) > 1:
             raise ConfigError(
-                f"{what} must be {{'hnsw': {{...}}}} with nothing beside it; got {settings!r:.200}."
+                f"{owner} must be {{'hnsw': {{...}}}} with nothing beside it;"
+                f" got {settings!r:.200}."
             )
-        what = "index_kwargs['hnsw'] of chromadb"
+        owner = "index_kwargs['hnsw'] of chromadb"
         settings = settings["hnsw"]
-    validate_mapping(what, settings, _INDEX_KEYS)
+    validate_mapping(owner, settings, _INDEX_KEYS)
     for name in _INTEGERS:
         if name in settings:
-            validate_integer(f"{name} in {what}", settings[name], 1)
-    validate_choice(f"space in {what}", settings.get("space", "l2"), _METRICS)
+            validate_integer(f"{name} in {owner}", settings[name], 1)
+    validate_choice(f"space in {owner}", settings.get("space", "l2"), _METRICS)
     resize_factor = settings.get("resize_factor", 1.2)
     validate_number(
-        f"resize_factor in {what}", resize_factor, "a number >= 1", lambda factor: factor >= 1
+        f"resize_factor in {owner}", resize_factor, "a number >= 1", lambda factor: factor >= 1
     )
     return dict(settings)
 
-
-# --- The client
-
-_RETRIES = 3
-_MAX_PAUSE_S = 10.0  # that a server may ask for
-_CONNECT_S = 10.0
-_LOCAL_KWARGS = ("database", "settings", "tenant")
-_SERVER_KWARGS = ("database", "headers", "settings", "ssl", "tenant")
-
-
-class _CollectionGoneError(StoreError):
-    """Chroma has no collection of that name or number, or no longer."""
-
-
-class _RetryLaterError(Exception):
-    """A server or a proxy may answer later.
-
-    Args:
-        status: The HTTP status.
-        wait_s: The requested wait in seconds; 0 if there is none.
-    """
-
-    def __init__(self, status: int, wait_s: float) -> None:
-        super().__init__(f"HTTP {status}")
-        self.wait_s = wait_s
-
-
-class _Connection:
-    """Chroma's client, for all threads; it turns failures into our errors and retries transient
-    ones.
-
-    Args:
-        uri: A server's address; None for none.
-        folder: The path of a folder; None for none. Without either, Chroma runs in memory.
-        options: Further arguments of Chroma's client.
-        timeout_s: How long a server may be silent, in seconds.
-    """
-
-    def __init__(self, uri: str | None, folder: str | None, options: Any, timeout_s: float) -> None:
-        if uri is not None and folder is not None:
-            raise ConfigError(
-                f"chromadb takes either uri or dir; got uri={uri!r} and dir={folder!r}. Give one of"
-                " them."
-            )
-        names = _LOCAL_KWARGS if uri is None else _SERVER_KWARGS
-        self._options = validate_mapping("client_kwargs", {} if options is None else options, names)
-        self.uri = None if uri is None else server_address(uri, self._options.get("ssl"))
-        # One spelling for each folder: Chroma shares open ones by their path.
-        self.folder = None if folder is None else os.path.realpath(os.path.expanduser(folder))  # noqa: PTH111
-        self.address = self.uri or self.folder or "memory"
-        self.prefix = ""
-        self._timeout_s = timeout_s
-        self._client: Any = None
-        self._lock = threading.Lock()
-
-    def open(self) -> None:
-        """Connect, unless connected."""
-        with self._lock:
-            if self._client is None:
-                chromadb = _chromadb()
-                try:
-                    self._client = self._connect(chromadb)
-                except LazyRAGError:
-                    raise
-                except Exception as exc:  # Chroma raises ValueError and bare Exceptions, too
-                    shared = chromadb.api.client.SharedSystemClient  # it keeps what did not start
-                    if not shared._identifier_to_refcount.get(self.folder):
-                        shared._identifier_to_system.pop(self.folder, None)
-                    if "database" in str(exc) and self._error_class(exc) is StoreDamagedError:
-                        raise self._error(exc) from exc
-                    raise self._unreachable(exc) from exc
-                # There is one Chroma in memory for the whole process: a prefix separates stores.
-                self.prefix = f"m{uuid.uuid4().hex}_" if self.address == "memory" else ""
-
-    def close(self) -> None:
-        """Close the client and its HTTP sessions. What lies in memory is lost."""
-        with self._lock:
-            client = self._client
-            self._client = None
-            if client is not None:
-                if self.prefix:
-                    for collection in client.list_collections():
-                        if collection.name.startswith(self.prefix):
-                            client.delete_collection(collection.name)
-                sessions = _sessions(client)
-                client.close()
-                for session in sessions:
-                    session.close()
-
-    def run(self, action: Callable[[Any], T]) -> T:
-        """Run an idempotent action on Chroma's client, with retries.
-
-        Raises:
-            _CollectionGoneError: If there is no such collection.
-            StoreConnectionError: If Chroma cannot be reached, or is still busy after some tries.
-            StoreError: If it fails otherwise, or the connection is closed.
-        """
-        tries = 0
-        while True:
-            client = self._client
-            if client is None:
-                raise StoreError("The store is closed. Open it first.", store=_STORE)
-            try:
-                return action(client)
-            except LazyRAGError:
-                raise
-            except Exception as exc:  # as above
-                pause_s = _pause_s(exc, tries)
-                if pause_s is None:
-                    raise self._error(exc) from exc
-            time.sleep(pause_s)
-            tries += 1
-
-    def _connect(self, chromadb: Any) -> Any:
-        options = dict(self._options)
-        settings = _settings(chromadb, options.pop("settings", None))
-        if self.folder is not None:
-            return chromadb.PersistentClient(path=self.folder, settings=settings, **options)
-        if self.uri is None:
-            return chromadb.EphemeralClient(settings=settings, **options)
-        options.pop("ssl", None)  # it is in the address
-        verify = settings.chroma_server_ssl_verify
-        httpx = _httpx()
-        limits = httpx.Timeout(self._timeout_s, connect=min(self._timeout_s, _CONNECT_S))
-        # The constructor of Chroma's client has no timeout: this request detects a silent server
-        # before.
-        httpx.get(
-            f"{self.uri}/api/v2/heartbeat",
-            timeout=limits,
-            verify=True if verify is None else verify,
-        )
-        client = chromadb.HttpClient(
-            host=self.uri, ssl=self.uri.startswith("https"), settings=settings, **options
-        )
-        for session in _sessions(client):
-            session.timeout = limits
-            session.event_hooks = {"response": [_raise_for_status]}
-        return client
-
-    def _error(self, exc: Exception) -> StoreError:
-        if _is_caused_by(exc, _chromadb().errors.NotFoundError):
-            return _CollectionGoneError(f"Chroma at {self.address}: {exc}", store=_STORE)
-        errors = _chromadb().errors
-        if _is_network(exc) or _is_caused_by(
-            exc, errors.AuthorizationError, errors.ChromaAuthError
-        ):
-            return self._unreachable(exc)
-        error = self._error_class(exc)
-        return error(
-            f"The request to Chroma at {self.address} failed: {_describe(exc)}", store=_STORE
-        )
-
-    def _error_class(self, exc: Exception) -> type[StoreError]:
-        return (
-            StoreDamagedError
-            if self.folder is not None and is_damage(_describe(exc))
-            else StoreError
-        )
-
-    def _unreachable(self, exc: Exception) -> StoreConnectionError:
-        if self.uri is None:
-            advice = (
-                "Check that it is a folder of Chroma's, or an empty one, that this program may"
-                " write to."
-            )
-        else:
-            advice = (
-                "Check the uri and that the server runs: chroma run --path FOLDER. client_kwargs"
-                " may name a tenant, a database, headers."
-            )
-        if _is_caused_by(exc, _httpx().TimeoutException):
-            advice = f"It was silent for timeout_s={self._timeout_s:g}. {advice}"
-        msg = (
-            f"Cannot use the vector store 'chromadb' at {self.address!r}: {_describe(exc)} {advice}"
-        )
-        return StoreConnectionError(msg, store=_STORE)
-
-
-def server_address(uri: Any, ssl: Any = None) -> str:
-    """Format spec 001's ``ip:port``, or a URL, as ``scheme://host:port``, perhaps with a path.
-
-    Example:
-        >>> server_address("localhost:8000")
-        'http://localhost:8000'
-    """
-    needed = (
-        'such as "localhost:8000" or "https://host:8000", without credentials, query or fragment'
-    )
-    if not isinstance(uri, str):
-        raise ConfigError(
-            f"The uri of chromadb must be an address {needed}; got a {type(uri).__name__}."
-        )
-    url = uri.strip()
-    if "://" not in url:
-        url = ("https://" if ssl else "http://") + url
-    try:
-        parts = urllib.parse.urlsplit(url)
-        port = parts.port or (443 if parts.scheme == "https" and not ssl else 8000)
-    except ValueError:
-        parts = urllib.parse.urlsplit("")
-    if (
-        parts.scheme not in {"http", "https"}
-        or not parts.hostname
-        or any(mark in url for mark in "@?# \t\n\\")
-    ):
-        shown = uri.partition("?")[0].partition("#")[0].rpartition("@")[2]  # without credentials
-        raise ConfigError(f"The uri of chromadb must be an address {needed}; got {shown!r:.200}.")
-    if ssl is not None and bool(ssl) != (parts.scheme == "https"):
-        raise ConfigError(
-            f"The uri of chromadb is {uri!r:.200}, and client_kwargs has ssl={ssl!r}. Leave ssl"
-            " out."
-        )
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    return f"{parts.scheme}://{host}:{port}{parts.path.rstrip('/')}"
-
-
-def _chromadb() -> Any:
-    try:
-        import chromadb  # most of a second
-    except ModuleNotFoundError as exc:
-        raise missing_package("The vector store 'chromadb'", exc, "chroma") from exc
-    return chromadb
-
-
-def _httpx() -> Any:
-    import httpx  # the one that chromadb uses
-
-    return httpx
-
-
-def _sessions(client: Any) -> list[Any]:
-    """The HTTP clients inside Chroma's client, which sets no timeouts and does not close them; none
-    in process.
-    """
-    servers = (client._server, client._admin_client._server)
-    return [server._session for server in servers if hasattr(server, "_session")]
-
-
-def _settings(chromadb: Any, values: Any) -> Any:
-    """Chroma's settings, without telemetry."""
-    kind = chromadb.config.Settings
-    what = "client_kwargs['settings'] of chromadb"
-    values = validate_mapping(what, {} if values is None else values, kind.model_fields)
-    try:
-        return kind(**{**values, "anonymized_telemetry": False})
-    except ValueError as exc:
-        raise ConfigError(f"{what} is invalid: {exc}") from exc
-
-
-def _raise_for_status(response: Any) -> None:
-    """Raise for a transient status: Chroma's client drops those of proxies, and their
-    ``Retry-After``.
-    """
-    if response.status_code in TRANSIENT_STATUSES:
-        wait = response.headers.get("Retry-After", "")
-        raise _RetryLaterError(response.status_code, float(wait) if wait.isdecimal() else 0.0)
-
-
-def _pause_s(exc: Exception, tries: int) -> float | None:
-    """How long to wait before the next try, in seconds; None where there should be none."""
-    if tries == _RETRIES or not _is_network(exc):
-        return None
-    if _is_caused_by(exc, _httpx().TimeoutException):
-        return None  # it has taken long enough, and the server is busy
-    wait_s = next(
-        (cause.wait_s for cause in _causes(exc) if isinstance(cause, _RetryLaterError)), 0.0
-    )
-    return None if wait_s > _MAX_PAUSE_S else wait_s + backoff_s(tries)
-
-
-def _is_network(exc: Exception) -> bool:
-    return _is_caused_by(
-        exc, _RetryLaterError, _httpx().TransportError, _chromadb().errors.RateLimitError
-    )
-
-
-def _is_caused_by(exc: Exception, *kinds: type[Exception]) -> bool:
-    return any(isinstance(cause, kinds) for cause in _causes(exc))
-
-
-def _causes(exc: BaseException) -> Iterator[BaseException]:
-    """An error and those behind it; Chroma's client wraps the first one in texts of its own."""
-    cause: BaseException | None = exc
-    while cause is not None:
-        yield cause
-        cause = cause.__cause__ or cause.__context__
-
-
-def _describe(exc: Exception) -> str:
-    """A sentence about an error and the one that caused it."""
-    first = list(_causes(exc))[-1]
-    text = (
-        str(exc) if first is exc or not str(first) else f"{exc} ({type(first).__name__}: {first})"
-    )
-    return sentence(text.strip() or type(exc).__name__)
-
-
-# --- Collections
 
 _KEYS_PER_CALL = 5_000  # SQLite behind Chroma takes some 32,000 parameters
 _KEYS_PER_SEARCH = 20_000
@@ -732,7 +427,7 @@ _BYTES_PER_CALL = 16 * 2**20  # of vectors; a server refuses requests of 40 MB
 _changes: Counter[Any] = Counter()
 
 
-class _Collection:
+class _ChromaCollection:
     """A collection in Chroma, with its rows as ours.
 
     Args:
@@ -741,7 +436,7 @@ class _Collection:
         schema: The schema of its rows.
     """
 
-    def __init__(self, connection: _Connection, handle: Any, schema: VectorSchema) -> None:
+    def __init__(self, connection: ChromaConnection, handle: Any, schema: VectorSchema) -> None:
         self.schema = schema
         self._connection = connection
         self._handle = handle
@@ -765,9 +460,9 @@ class _Collection:
             self._version = version
             self._copy = None
         elif self._copy is None and 0 < version[1] <= most:
-            found = self._call("get", include=["embeddings", "metadatas"])
+            answer = self._call("get", include=["embeddings", "metadatas"])
             rows = decode_rows(
-                found["ids"], found["embeddings"], found["metadatas"], self.schema.fields
+                answer["ids"], answer["embeddings"], answer["metadatas"], self.schema.fields
             )
             parts = [part_of_rows(rows, self.schema.dimension)] if rows else []
             state = state_of(parts, [None] * len(parts), self.schema.dimension, self.schema.metric)
@@ -781,8 +476,8 @@ class _Collection:
         none.
         """
         filters = (filter, *filter.filters) if isinstance(filter, And) else (filter,)
-        known = next((self._parts[one] for one in filters if one in self._parts), None)
-        return known[1] if known is not None and known[0] == self._state_of_rows() else None
+        cached = next((self._parts[part] for part in filters if part in self._parts), None)
+        return cached[1] if cached is not None and cached[0] == self._state_of_rows() else None
 
     def read_part(self, filter: Filter, most: int) -> bool:  # noqa: A002  the word of the domain
         """Read the rows that satisfy a filter, if they are at most so many; whether they are.
@@ -791,13 +486,13 @@ class _Collection:
         changes; those of a server, which others change, are read each time.
         """
         version = self._state_of_rows()
-        known = self._parts.pop(filter, None)
-        if known is None or known[0] != version or self._connection.uri:
-            known = version, self._read_part(filter, most)
-        self._parts[filter] = known
+        cached = self._parts.pop(filter, None)
+        if cached is None or cached[0] != version or self._connection.uri:
+            cached = version, self._read_part(filter, most)
+        self._parts[filter] = cached
         for other in [*self._parts][:-_PARTS]:
             self._parts.pop(other, None)
-        return known[1] is not None
+        return cached[1] is not None
 
     def _state_of_rows(self) -> tuple[int, int]:
         return _changes[self._handle.id], self.count()
@@ -823,19 +518,19 @@ class _Collection:
 
     def fields(self, where: Where | None) -> list[tuple[str, Fields]]:
         """The keys and fields of all rows that meet a filter, in no order."""
-        found = self._call("get", where=where, include=["metadatas"])
+        rows = self._call("get", where=where, include=["metadatas"])
         return [
             (key, decode_fields(metadata, self.schema.fields))
-            for key, metadata in zip(found["ids"], found["metadatas"], strict=True)
+            for key, metadata in zip(rows["ids"], rows["metadatas"], strict=True)
         ]
 
     def rows(self, keys: Iterable[str]) -> dict[str, VectorRow]:
         """The present ones of some rows, by key."""
         rows: dict[str, VectorRow] = {}
         for some in batches(dict.fromkeys(keys), _KEYS_PER_CALL):
-            found = self._call("get", ids=some, include=["embeddings", "metadatas"])
+            answer = self._call("get", ids=some, include=["embeddings", "metadatas"])
             decoded = decode_rows(
-                found["ids"], found["embeddings"], found["metadatas"], self.schema.fields
+                answer["ids"], answer["embeddings"], answer["metadatas"], self.schema.fields
             )
             rows.update((row.key, row) for row in decoded)
         return rows
@@ -882,13 +577,13 @@ class _Collection:
         if keys is not None and len(keys) <= _KEYS_PER_SEARCH:
             only = {"ids": keys}
         [vector] = unit_vectors(query[None], self.schema.metric)
-        found = self._call(
+        answer = self._call(
             "query", query_embeddings=[vector], n_results=count, include=["distances"], **only
         )
-        pairs = zip(found["ids"][0], found["distances"][0], strict=True)
+        pairs = zip(answer["ids"][0], answer["distances"][0], strict=True)
         # distances are squares, or 1 - the product
-        one = 0.0 if self.schema.metric == "l2" else 1.0
-        return [(key, one - far) for key, far in pairs if far is not None and math.isfinite(far)]
+        base = 0.0 if self.schema.metric == "l2" else 1.0
+        return [(key, base - far) for key, far in pairs if far is not None and math.isfinite(far)]
 
     def matches(self, query: Vector, depth: int, pushed: Pushed[Where]) -> list[Match]:
         """The ``depth`` best results of Chroma's search, with None for those that do not meet our
@@ -931,7 +626,7 @@ class _NearestRows:
     """
 
     def __init__(
-        self, collection: _Collection, query: Vector, where: Where | None, exact_rows: int
+        self, collection: _ChromaCollection, query: Vector, where: Where | None, exact_rows: int
     ) -> None:
         self._collection = collection
         self._query = query
@@ -1002,16 +697,3 @@ class _NearestRows:
         exact = unit_vectors(vectors, metric).astype(np.float64)
         raw_score = -np.square(exact - query).sum(axis=1) if metric == "l2" else exact @ query
         return cast("list[float]", raw_score.tolist())
-
-
-# --- Rows
-
-
-# --- Fields
-
-
-# --- Filters
-
-
-# SQLite behind Chroma evaluates filters. Seen with 1.5.9: 40,000 values, 2,000 parts or 60 levels
-# are errors.

@@ -14,9 +14,7 @@ import numpy as np
 
 from lazyrag.data.fields import DataType, DocField, Schema, read_schema, schema_text
 from lazyrag.data.filters import Condition, Filter
-from lazyrag.errors import (
-    ConfigError,
-)
+from lazyrag.errors import ConfigError
 from lazyrag.stores.protocol import (
     LAYOUT,
     Pushed,
@@ -127,17 +125,17 @@ def decode_fields(metadata: Mapping[str, Any] | None, schema: Schema) -> Fields:
     """The fields of a row; Chroma returns None for a row without metadata."""
     values = metadata or {}
     missing = values.get(_MISSING) or ()
-    found: dict[str, FieldValue] = {}
+    fields: dict[str, FieldValue] = {}
     for name, field in schema.items():
         value = values.get(_FIELD + name)
         if field.data_type is DataType.ARRAY:
             if value is None and name not in missing:
-                found[name] = ()
+                fields[name] = ()
         elif value is not None and not isinstance(value, list):
-            found[name] = _decode_value(field.data_type, value)
+            fields[name] = _decode_value(field.data_type, value)
     for name, other in _rest(metadata).get(_FIELDS, {}).items():
-        found[name] = tuple(other) if isinstance(other, list) else other
-    return found
+        fields[name] = tuple(other) if isinstance(other, list) else other
+    return fields
 
 
 def _rest(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -166,8 +164,9 @@ def read_schema_metadata(
 
     Example:
         >>> schema = VectorSchema(2, "l2", {})
-        >>> read_schema_metadata(schema_metadata(schema)) == schema, read_schema_metadata({"hnsw:space": "l2"})
-        (True, None)
+        >>> read_schema_metadata(schema_metadata(schema)) == schema
+        True
+        >>> read_schema_metadata({"hnsw:space": "l2"})
     """
     if metadata is None or _SCHEMA not in metadata:
         return None
@@ -190,7 +189,8 @@ def encode_fields(fields: Fields, schema: Schema) -> dict[str, Any]:
     inherits lists of dropped collections for keys that it does not set (chroma-core/chroma#7594).
 
     Example:
-        >>> encode_fields({"year": 2002}, {"year": DocField(DataType.INT32), "author": DocField(DataType.VARCHAR)})
+        >>> schema = {"year": DocField(DataType.INT32), "author": DocField(DataType.VARCHAR)}
+        >>> encode_fields({"year": 2002}, schema)
         {'lr_missing': ['author'], 'f_year': 2002, 'f_author': None}
     """
     missing: list[str] = []
@@ -242,8 +242,10 @@ def encode_value(field: DocField, value: Scalar) -> Scalar:
     not order texts, and reads a quarter of all floats as one of their neighbours.
 
     Example:
-        >>> encode_value(DocField(DataType.DATE), "2024-05-01"), encode_value(DocField(DataType.VARCHAR), "茶")
-        (739007, '"\\u8336"')
+        >>> encode_value(DocField(DataType.DATE), "2024-05-01")
+        739007
+        >>> encode_value(DocField(DataType.VARCHAR), "茶")
+        '"\\u8336"'
     """
     data_type = field.element_type or field.data_type
     if isinstance(value, str):
@@ -299,11 +301,8 @@ _COMPARISONS = {
     "lt": "$lt",
     "le": "$lte",
 }
-_OPPOSITES = {
-    operator: other
-    for pair in (("$eq", "$ne"), ("$in", "$nin"), ("$contains", "$not_contains"))
-    for operator, other in (pair, pair[::-1])
-}
+_OPPOSITES = {"$eq": "$ne", "$in": "$nin", "$contains": "$not_contains"}
+_OPPOSITES |= {other: operator for operator, other in _OPPOSITES.items()}
 _REVERSED = {"$gt": "$lte", "$gte": "$lt", "$lt": "$gte", "$lte": "$gt"}
 _MAX_VALUES = 5_000
 _MAX_PARTS = 200

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -135,14 +135,19 @@ class StoreConf:
     vectors_named: bool = True
 
     @classmethod
-    def parse(cls, store_conf: Mapping[str, Any] | None, dataset: Path | None = None) -> StoreConf:
+    def parse(
+        cls,
+        store_conf: Mapping[str, Any] | str | os.PathLike[str] | None,
+        dataset: Path | None = None,
+    ) -> StoreConf:
         """Parse spec 001's ``{"segment_store": {"type", "kwargs"},
         "vector_store": {"type", "kwargs"}}``.
 
         A part that is missing, or names no file, is stored with the other one.
 
         Args:
-            store_conf: The default of both parts, and of None, is ``map`` in memory.
+            store_conf: The default of both parts, and of None, is ``map`` in memory. A path or a URL
+                is the ``uri`` of a ``map`` store.
             dataset: The dataset's folder; with a server and no other place for the ledger it is in
                 ``.lazyrag`` there.
 
@@ -157,23 +162,24 @@ class StoreConf:
         """
         if store_conf is None:
             return cls()
-        validate_mapping("store_conf", store_conf, ("segment_store", "vector_store", "ledger"))
-        segment = _parse_store("segment_store", store_conf, segment_stores)
-        vector = _parse_store("vector_store", store_conf, vector_stores)
-        ledger = store_conf.get("ledger")
+        if isinstance(store_conf, (str, os.PathLike)) and store_conf not in segment_stores:
+            uri = os.fspath(store_conf)
+            return cls.parse({"segment_store": {"type": "map", "kwargs": {"uri": uri}}}, dataset)
+        parts = ("segment_store", "vector_store", "ledger")
+        conf: Mapping[str, Any] = validate_mapping("store_conf", store_conf, parts)
+        segment = _parse_store("segment_store", conf, segment_stores)
+        vector = _parse_store("vector_store", conf, vector_stores)
+        ledger = conf.get("ledger")
         if ledger is not None:
             ledger = _path("store_conf['ledger']", ledger)
         segment = segment.placed_with(vector, ledger)
         vector = vector.placed_with(segment, ledger)
-        locations = [
-            location for location in (segment.location, vector.location) if location is not None
-        ]
+        locations = list(filter(None, (segment.location, vector.location)))
         if ledger is None and segment.type != "map":
-            beside = (_file_beside(location) for location in locations if not location.is_server)
-            ledger = vector.uri or next(beside, None)
-        if locations and ledger is None and segment.uri is None and dataset is not None:
-            return cls.parse({**store_conf, "ledger": dataset / ".lazyrag" / "ledger.db"})
+            ledger = vector.uri or _file_beside_any(locations)
         if locations and ledger is None and segment.uri is None:
+            if dataset is not None:
+                return cls.parse({**conf, "ledger": dataset / ".lazyrag" / "ledger.db"})
             msg = (
                 f"store_conf stores nodes or vectors at {locations[0].address}, and no file for the"
                 " ledger, which lists them. Give store_conf['ledger'], the path of a file on this"
@@ -188,7 +194,7 @@ class StoreConf:
                 " out."
             )
             raise ConfigError(msg)
-        return cls(segment, vector, ledger, "vector_store" in store_conf)
+        return cls(segment, vector, ledger, "vector_store" in conf)
 
     @property
     def ledger_file(self) -> Path | None:
@@ -283,7 +289,7 @@ class StoreConf:
             if segments is None:
                 segments = MapFileSegmentStore(file_of(self.segment.uri))
             if vectors is None:
-                from lazyrag.stores.sqlite import MapFileVectorStore
+                from lazyrag.stores.sqlite_vectors import MapFileVectorStore
 
                 vectors = MapFileVectorStore(file_of(self.vector.uri))
             StoreFile.keep_in_order(tuple(files.values()))
@@ -312,23 +318,25 @@ def _open(
     with locked(Path(f"{path}").parent) if torn else nullcontext():
         # another program may have set the store aside meanwhile
         torn = [mark for mark in torn if mark.exists()]
-        why = (
-            "A power cut ended the program that wrote it."
-            if torn and Path(f"{path}").exists()
-            else ""
-        )
-        try:
-            if not why:
-                store.open()
-        except StoreDamagedError as exc:
-            if read_only or path is None:
-                raise
-            why = str(exc)
-        if why:
-            set_aside(store, why)
+        if torn and Path(f"{path}").exists():
+            set_aside(store, "A power cut ended the program that wrote it.")
+        else:
+            _open_or_set_aside(store, can_rebuild=not read_only and path is not None)
         for mark in torn:
             mark.unlink(missing_ok=True)
     return store
+
+
+def _open_or_set_aside(store: SegmentStore | VectorStore, *, can_rebuild: bool) -> None:
+    try:
+        store.open()
+    except StoreDamagedError as exc:
+        if not can_rebuild:
+            raise
+        damage = str(exc)
+    else:
+        return
+    set_aside(store, damage)
 
 
 def _close(store: SegmentStore | VectorStore) -> None:
@@ -350,11 +358,11 @@ def _file_beside(location: StoreLocation) -> str:
     return f"{os.path.normpath(location.address)}.lazyrag.db"
 
 
-def _path(what: str, value: Any) -> str:
+def _path(name: str, value: Any) -> str:
     is_path = isinstance(value, (str, os.PathLike)) and bool(value)
     require(
         is_path,
-        what,
+        name,
         value,
         "the path of a file, created if missing, or the URL of a PostgreSQL database",
     )
@@ -368,17 +376,7 @@ def _parse_store(part: str, store_conf: Mapping[str, Any], registry: Registry[An
     entry = store_conf[part]
     validate_mapping(where, entry, ("type", "kwargs"))
     type_name = entry.get("type", "map")
-    kind = (
-        _ALIASES.get(type_name, type_name)
-        if isinstance(type_name, str) and type_name not in registry
-        else type_name
-    )
-    if not isinstance(kind, str) or kind not in registry:
-        aliases = {alias for alias, name in _ALIASES.items() if name in registry}
-        raise ConfigError(
-            f"{where}['type'] is unknown: {type_name!r}."
-            f" {known_names(str(type_name), {*registry, *aliases})}"
-        )
+    kind = _store_type(f"{where}['type']", type_name, registry)
     where = f"{where}['kwargs']"
     kwargs = {} if entry.get("kwargs") is None else validate_mapping(where, entry["kwargs"])
     require(
@@ -388,25 +386,7 @@ def _parse_store(part: str, store_conf: Mapping[str, Any], registry: Registry[An
         "a mapping of keyword arguments",
     )
     if kind == "map":
-        # Accepted empty, as of every type, so that a program can switch types; a store file has no
-        # client.
-        kwargs = {
-            name: value
-            for name, value in kwargs.items()
-            if name != "client_kwargs" or value not in ({}, None)
-        }
-        validate_mapping(
-            where, kwargs, ("timeout_s",) if type_name == "memory" else ("uri", "timeout_s")
-        )
-        if "uri" in kwargs:
-            kwargs = {**kwargs, "uri": _path(f"{where}['uri']", kwargs["uri"])}
-        timeout_s = kwargs.get("timeout_s", _TIMEOUT_S)
-        validate_number(
-            f"{where}['timeout_s']",
-            timeout_s,
-            "a number >= 0",
-            lambda seconds: 0 <= seconds < math.inf,
-        )
+        kwargs = _parse_map_kwargs(where, kwargs, in_memory=type_name == "memory")
     else:
         check_keywords(f"{where}: a store of type {kind!r}", registry[kind], kwargs, skip=0)
     for name in _required(type_name, registry):
@@ -419,6 +399,45 @@ def _parse_store(part: str, store_conf: Mapping[str, Any], registry: Registry[An
         )
         raise ConfigError(msg)
     return StoreChoice(kind, dict(kwargs))
+
+
+def _file_beside_any(locations: Iterable[StoreLocation]) -> str | None:
+    """A file for the ledger beside the first store on this machine."""
+    for location in locations:
+        if not location.is_server:
+            return _file_beside(location)
+    return None
+
+
+def _store_type(where: str, type_name: Any, registry: Registry[Any]) -> str:
+    """The registered type that a configuration names, by its name or an alias."""
+    if isinstance(type_name, str):
+        kind = type_name if type_name in registry else _ALIASES.get(type_name, type_name)
+        if kind in registry:
+            return kind
+    aliases = {alias for alias, name in _ALIASES.items() if name in registry}
+    hint = known_names(str(type_name), {*registry, *aliases})
+    raise ConfigError(f"{where} is unknown: {type_name!r}. {hint}")
+
+
+def _parse_map_kwargs(
+    where: str, kwargs: Mapping[str, Any], *, in_memory: bool
+) -> Mapping[str, Any]:
+    """Check the keyword arguments of the map store, and resolve its path."""
+    # Accepted empty, as of every type, so that a program can switch types; a store file has no
+    # client.
+    if kwargs.get("client_kwargs") in ({}, None):
+        kwargs = {name: value for name, value in kwargs.items() if name != "client_kwargs"}
+    validate_mapping(where, kwargs, ("timeout_s",) if in_memory else ("uri", "timeout_s"))
+    if "uri" in kwargs:
+        kwargs = {**kwargs, "uri": _path(f"{where}['uri']", kwargs["uri"])}
+    validate_number(
+        f"{where}['timeout_s']",
+        kwargs.get("timeout_s", _TIMEOUT_S),
+        "a number >= 0",
+        lambda seconds: 0 <= seconds < math.inf,
+    )
+    return kwargs
 
 
 def _required(type_name: str, registry: Registry[Any]) -> list[str]:

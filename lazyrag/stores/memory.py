@@ -11,6 +11,7 @@ from lazyrag.data.fields import Schema
 from lazyrag.data.filters import Filter, matches
 from lazyrag.data.segment import Segment
 from lazyrag.errors import SchemaMismatchError, StoreError, known_names
+from lazyrag.stores.graphs import Graphs
 from lazyrag.stores.protocol import (
     Feature,
     VectorRow,
@@ -24,7 +25,6 @@ from lazyrag.stores.protocol import (
     other_schema,
     searched,
 )
-from lazyrag.stores.sqlite import Graphs
 from lazyrag.types import Embeddings, Fields, Ranking
 
 C = TypeVar("C")
@@ -237,11 +237,11 @@ class MapVectorStore:
 
 
 def _existing(collections: dict[str, C], collection: str) -> C:
-    found = collections.get(collection)
-    if found is None:
+    present = collections.get(collection)
+    if present is None:
         msg = (
             f"There is no collection {collection!r}. {known_names(collection, collections)} Create"
             " it first."
         )
         raise StoreError(msg, store="map", collection=collection)
-    return found
+    return present

@@ -16,10 +16,7 @@ import numpy as np
 from lazyrag.data.fields import DataType, DocField, Schema, read_schema, schema_text
 from lazyrag.data.filters import Condition, Filter
 from lazyrag.data.segment import ReadOnly
-from lazyrag.errors import (
-    StoreError,
-    UnsupportedError,
-)
+from lazyrag.errors import StoreError, UnsupportedError
 from lazyrag.stores.protocol import (
     LAYOUT,
     Pushed,
@@ -29,15 +26,7 @@ from lazyrag.stores.protocol import (
     has_type,
     push_down,
 )
-from lazyrag.types import (
-    SPARSE,
-    Embedding,
-    Fields,
-    FieldValue,
-    Scalar,
-    SparseVector,
-    Vector,
-)
+from lazyrag.types import SPARSE, Embedding, Fields, FieldValue, Scalar, SparseVector, Vector
 
 CUT: Final = 2048
 """Length in characters to which the texts of fields are cut."""
@@ -192,7 +181,8 @@ class Layout:
         index_params: Parameters that it was built with.
 
     Example:
-        >>> layout = Layout(VectorSchema(2, "cosine", {"year": DocField(DataType.INT32)}), "FLAT", {})
+        >>> schema = VectorSchema(2, "cosine", {"year": DocField(DataType.INT32)})
+        >>> layout = Layout(schema, "FLAT", {})
         >>> Layout.parse(layout.text) == layout
         True
     """
@@ -227,11 +217,11 @@ class Layout:
             schema = VectorSchema(
                 values["dimension"], values["metric"], read_schema(json.dumps(values["fields"]))
             )
-            found = cls(schema, values["index_type"], values["index_params"])
+            layout = cls(schema, values["index_type"], values["index_params"])
         except (ValueError, TypeError, KeyError, AttributeError):
             return None
         check_layout(version, "Milvus", "milvus", collection)
-        return found
+        return layout
 
 
 def columns_of(fields: Schema) -> dict[str, str]:
@@ -285,7 +275,7 @@ def encode_rows(rows: Sequence[VectorRow], schema: VectorSchema) -> list[dict[st
     ]
     # the rows of one file share their fields
     encoded: dict[int, tuple[dict[str, str], Fields]] = {}
-    found = []
+    encoded_rows = []
     for row, is_unrankable in zip(rows, _are_unrankable(rows, schema), strict=True):
         shared = encoded.get(id(row.fields))
         if shared is None:
@@ -299,16 +289,16 @@ def encode_rows(rows: Sequence[VectorRow], schema: VectorSchema) -> list[dict[st
         rest = ""
         if others or is_unrankable:
             rest = (_ASIDE if is_unrankable else _RANKED) + _json([others, pairs])
-        for what, text in (("a key", key), ("fields", rest)):
+        for place, text in (("a key", key), ("fields", rest)):
             if 4 * len(text) > MAX_BYTES and (size := len(text.encode())) > MAX_BYTES:
                 msg = (
-                    f"Row {row.key[:80]!r} has {what} of {size} bytes as Milvus stores them; it"
+                    f"Row {row.key[:80]!r} has {place} of {size} bytes as Milvus stores them; it"
                     f" takes at most {MAX_BYTES}. Shorten what the fields hold, or keep the vectors"
                     " in another store."
                 )
                 raise StoreError(msg, store="milvus")
-        found.append({KEY: key, VECTOR: vector, ROW: rest, **texts})
-    return found
+        encoded_rows.append({KEY: key, VECTOR: vector, ROW: rest, **texts})
+    return encoded_rows
 
 
 def _encode_fields(
@@ -358,14 +348,14 @@ def decode_row(values: Mapping[str, Any], schema: VectorSchema) -> VectorRow:
 
 def decode_fields(values: Mapping[str, Any], fields: Schema) -> Fields:
     """The fields of a row that `encode_rows` encoded."""
-    found: dict[str, FieldValue] = {}
+    decoded: dict[str, FieldValue] = {}
     for name, column in columns_of(fields).items():
         value = decode_field(fields[name], values[column])
         if value is not None:
-            found[name] = value
+            decoded[name] = value
     for name, other in _rest(values)[0].items():
-        found[name] = tuple(other) if isinstance(other, list) else other
-    return ReadOnly(found)
+        decoded[name] = tuple(other) if isinstance(other, list) else other
+    return ReadOnly(decoded)
 
 
 def _rest(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[Any]]:

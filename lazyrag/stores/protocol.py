@@ -577,12 +577,13 @@ def check_schema(schema: VectorSchema) -> None:
 
 
 def other_schema(
-    collection: str, dimension: int, metric: Metric, wanted: VectorSchema, *, store: str = "map"
+    collection: str, dimension: int, metric: Metric, requested: VectorSchema, *, store: str = "map"
 ) -> SchemaMismatchError:
     """The error for a collection that exists with another schema."""
     msg = (
         f"Collection {collection!r} has {_describe(dimension)} under the metric {metric!r}; got a"
-        f" schema with {_describe(wanted.dimension)} under {wanted.metric!r}, or with other fields."
+        f" schema with {_describe(requested.dimension)} under {requested.metric!r}, or with other"
+        " fields."
     )
     return SchemaMismatchError(msg, store=store, collection=collection)
 
@@ -699,14 +700,13 @@ def check_vectors(
     for row in rows:
         if isinstance(row.vector, dict):
             is_right = dimension == SPARSE
-            found = "a sparse one"
+            kind = "a sparse one"
         else:
             is_right = row.vector.shape == (dimension,)
-            found = f"one of shape {row.vector.shape}"
+            kind = f"one of shape {row.vector.shape}"
         if not is_right:
             msg = (
-                f"Collection {collection!r} has {_describe(dimension)}; row {row.key!r} has"
-                f" {found}."
+                f"Collection {collection!r} has {_describe(dimension)}; row {row.key!r} has {kind}."
             )
             raise SchemaMismatchError(msg, store=store, collection=collection)
 
@@ -728,15 +728,16 @@ LAYOUT = 2
 """Version of the layout of rows in Chroma, Milvus and OpenSearch."""
 
 
-def check_layout(found: int, backend: str, store: str, collection: str) -> None:
+def check_layout(version: int, backend: str, store: str, collection: str) -> None:
     """Check that this version of lazyrag can read the rows of a collection.
 
     Raises:
         SchemaMismatchError: If another version of lazyrag has written them.
     """
-    if found != LAYOUT:
+    if version != LAYOUT:
         msg = (
-            f"Collection {collection!r} in {backend} has rows of layout {found}, written by another"
+            f"Collection {collection!r} in {backend} has rows of layout {version}, written by"
+            " another"
             f" version of lazyrag; this one reads {LAYOUT}. Drop it and read the files again, or"
             " use the version that wrote it."
         )
@@ -846,9 +847,9 @@ def native_ranking(
     """
     depth = topk if most is None else min(topk, most)
     while True:
-        found = fetch(depth)
-        matching = [match for match in found if match is not None]
-        if len(matching) >= topk or len(found) < depth or depth == most:
+        candidates = fetch(depth)
+        matching = [match for match in candidates if match is not None]
+        if len(matching) >= topk or len(candidates) < depth or depth == most:
             ranking = [(key, score_of(raw_score, metric)) for key, raw_score in matching[:topk]]
             return sorted(ranking, key=lambda pair: (-pair[1], pair[0]))
         depth = _WIDER * depth if most is None else min(_WIDER * depth, most)
@@ -910,11 +911,15 @@ def exact_ranking(
     """
     depth = topk + _SPARE
     while True:
-        found = fetch(depth)
+        candidates = fetch(depth)
         matching = [
-            candidate for candidate in found if rest is None or matches(rest, candidate.row.fields)
+            candidate
+            for candidate in candidates
+            if rest is None or matches(rest, candidate.row.fields)
         ]
-        if len(found) < depth or _is_settled(query, topk, schema, found, matching, rounding):
+        if len(candidates) < depth or _is_settled(
+            query, topk, schema, candidates, matching, rounding
+        ):
             return rank_rows(query, topk, schema, [candidate.row for candidate in matching])
         depth *= _WIDER
 
@@ -936,17 +941,17 @@ def _is_settled(
     query: Embedding,
     topk: int,
     schema: VectorSchema,
-    found: Sequence[Candidate],
+    candidates: Sequence[Candidate],
     matching: Sequence[Candidate],
     rounding: float,
 ) -> bool:
     """Whether no row behind the last candidate can be among the topk best."""
     if len(matching) < topk:
         return False
-    largest = max(_length(candidate.row.vector) for candidate in found)
+    largest = max(_length(candidate.row.vector) for candidate in candidates)
     length = _length(query)
     scale = {"cosine": 1.0, "ip": length * largest, "l2": (length + largest) ** 2}[schema.metric]
-    return matching[topk - 1].raw_score - found[-1].raw_score > 2.0 * (
+    return matching[topk - 1].raw_score - candidates[-1].raw_score > 2.0 * (
         _OPERATIONS * _ROUNDING * scale + rounding
     )
 

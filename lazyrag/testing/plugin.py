@@ -45,10 +45,10 @@ def pytest_configure(config: pytest.Config) -> None:
         make = f"--lazyrag-{kind}-store"
         reopen = f"--lazyrag-reopen-{kind}-store"
         if name := config.getoption(make):
-            found = _import(make, name)
+            loaded = _import(make, name)
             reopen_name = config.getoption(reopen)
             factories[kind] = StoreFactory(
-                found, _import(reopen, reopen_name) if reopen_name else found
+                loaded, _import(reopen, reopen_name) if reopen_name else loaded
             )
         elif config.getoption(reopen):
             raise pytest.UsageError(
@@ -102,14 +102,14 @@ def _import(option: str, name: str) -> MakeStore:
         raise pytest.UsageError(
             f"{option} is {name!r}: {exc}. Python must be able to import it. {hint}"
         ) from exc
-    found: MakeStore | None = getattr(loaded, attribute, None)
-    if not callable(found):
+    make_store: MakeStore | None = getattr(loaded, attribute, None)
+    if not callable(make_store):
         problem = (
-            f"it is {found!r}"
+            f"it is {make_store!r}"
             if hasattr(loaded, attribute)
             else f"{loaded.__file__} does not have it"
         )
         raise pytest.UsageError(
             f"{option} is {name!r}: {attribute} must be a function or class; {problem}."
         )
-    return found
+    return make_store

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lazyrag.data.fields import DataType, DocField, Schema, make_schema
-from lazyrag.data.filters import And, Condition, Filter, Not, Or, bind_filter, matches
-from lazyrag.data.segment import Content, Location, Segment, content_text
+from lazyrag.data.fields import make_schema
+from lazyrag.data.filters import Condition, Filter, matches
+from lazyrag.data.segment import Location, Segment, content_text
 from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError, UnsupportedError
 from lazyrag.stores.protocol import (
     Approximate,
@@ -30,223 +30,29 @@ from lazyrag.stores.protocol import (
     VectorStore,
 )
 from lazyrag.testing.factories import factory_of
+from lazyrag.testing.samples import (
+    DIMENSION,
+    FIELDS,
+    FILTERS,
+    METRICS,
+    SCHEMA,
+    dense,
+    make_rows,
+    make_segments,
+    make_sparse_rows,
+    met,
+    queries,
+    reference,
+    sparse,
+    sparse_queries,
+)
 from lazyrag.text.analyzers import analysers
-from lazyrag.types import (
-    SPARSE,
-    Embedding,
-    Embeddings,
-    Fields,
-    Matrix,
-    Metric,
-    Ranking,
-    SparseVector,
-    Vector,
-)
-
-SCHEMA: Schema = make_schema(
-    {
-        "author": DocField(DataType.VARCHAR, max_size=64),
-        "year": DocField(DataType.INT32),
-        "rating": DocField(DataType.DOUBLE),
-        "public": DocField(DataType.BOOLEAN),
-        "tags": DocField(DataType.ARRAY, element_type=DataType.VARCHAR),
-    }
-)
-
-HARD_TEXTS = (
-    "plain",
-    "quote ' and \" and `",
-    "back\\slash \\n \\u0041",
-    "percent % under_score {brace} $var",
-    "绿茶与红茶",
-    "emoji 🍵👨‍👩‍👧",
-    "line\nbreak\ttab",
-    "x == 1 or 1 == 1",
-)
-"""Texts that a store might interpret; they must come back unchanged."""
-
-FIELDS: tuple[Fields, ...] = tuple(
-    {
-        "file_name": f"f{number}.txt",
-        "file_type": "text/plain" if number % 3 else "application/pdf",
-        "file_size": 100 * number,
-        "creation_date": f"2024-0{number % 9 + 1}-01",
-        "last_modified_date": f"2024-0{number % 9 + 1}-02",
-        "last_accessed_date": f"2024-0{number % 9 + 1}-03",
-        "author": None if number % 9 == 8 else HARD_TEXTS[number % len(HARD_TEXTS)],
-        "year": None if number % 5 == 4 else 2000 + number % 7,
-        "rating": None if number % 6 == 5 else number / 4,
-        "public": None if number % 7 == 6 else number % 2 == 0,
-        "tags": None if number % 8 == 7 else tuple(HARD_TEXTS[at] for at in range(number % 3)),
-    }
-    for number in range(24)
-)
-
-FILTERS: tuple[Filter, ...] = tuple(
-    bind_filter(condition, SCHEMA)
-    for condition in (
-        Condition("author", "eq", "绿茶与红茶"),
-        Condition("author", "eq", "quote ' and \" and `"),
-        Condition("author", "eq", "x == 1 or 1 == 1"),
-        Condition("author", "ne", "plain"),
-        Condition("author", "eq", None),
-        Condition("author", "in", ["plain", "back\\slash \\n \\u0041"]),
-        Condition("author", "in", ["plain", None]),
-        Condition("author", "not in", ["plain", "绿茶与红茶"]),
-        Condition("author", "contains", "_"),
-        Condition("author", "exists"),
-        Condition("author", "exists", False),
-        Condition("year", "eq", 2003),
-        Condition("year", "gt", 2003),
-        Condition("year", "ge", 2003),
-        Condition("year", "lt", 2003),
-        Condition("year", "le", 2003),
-        Condition("rating", "gt", 2.25),
-        Condition("rating", "eq", 2.5),
-        Condition("public", "eq", False),
-        Condition("public", "ne", True),
-        Condition("year", "in range", [2001, 2004]),
-        Condition("tags", "in range", ["p", "q"]),
-        Condition("tags", "contains", "plain"),
-        Condition("tags", "in", ["quote ' and \" and `", "nothing"]),
-        Condition("tags", "not in", ["plain"]),
-        Condition("tags", "eq", []),
-        Condition("creation_date", "ge", "2024-05-01"),
-        Condition("file_type", "eq", ".pdf"),
-        And(Condition("year", "ge", 2001), Condition("public", "eq", True)),
-        Or(Condition("year", "eq", 2001), Condition("author", "eq", "plain")),
-        Not(Condition("year", "gt", 2003)),
-        Not(Or(Condition("public", "eq", True), Condition("tags", "contains", "plain"))),
-    )
-)
-"""Each of them lets some of `FIELDS` through, and not all."""
-
-
-def make_segments() -> list[Segment]:
-    """A segment for each of `FIELDS`, with content of every kind."""
-    contents: list[Content] = [*HARD_TEXTS, 0, 7, 2.5, False, {"名": [1, None]}, ["a", 1]]
-    return [
-        Segment(
-            uid=f"{number:032x}",
-            build=number % 3,
-            group="block",
-            document_id=f"{number % 4:032x}",
-            path=f"目录/f{number % 4}.txt",
-            parent=f"{number % 4:032x}",
-            number=number + 1,
-            content=contents[number % len(contents)],
-            metadata=(
-                {}
-                if number % 2
-                else {"note": HARD_TEXTS[number % len(HARD_TEXTS)], "nothing": None}
-            ),
-            fields=fields,
-            span=(number, number + 5) if number % 2 else None,
-        )
-        for number, fields in enumerate(FIELDS)
-    ]
+from lazyrag.types import SPARSE, Embeddings, Metric, Ranking
 
 
 def all_rows(store: Any, collection: str) -> list[Any]:
     """Every row of a small collection, in the order of keys."""
     return sorted(store.scan(collection), key=attrgetter("key"))
-
-
-def met(filter: Filter) -> set[int]:
-    """Positions of the `FIELDS` that a filter lets through, by the reference evaluator; never none,
-    never all.
-    """
-    found = {number for number, fields in enumerate(FIELDS) if matches(filter, fields)}
-    assert 0 < len(found) < len(FIELDS), (
-        f"The filter {filter!r} tests nothing: {len(found)} rows meet it."
-    )
-    return found
-
-
-DIMENSION = 8
-METRICS: tuple[Metric, ...] = ("cosine", "ip", "l2")
-
-
-def make_rows() -> list[VectorRow]:
-    """A seeded vector for each of `FIELDS`, two of them equal and one of length 0."""
-    vectors = np.random.default_rng(7).normal(size=(len(FIELDS), DIMENSION)).astype(np.float32)
-    vectors[9] = vectors[3]
-    vectors[20] = 0.0
-    return _with_fields(vectors)
-
-
-def make_sparse_rows() -> list[VectorRow]:
-    """A seeded sparse vector for each of `FIELDS`: two of them equal, one empty, weights of either
-    sign.
-    """
-    chance = np.random.default_rng(17)
-    vectors: list[SparseVector] = []
-    for _ in FIELDS:
-        dimensions = chance.choice(12, chance.integers(1, 7), replace=False).tolist()
-        weights = chance.normal(size=len(dimensions)).astype(np.float32).tolist()
-        vectors.append(dict(zip(dimensions, weights, strict=True)))
-    vectors[4][2**63 + 5] = 0.5
-    vectors[9] = dict(vectors[3])
-    vectors[20] = {}
-    return _with_fields(vectors)
-
-
-def _with_fields(vectors: Iterable[Embedding]) -> list[VectorRow]:
-    return [
-        VectorRow(f"{number:032x}-{number % 3}", vector, fields)
-        for number, (vector, fields) in enumerate(zip(vectors, FIELDS, strict=True))
-    ]
-
-
-def queries(n: int) -> Matrix:
-    """N seeded queries."""
-    return np.random.default_rng(11).normal(size=(n, DIMENSION)).astype(np.float32)
-
-
-def sparse_queries(n: int) -> list[SparseVector]:
-    """N seeded sparse queries."""
-    chance = np.random.default_rng(19)
-    return [
-        dict.fromkeys(chance.choice(12, 3, replace=False).tolist(), 1.0) | {2**63 + 5: -2.0}
-        for _ in range(n)
-    ]
-
-
-def reference(query: Embedding, metric: Metric, rows: Sequence[VectorRow] | None = None) -> Ranking:
-    """The ranking of `make_rows`, or of other rows, by a plain computation in float64."""
-    scores = [
-        (row.key, _score(query, row, metric)) for row in (make_rows() if rows is None else rows)
-    ]
-    ranking = [(key, score) for key, score in scores if score is not None]
-    return sorted(ranking, key=lambda pair: (-round(pair[1], 9), pair[0]))
-
-
-def _score(query: Embedding, row: VectorRow, metric: Metric) -> float | None:
-    """The score of a row; None for a sparse one that shares no dimension with the query."""
-    if isinstance(query, dict):
-        vector = sparse(row)
-        shared = sorted(vector.keys() & query.keys())
-        return float(sum(query[at] * vector[at] for at in shared)) if shared else None
-    x = dense(row).astype(np.float64)
-    q = query.astype(np.float64)
-    if metric == "l2":
-        return 1.0 / (1.0 + float(np.linalg.norm(x - q)))
-    lengths = float(np.linalg.norm(x) * np.linalg.norm(q)) if metric == "cosine" else 1.0
-    return float(x @ q) / lengths if lengths else 0.0
-
-
-def dense(row: VectorRow) -> Vector:
-    """The vector of a row, which must be dense."""
-    assert isinstance(row.vector, np.ndarray), (
-        f"row {row.key!r} has {row.vector!r:.60} instead of an array"
-    )
-    return row.vector
-
-
-def sparse(row: VectorRow) -> SparseVector:
-    """The vector of a row, which must be sparse."""
-    assert isinstance(row.vector, dict), f"row {row.key!r} has {row.vector!r:.60} instead of a dict"
-    return row.vector
 
 
 def scan_pages(store: Any, collection: str, limit: int) -> list[Any]:
@@ -259,21 +65,21 @@ def scan_pages(store: Any, collection: str, limit: int) -> list[Any]:
     return seen
 
 
-def assert_same_rows(found: Sequence[VectorRow], expected: Sequence[VectorRow]) -> None:
+def assert_same_rows(rows: Sequence[VectorRow], expected: Sequence[VectorRow]) -> None:
     """Assert that the keys are the same, in the same order, and vectors and fields are equal."""
-    assert [row.key for row in found] == [row.key for row in expected]
-    for row, other in zip(found, expected, strict=True):
+    assert [row.key for row in rows] == [row.key for row in expected]
+    for row, other in zip(rows, expected, strict=True):
         if isinstance(other.vector, dict):
             assert sparse(row) == other.vector
         else:
             assert np.array_equal(dense(row), other.vector)
-    assert [dict(row.fields) for row in found] == [dict(row.fields) for row in expected]
+    assert [dict(row.fields) for row in rows] == [dict(row.fields) for row in expected]
 
 
-def assert_same_ranking(found: Ranking, expected: Ranking) -> None:
+def assert_same_ranking(ranking: Ranking, expected: Ranking) -> None:
     """Assert that the keys are the same, in the same order, and scores equal to 1e-6."""
-    assert [key for key, _ in found] == [key for key, _ in expected]
-    assert [score for _, score in found] == pytest.approx(
+    assert [key for key, _ in ranking] == [key for key, _ in expected]
+    assert [score for _, score in ranking] == pytest.approx(
         [score for _, score in expected], rel=1e-6, abs=1e-6
     )
 
@@ -368,8 +174,10 @@ class _StoreContract:
     def test_get_answers_in_the_order_asked_and_leaves_out_unknown_keys(self, filled: Any) -> None:
         """Get follows the order of the keys and passes over those that are not there."""
         rows = self.make_rows()
-        found = filled.get(self.collection, [rows[5].key, "unknown", rows[2].key, rows[9].key])
-        self.assert_same(found, [rows[5], rows[2], rows[9]])
+        rows_of_keys = filled.get(
+            self.collection, [rows[5].key, "unknown", rows[2].key, rows[9].key]
+        )
+        self.assert_same(rows_of_keys, [rows[5], rows[2], rows[9]])
 
     def test_upsert_replaces_whole_rows(self, filled: Any) -> None:
         """A second upsert under a key leaves nothing of the first row."""
@@ -617,10 +425,10 @@ class SegmentStoreContract(_StoreContract):
         """Another build of a segment."""
         return row._replace(build=number)
 
-    def assert_same(self, found: Sequence[Segment], expected: Sequence[Segment]) -> None:
+    def assert_same(self, segments: Sequence[Segment], expected: Sequence[Segment]) -> None:
         """Assert that segments are equal, and that 0 is an integer and False a boolean."""
-        assert [*found] == [*expected]
-        assert [type(row.content) for row in found] == [type(row.content) for row in expected]
+        assert [*segments] == [*expected]
+        assert [type(row.content) for row in segments] == [type(row.content) for row in expected]
 
     def feature_checks(self, store: SegmentStore) -> dict[str, Callable[[], None]]:
         """The check of keyword search."""
@@ -650,18 +458,18 @@ class SegmentStoreContract(_StoreContract):
         for analyser, query in (("zh", "红茶与🍵"), ("en", "a line of emoji")):
             terms_of = analysers[analyser].terms
             terms = terms_of(query)
-            found = {
+            scanned = {
                 row.key
                 for row in rows
                 if not {*terms}.isdisjoint(terms_of(content_text(row.content)))
             }
-            assert 0 < len(found) < len(rows), f"The query {query!r} tests nothing."
+            assert 0 < len(scanned) < len(rows), f"The query {query!r} tests nothing."
             ranking = filled.search_text(C, analyser, terms, len(rows))
-            assert {key for key, _ in ranking} == found
+            assert {key for key, _ in ranking} == scanned
             assert ranking == sorted(ranking, key=lambda hit: (-hit[1], hit[0]))
             assert filled.search_text(C, analyser, terms, 1) == ranking[:1]
             for condition in FILTERS:
-                expected = {rows[number].key for number in met(condition)} & found
+                expected = {rows[number].key for number in met(condition)} & scanned
                 assert {
                     key for key, _ in filled.search_text(C, analyser, terms, len(rows), condition)
                 } == expected
@@ -804,13 +612,13 @@ def assert_approximate(store: VectorStore, collection: str) -> None:
     for condition in (None, *FILTERS):
         for topk in (1, 7, 1000):
             exact = store.search(collection, queries(5), topk, condition)
-            found = store.search_approximately(collection, queries(5), topk, condition)
-            assert list(map(len, found)) == list(map(len, exact))
-            for ranking in found:
+            rankings = store.search_approximately(collection, queries(5), topk, condition)
+            assert list(map(len, rankings)) == list(map(len, exact))
+            for ranking in rankings:
                 assert ranking == sorted(ranking, key=lambda pair: (-pair[1], pair[0]))
             same = [
                 len(set(some).intersection(others))
-                for some, others in zip(found, exact, strict=True)
+                for some, others in zip(rankings, exact, strict=True)
             ]
             assert sum(same) >= 0.5 * sum(map(len, exact))
     with pytest.raises(ConfigError):
@@ -827,8 +635,8 @@ def assert_native(store: VectorStore, collection: str) -> None:
         allowed = {make_rows()[number].key for number in numbers}
         for topk in (3, 1000):
             exact = store.search(collection, queries(5), topk, condition)
-            found = store.search_natively(collection, queries(5), topk, condition)
-            for query, ranking in zip(queries(5), found, strict=True):
+            rankings = store.search_natively(collection, queries(5), topk, condition)
+            for query, ranking in zip(queries(5), rankings, strict=True):
                 assert len(ranking) <= topk
                 assert ranking == sorted(ranking, key=lambda pair: (-pair[1], pair[0]))
                 assert len({key for key, _ in ranking}) == len(ranking)
@@ -839,7 +647,7 @@ def assert_native(store: VectorStore, collection: str) -> None:
                 )
             same = [
                 len(dict(some).keys() & dict(others).keys())
-                for some, others in zip(found, exact, strict=True)
+                for some, others in zip(rankings, exact, strict=True)
             ]
             assert sum(same) >= 0.5 * sum(map(len, exact))
     with pytest.raises(ConfigError):
@@ -888,14 +696,14 @@ def _assert_rankings(
     """A search finds what a plain computation finds: the best rows in order, and all of them."""
     matching = [row for row in rows if condition is None or matches(condition, row.fields)]
     expected = [reference(query, metric, matching) for query in near]
-    for found, ranking in zip(
+    for answered, ranking in zip(
         store.search(collection, near, topk, condition), expected, strict=True
     ):
-        assert_same_ranking(found, ranking[:topk])
-    for found, ranking in zip(
+        assert_same_ranking(answered, ranking[:topk])
+    for answered, ranking in zip(
         store.search(collection, near, len(rows) + 1, condition), expected, strict=True
     ):
-        assert sorted(key for key, _ in found) == sorted(key for key, _ in ranking)
+        assert sorted(key for key, _ in answered) == sorted(key for key, _ in ranking)
 
 
 class VectorStoreContract(_StoreContract):
@@ -930,13 +738,15 @@ class VectorStoreContract(_StoreContract):
         rows = sorted(expected, key=attrgetter("key"))
         assert_same_rows(store.scan(VECTORS), rows)
         assert store.count(VECTORS) == len(rows)
-        [found] = store.search(VECTORS, queries(1), 10_000)
-        assert_same_ranking(found, reference(queries(1)[0], "cosine", rows))
+        [ranking] = store.search(VECTORS, queries(1), 10_000)
+        assert_same_ranking(ranking, reference(queries(1)[0], "cosine", rows))
 
     def read_during_writes(self, store: VectorStore) -> None:
         """A search while others write is sorted."""
-        [found] = store.search(VECTORS, queries(1), 3)
-        assert [score for _, score in found] == sorted((score for _, score in found), reverse=True)
+        [ranking] = store.search(VECTORS, queries(1), 3)
+        assert [score for _, score in ranking] == sorted(
+            (score for _, score in ranking), reverse=True
+        )
 
     def feature_checks(self, store: VectorStore) -> dict[str, Callable[[], None]]:
         """The checks of searches and of sparse vectors."""
@@ -1000,10 +810,10 @@ class VectorStoreContract(_StoreContract):
         """
         store.create(OTHER_VECTORS, VectorSchema(DIMENSION, metric, SCHEMA))
         store.upsert(OTHER_VECTORS, make_rows())
-        for query, found in zip(
+        for query, ranking in zip(
             queries(5), store.search(OTHER_VECTORS, queries(5), 7), strict=True
         ):
-            assert_same_ranking(found, reference(query, metric)[:7])
+            assert_same_ranking(ranking, reference(query, metric)[:7])
 
     @pytest.mark.parametrize("metric", METRICS)
     def test_ties_are_complete_and_ordered_by_key(self, store: VectorStore, metric: Metric) -> None:
@@ -1014,20 +824,20 @@ class VectorStoreContract(_StoreContract):
         same = np.arange(1, DIMENSION + 1).astype(np.float32)
         keys = [f"k{number:02d}" for number in range(12)]
         store.upsert(OTHER_VECTORS, [VectorRow(key, same) for key in keys[::-1]])
-        [found] = store.search(OTHER_VECTORS, same[None], 5)
-        assert [key for key, _ in found] == keys[:5]
-        assert len({score for _, score in found}) == 1
+        [ranking] = store.search(OTHER_VECTORS, same[None], 5)
+        assert [key for key, _ in ranking] == keys[:5]
+        assert len({score for _, score in ranking}) == 1
 
     def test_cosine_ignores_length(self, filled: VectorStore) -> None:
         """Doubling the query changes no score."""
         [expected] = filled.search(VECTORS, queries(1), 5)
-        [found] = filled.search(VECTORS, 2 * queries(1), 5)
-        assert_same_ranking(found, expected)
+        [ranking] = filled.search(VECTORS, 2 * queries(1), 5)
+        assert_same_ranking(ranking, expected)
 
     def test_more_than_there_are_is_fine(self, filled: VectorStore) -> None:
         """A topk above the count returns every row."""
-        [found] = filled.search(VECTORS, queries(1), 10_000)
-        assert len(found) == len(make_rows())
+        [ranking] = filled.search(VECTORS, queries(1), 10_000)
+        assert len(ranking) == len(make_rows())
 
     @pytest.mark.parametrize("topk", [0, -1])
     def test_topk_below_one_is_refused(self, filled: VectorStore, topk: int) -> None:
@@ -1043,9 +853,9 @@ class VectorStoreContract(_StoreContract):
         filter.
         """
         keys = {make_rows()[number].key for number in met(filter)}
-        [found] = filled.search(VECTORS, queries(1), 10_000, filter)
+        [ranking] = filled.search(VECTORS, queries(1), 10_000, filter)
         assert_same_ranking(
-            found, [pair for pair in reference(queries(1)[0], "cosine") if pair[0] in keys]
+            ranking, [pair for pair in reference(queries(1)[0], "cosine") if pair[0] in keys]
         )
 
     def test_a_narrow_filter_does_not_shorten_the_result(self, filled: VectorStore) -> None:
@@ -1053,8 +863,8 @@ class VectorStoreContract(_StoreContract):
         all.
         """
         filter_ = FILTERS[0]
-        [found] = filled.search(VECTORS, queries(1), 2, filter_)
-        assert len(found) == min(2, len(met(filter_)))
+        [ranking] = filled.search(VECTORS, queries(1), 2, filter_)
+        assert len(ranking) == min(2, len(met(filter_)))
 
     def test_a_deleted_key_can_be_written_again(self, filled: VectorStore) -> None:
         """After delete and upsert the new vector is found and the old one is not."""

@@ -14,7 +14,7 @@ import unicodedata
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import Stemmer
 
@@ -22,7 +22,7 @@ from lazyrag.errors import TransformError
 from lazyrag.registry import Registry
 from lazyrag.text.sentences import CJK_LETTERS, is_boundary
 from lazyrag.text.stop_words import QUESTION_WORDS, STOP_MARK, STOP_WORDS, plain_term
-from lazyrag.validation import known_keywords, require, validate_mapping, validate_texts
+from lazyrag.validation import require, validate_mapping, validate_texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,9 @@ _FISCAL_YEAR = re.compile("(?<=fy)[0-9]{2}(?![0-9])")
 # Unicode's Default_Ignorable_Code_Point: soft hyphens, zero-width characters, marks of direction,
 # variation selectors.
 _IGNORABLE = (
-    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
-    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
+    "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e0fff"
 )
 
 
@@ -211,17 +212,14 @@ def english_stop_words(text: str) -> list[str]:
 
 def chinese_stop_words(text: str, segmenter: Segmenter | None = None) -> list[str]:
     """The stop words and question words of a text, each with a `STOP_MARK`."""
-    found = english_stop_words(text)
+    terms = english_stop_words(text)
     if not text.isascii():
         segmenter = segmenter or chinese_segmenter()
-        runs = [run.group() for run in _runs().finditer(normal_form(text)) if run.lastgroup]
-        found += [
-            STOP_MARK + word
-            for run in runs
-            for word in segmenter.words(run)
-            if word in QUESTION_WORDS
-        ]
-    return found
+        for run in _runs().finditer(normal_form(text)):
+            if run.lastgroup:
+                words = segmenter.words(run.group())
+                terms += [STOP_MARK + word for word in words if word in QUESTION_WORDS]
+    return terms
 
 
 def _characters_and_pairs(run: str) -> list[str]:
@@ -230,12 +228,12 @@ def _characters_and_pairs(run: str) -> list[str]:
 
 def _characters_pairs_and_words(run: str, segmenter: Segmenter | None = None) -> list[str]:
     segmenter = segmenter or chinese_segmenter()
-    found = segmenter.words(run)
-    if QUESTION_WORDS.isdisjoint(found):  # the usual case
-        return [*_characters_and_pairs(run), *longer_terms(found, segmenter)]
+    words = segmenter.words(run)
+    if QUESTION_WORDS.isdisjoint(words):  # the usual case
+        return [*_characters_and_pairs(run), *longer_terms(words, segmenter)]
     terms: list[str] = []
     phrase: list[str] = []  # words up to the next question word: no pair crosses it
-    for word in found:
+    for word in words:
         if word in QUESTION_WORDS:
             terms += _characters_and_pairs("".join(phrase))
             phrase = []
@@ -247,12 +245,12 @@ def _characters_pairs_and_words(run: str, segmenter: Segmenter | None = None) ->
 
 def longer_terms(words: list[str], segmenter: Segmenter) -> list[str]:
     """Words of three characters and more, each after those inside it."""
-    longer = [word for word in words if len(word) > 2]
-    return (
-        [term for word in longer for term in (*_inner_words(word, 3, segmenter), word)]
-        if longer
-        else longer
-    )
+    terms: list[str] = []
+    for word in words:
+        if len(word) > 2:
+            terms += _inner_words(word, 3, segmenter)
+            terms.append(word)
+    return terms
 
 
 analysers: Registry[Analyser] = Registry("analyser", entry_point_group="lazyrag.analysers")
@@ -267,9 +265,9 @@ def query_terms(query: str) -> frozenset[str]:
     none mislead.
     """
     terms = chinese_terms(query) or chinese_stop_words(query)
-    wide = {one for one in terms if _is_cjk(one)}
-    longer = {one for one in wide if len(one) > 1}
-    others = frozenset(one for one in terms if not _is_cjk(one))
+    wide = {term for term in terms if _is_cjk(term)}
+    longer = {term for term in wide if len(term) > 1}
+    others = frozenset(term for term in terms if not _is_cjk(term))
     return others | (longer.intersection(words(normal_form(query))) or longer or wide)
 
 
@@ -282,13 +280,11 @@ def term_spans(text: str, terms: frozenset[str]) -> list[tuple[int, int, str]]:
     """
     normal, starts, ends = _in_normal_form(text)
     matches = [*_words().finditer(normal), *_grouped_numbers().finditer(normal)]
-    spans = [
-        (match.start(), match.end(), term)
-        for match in matches
-        for word in normal_words(match.group())
-        for term in word_terms(word) or [STOP_MARK + word]
-        if term in terms
-    ]
+    spans = []
+    for match in matches:
+        for word in normal_words(match.group()):
+            matching = terms.intersection(word_terms(word) or [STOP_MARK + word])
+            spans += [(match.start(), match.end(), term) for term in matching]
     for term in filter(_is_cjk, terms):
         spans += [
             (match.start(), match.end(), term)
@@ -334,7 +330,6 @@ def _is_cjk(term: str) -> bool:
     return not term.isascii() and re.search(f"[{CJK_LETTERS}]", term) is not None
 
 
-@known_keywords
 def register_chinese_analyser(
     name: str,
     *,
@@ -360,8 +355,9 @@ def register_chinese_analyser(
         AlreadyRegisteredError: If the name is taken.
 
     Example:
-        >>> analyser = register_chinese_analyser("zh-food", synonyms={"土豆": ["马铃薯", "potato"]}, replace=True)
-        >>> set(analyser.terms("马铃薯")) & set(analyser.terms("Potato soup")) & set(analyser.terms("土豆"))
+        >>> synonyms = {"土豆": ["马铃薯", "potato"]}
+        >>> analyser = register_chinese_analyser("zh-food", synonyms=synonyms, replace=True)
+        >>> set(analyser.terms("马铃薯")) & set(analyser.terms("Potato soup"))
         {'=土豆'}
     """
     user_words = tuple(dict.fromkeys(validate_texts("words", words)))
@@ -372,16 +368,16 @@ def register_chinese_analyser(
     means: dict[str, str] = {}
     groups = validate_mapping("synonyms", {} if synonyms is None else synonyms)
     for word in validate_texts("The words of synonyms", [*groups]):
-        group = {
-            _stemmed(one) for one in (word, *validate_texts(f"synonyms[{word!r}]", groups[word]))
-        }
-        joined = {means[one] for one in group & means.keys()}
-        group.update(one for one, term in means.items() if term in joined)
+        synonyms_of_word = validate_texts(f"synonyms[{word!r}]", groups[word])
+        group = {*map(_stemmed, (word, *synonyms_of_word))}
+        joined = {means[term] for term in group & means.keys()}
+        group.update(word for word, term in means.items() if term in joined)
         means.update(dict.fromkeys(group, min(joined, default=f"={word}")))
     longest_first = map(re.escape, sorted(means, key=len, reverse=True))
     pattern = re.compile(
         "|".join(
-            rf"(?<![a-z0-9]){one}(?![a-z0-9])" if one.isascii() else one for one in longest_first
+            rf"(?<![a-z0-9]){word}(?![a-z0-9])" if word.isascii() else word
+            for word in longest_first
         )
     )
 
@@ -392,7 +388,7 @@ def register_chinese_analyser(
 
     def terms_of(text: str) -> list[str]:
         terms = _terms(text, lambda run: _characters_pairs_and_words(run, segmenter()))
-        return terms + [means[one] for one in pattern.findall(_stemmed(text))] if means else terms
+        return terms + [means[word] for word in pattern.findall(_stemmed(text))] if means else terms
 
     def stop_words(text: str) -> list[str]:
         return chinese_stop_words(text, segmenter())
@@ -465,7 +461,7 @@ def term_function(name: str, *, stop_words: bool = False) -> Callable[[str], lis
         functions.append(analyser.stop_words)
 
     def terms_of(text: str) -> list[str]:
-        found = []
+        all_terms = []
         for function in functions:
             try:
                 terms = function(text)
@@ -477,8 +473,8 @@ def term_function(name: str, *, stop_words: bool = False) -> Callable[[str], lis
                 raise TransformError(
                     f"The analyser {name!r} must return a list of texts; it returned {terms!r:.60}."
                 )
-            found += terms
-        return found
+            all_terms += terms
+        return all_terms
 
     return terms_of
 
@@ -560,7 +556,10 @@ class RustSegmenter:
         # It takes more characters for Chinese than jieba does, and would join a rare one to its
         # neighbours.
         pieces = enumerate(re.split(_HAN, text))
-        return [word for at, piece in pieces for word in (self.cut(piece) if at % 2 else piece)]
+        words: list[str] = []
+        for at, piece in pieces:
+            words += self.cut(piece) if at % 2 else piece
+        return words
 
 
 class PythonSegmenter:
@@ -599,8 +598,7 @@ class PythonSegmenter:
 
     def words(self, text: str) -> list[str]:
         """See `words`."""
-        found: list[str] = self._tokenizer.lcut(text)
-        return found
+        return cast("list[str]", self._tokenizer.lcut(text))
 
     def is_word(self, text: str) -> bool:
         """Whether the dictionary has a word; beginnings of words have a frequency of 0."""

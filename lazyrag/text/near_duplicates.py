@@ -48,31 +48,32 @@ def validate_threshold(value: Any) -> float:
     )
 
 
-def similarity(one: str, other: str) -> float:
+def similarity(text: str, other: str) -> float:
     """Jaccard similarity of the shingles of two texts, from 0 to 1.
 
     Example:
         >>> similarity("Green tea", "GREEN  TEA"), similarity("green tea", "black coffee")
         (1.0, 0.0)
     """
-    return _jaccard(_shingles(one), _shingles(other))
+    return _jaccard(_shingles(text), _shingles(other))
 
 
 def distinct(texts: Sequence[str], threshold: float = THRESHOLD) -> list[int]:
     """Positions of the texts that are no near-duplicate of an earlier one of them.
 
     Example:
-        >>> distinct(["Green tea needs 80 degrees.", "Coffee needs 92.", "Green tea  needs 80 degrees"])
+        >>> texts = "Green tea needs 80 degrees.", "Coffee needs 92.", "Green tea  needs 80 degrees"
+        >>> distinct(texts)
         [0, 1]
     """
     table = sketches(texts)
-    kept = list[int]()
+    distinct_rows = list[int]()
     sets = lru_cache(None)(lambda at: _shingles(texts[at]))
     for at, row in enumerate(table):
-        near = np.flatnonzero((table[kept] == row).mean(1) >= threshold - _MARGIN)
-        if all(_jaccard(sets(at), sets(kept[position])) < threshold for position in near):
-            kept.append(at)
-    return kept
+        near = np.flatnonzero((table[distinct_rows] == row).mean(1) >= threshold - _MARGIN)
+        if all(_jaccard(sets(at), sets(distinct_rows[position])) < threshold for position in near):
+            distinct_rows.append(at)
+    return distinct_rows
 
 
 def sketches(texts: Sequence[str]) -> Sketches:
@@ -83,9 +84,8 @@ def sketches(texts: Sequence[str]) -> Sketches:
         return np.empty((0, _BINS), np.uint32)
     windows = [_windows(text) for text in texts]
     hashes = _mixed(np.concatenate(windows))
-    bins = np.repeat(np.arange(len(texts)) * _BINS, [len(own) for own in windows]) + (
-        hashes >> 58
-    ).astype(np.intp)
+    bins = np.repeat(np.arange(len(texts)) * _BINS, [*map(len, windows)])
+    bins += (hashes >> 58).astype(np.intp)
     lowest = np.full(len(texts) * _BINS, _EMPTY, np.uint32)
     np.minimum.at(lowest, bins, (hashes & 0x7FFFFFFF).astype(np.uint32))
     table = lowest.reshape(-1, _BINS)
@@ -103,7 +103,7 @@ def sketches(texts: Sequence[str]) -> Sketches:
 
 def similar_pairs(table: Sketches, threshold: float = THRESHOLD) -> NDArray[np.int64]:
     """Pairs of rows that are probably similar enough, sorted: those to verify."""
-    found = [np.empty(0, np.int64)]
+    pairs = [np.empty(0, np.int64)]
     for begin in range(0, _BINS, _BAND):
         keys = np.zeros(len(table), np.uint64)
         for column in table.T[begin : begin + _BAND]:
@@ -117,8 +117,8 @@ def similar_pairs(table: Sketches, threshold: float = THRESHOLD) -> NDArray[np.i
             first = order[:-step][equal]
             second = order[step:][equal]
             is_near = (table[first] == table[second]).mean(1) >= threshold - _MARGIN
-            found.append(first[is_near] * len(table) + second[is_near])
-    return np.stack(np.divmod(np.unique(np.concatenate(found)), max(len(table), 1)), axis=1)
+            pairs.append(first[is_near] * len(table) + second[is_near])
+    return np.stack(np.divmod(np.unique(np.concatenate(pairs)), max(len(table), 1)), axis=1)
 
 
 def clusters(
@@ -141,19 +141,18 @@ def clusters(
         return at
 
     for first, second in pairs.tolist():
-        one = find(first)
-        other = find(second)
-        if one != other and _jaccard(sets(first), sets(second)) >= threshold:
-            root[max(one, other)] = min(one, other)
+        lower, higher = sorted((find(first), find(second)))
+        if lower != higher and _jaccard(sets(first), sets(second)) >= threshold:
+            root[higher] = lower
     members: dict[int, list[int]] = {}
     for at in sorted(root):
         members.setdefault(find(at), []).append(at)
-    return [own for own in members.values() if len(own) > 1]
+    return [cluster for cluster in members.values() if len(cluster) > 1]
 
 
-def _jaccard(one: NDArray[np.uint64], other: NDArray[np.uint64]) -> float:
-    both = len(np.intersect1d(one, other, assume_unique=True))
-    return both / (len(one) + len(other) - both)
+def _jaccard(first: NDArray[np.uint64], other: NDArray[np.uint64]) -> float:
+    both = len(np.intersect1d(first, other, assume_unique=True))
+    return both / (len(first) + len(other) - both)
 
 
 def _shingles(text: str) -> NDArray[np.uint64]:

@@ -72,7 +72,8 @@ def _candidate() -> re.Pattern[str]:
             (?:
                 (?<= [。！？；｡] ) [。！？；｡]*
               | (?<= … ) …*
-              | (?<= [.!?] ) (?<! [.!?]. ) [.!?]* (?= [{_CLOSERS}]* (?: \s | \Z | [{CJK_LETTERS}] ) )
+              | (?<= [.!?] ) (?<! [.!?]. ) [.!?]*
+                (?= [{_CLOSERS}]* (?: \s | \Z | [{CJK_LETTERS}] ) )
             )
             [。！？；…!?]*
             [{_CLOSERS}]*
@@ -161,11 +162,11 @@ def _word_closes(word: str, following: str) -> bool:
     """Whether a full stop behind a word ends its sentence; initials form one word without their
     stops.
     """
-    known = word.lower()
-    if known in ("no", "nos"):
+    lowered = word.lower()
+    if lowered in ("no", "nos"):
         return not following.isdigit()
-    initial = len(known) == 1 and known != "i" and word.isupper()
-    return known in _MAY_CLOSE or (known not in _ABBREVIATIONS and not initial)
+    initial = len(lowered) == 1 and lowered != "i" and word.isupper()
+    return lowered in _MAY_CLOSE or (lowered not in _ABBREVIATIONS and not initial)
 
 
 @functools.cache
@@ -249,13 +250,8 @@ def _begins_word(text: str, position: int) -> bool:
 
 # Characters that extend the one before them and are no combining marks: joiners, the half-width
 # voiced sound marks, the vowels sara am (Thai) and am (Lao), skin tones, tags.
-_TRAILING = frozenset(
-    ["\u200c", "\u200d", "\uff9e", "\uff9f", "\u0e33", "\u0eb3"]
-    + [
-        chr(code)
-        for first, last in ((0x1F3FB, 0x1F3FF), (0xE0020, 0xE007F))
-        for code in range(first, last + 1)
-    ]
+_TRAILING = frozenset("\u200c\u200d\uff9e\uff9f\u0e33\u0eb3").union(
+    map(chr, range(0x1F3FB, 0x1F400)), map(chr, range(0xE0020, 0xE0080))
 )
 _MAX_FLAG_RUN = 256
 

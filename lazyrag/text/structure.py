@@ -39,7 +39,8 @@ def heading_locations(headings: Sequence[Heading], length: int) -> tuple[Locatio
         length: The text's length.
 
     Example:
-        >>> [location.label for location in heading_locations([Heading(0, 1, "Tea"), Heading(9, 2, "Picking")], 20)]
+        >>> headings = [Heading(0, 1, "Tea"), Heading(9, 2, "Picking")]
+        >>> [location.label for location in heading_locations(headings, 20)]
         ['Tea', 'Tea > Picking']
     """
     locations = []
@@ -50,13 +51,11 @@ def heading_locations(headings: Sequence[Heading], length: int) -> tuple[Locatio
             path.pop()
         path.append(heading)
         end = headings[number + 1].start if number + 1 < len(headings) else length
-        written += sum(len(one.title) for one in path)
-        shown = (
-            [one.title for one in path]
-            if written <= _MAX_LABELS
-            else [heading.title[:_SHORT_LABEL]]
-        )
-        locations.append(Location(heading.start, end, "heading", " > ".join(shown)))
+        written += sum(len(ancestor.title) for ancestor in path)
+        label = heading.title[:_SHORT_LABEL]
+        if written <= _MAX_LABELS:
+            label = " > ".join(ancestor.title for ancestor in path)
+        locations.append(Location(heading.start, end, "heading", label))
     return tuple(locations)
 
 
@@ -89,7 +88,7 @@ class Cleaned:
 
     def without(self, removed: Iterable[tuple[int, int]]) -> Cleaned:
         """Remove spans of its text, which are in order and do not overlap."""
-        kept: list[str] = []
+        pieces: list[str] = []
         starts = array("q")
         origins = array("q")
         position = length = 0
@@ -98,10 +97,10 @@ class Cleaned:
                 for at, origin in self._stretches(position, start):
                     starts.append(length + at - position)
                     origins.append(origin)
-                kept.append(self.text[position:start])
+                pieces.append(self.text[position:start])
                 length += start - position
             position = end
-        return Cleaned("".join(kept), starts, origins) if starts else Cleaned("")
+        return Cleaned("".join(pieces), starts, origins) if starts else Cleaned("")
 
     def _stretches(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """Where the contiguous pieces of a span begin, in the text and in the source."""
@@ -126,12 +125,12 @@ def extra_spaces(text: str) -> list[tuple[int, int]]:
         >>> Cleaned("one\n\n \n\ntwo  three").without(extra_spaces("one\n\n \n\ntwo  three")).text
         'one\n\ntwo three'
     """
-    found = []
+    gaps = []
     for match in _EMPTY_LINES.finditer(text):
         lines = match[0]
         first = 2 if lines.startswith("\r") else 1
-        found.append((match.start() + first, match.end() - (2 if lines.endswith("\r\n") else 1)))
-    between = iter(found)
+        gaps.append((match.start() + first, match.end() - (2 if lines.endswith("\r\n") else 1)))
+    between = iter(gaps)
     hole = next(between, None)
     spaces = []
     for match in _SPACES.finditer(text):
@@ -139,7 +138,7 @@ def extra_spaces(text: str) -> list[tuple[int, int]]:
             hole = next(between, None)
         if hole is None or match.start() < hole[0]:
             spaces.append((match.start() + 1, match.end()))
-    return sorted(found + spaces)
+    return sorted(gaps + spaces)
 
 
 # The characters of web addresses; a Chinese character beside one is no part of it.
@@ -150,7 +149,8 @@ _IMAGE = rf"!\[[^\[\]]*\]\({_WHERE}(?:\s+\"[^\"]*\")?\)"
 _MAIL = r"(?<![A-Za-z0-9_.%+-])(?:mailto:)?[A-Za-z0-9_.%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+"
 _REMOVED = re.compile(
     rf"(?P<image>{_IMAGE})"
-    rf"|\[(?P<label>(?:{_IMAGE}|[^\[\]])*)\]\(\s*<?(?:{_SCHEME}|mailto:){_WHERE}>?(?:\s+\"[^\"]*\")?\s*\)"
+    rf"|\[(?P<label>(?:{_IMAGE}|[^\[\]])*)\]"
+    rf"\(\s*<?(?:{_SCHEME}|mailto:){_WHERE}>?(?:\s+\"[^\"]*\")?\s*\)"
     rf"|(?P<whole><(?:{_SCHEME}|mailto:)[^\s<>]*>|<{_MAIL}>)"
     rf"|(?P<url>(?<![A-Za-z0-9]){_SCHEME}(?=[A-Za-z0-9\[%]){_ADDRESS}+)"
     rf"|(?P<mail>{_MAIL})",
@@ -219,18 +219,18 @@ def python_definitions(text: str) -> Iterator[Location]:
     decorated: int | None = None
     name = ""
     continued = False
-    for found in _LINE.finditer(bare):
-        line = found[0].rstrip()
+    for match in _LINE.finditer(bare):
+        line = match[0].rstrip()
         if not line:
             continue
         definition = _DEFINITION.match(line)  # never inside brackets, even in broken code
         if definition or not (line[0].isspace() or depth > 0 or continued):
             if name:
                 yield Location(start, end, "definition", name)
-            start = found.start() if decorated is None else decorated
+            start = match.start() if decorated is None else decorated
             name = definition[1] if definition else ""
             decorated = start if line[0] == "@" else None
-        end = found.start() + len(line)
+        end = match.start() + len(line)
         depth = (
             (0 if definition else depth) + sum(map(line.count, "([{")) - sum(map(line.count, ")]}"))
         )
@@ -308,9 +308,9 @@ def _tag_end(text: str, at: int) -> int:
     return min(at + 1, len(text))
 
 
-def _behind(text: str, what: str, at: int) -> int:
-    found = text.find(what, at)
-    return len(text) if found < 0 else found + len(what)
+def _behind(text: str, target: str, at: int) -> int:
+    position = text.find(target, at)
+    return len(text) if position < 0 else position + len(target)
 
 
 def html_headings(text: str) -> Iterator[Heading]:
@@ -365,7 +365,8 @@ MAX_DEPTH = 200
 _JSON_SPACE = re.compile(r"[ \t\r\n\ufeff]*")
 _STRING = re.compile(r'"[^"\\]*(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\]*)*"')
 _OTHER = re.compile(
-    r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.+-])|(?:true|false|null|NaN|-?Infinity)(?!\w)"
+    r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.+-])"
+    r"|(?:true|false|null|NaN|-?Infinity)(?!\w)"
 )
 _PLAIN_KEY = re.compile(r"[^\W\d]\w*")
 
@@ -402,14 +403,14 @@ def json_values(text: str) -> list[Value]:
         >>> [one.step for one in json_values('{"tea": ["green"], "a b": 1}')[0].children]
         ['.tea', "['a b']"]
     """
-    reader = _Reader(text)
+    reader = _JsonReader(text)
     values = []
     while reader.at < len(text):
         values.append(reader.value(0))
         reader.space()
     if len(values) > 1:
-        for number, one in enumerate(values):
-            one.step = f"[{number}]"
+        for number, value in enumerate(values):
+            value.step = f"[{number}]"
     return values
 
 
@@ -419,15 +420,15 @@ def string_value(source: str) -> str:
     return value
 
 
-class _Reader:
+class _JsonReader:
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
         self.space()
 
     def space(self) -> None:
-        found = _JSON_SPACE.match(self.text, self.at)
-        self.at = found.end() if found else self.at
+        match = _JSON_SPACE.match(self.text, self.at)
+        self.at = match.end() if match else self.at
 
     def value(self, depth: int) -> Value:
         start = self.at
@@ -440,10 +441,10 @@ class _Reader:
             return Value(
                 start, start, self.at, "object" if first == "{" else "array", children=children
             )
-        found = (_STRING if first == '"' else _OTHER).match(self.text, self.at)
-        if found is None:
+        match = (_STRING if first == '"' else _OTHER).match(self.text, self.at)
+        if match is None:
             raise self._error("no value")
-        self.at = found.end()
+        self.at = match.end()
         return Value(start, start, self.at, "string" if first == '"' else "other")
 
     def _members(self, depth: int, *, is_object: bool) -> Iterator[Value]:
@@ -463,10 +464,10 @@ class _Reader:
                 self.at = key.end()
                 self.space()
                 self._expect(":")
-            one = self.value(depth)
-            one.start = start
-            one.step = step
-            yield one
+            member = self.value(depth)
+            member.start = start
+            member.step = step
+            yield member
             self.space()
             number += 1
         self.at += 1
@@ -477,10 +478,10 @@ class _Reader:
         self.at += 1
         self.space()
 
-    def _error(self, what: str) -> ValueError:
+    def _error(self, problem: str) -> ValueError:
         line = self.text.count("\n", 0, self.at) + 1
         column = self.at - self.text.rfind("\n", 0, self.at)
-        return ValueError(f"{what} at line {line}, column {column}")
+        return ValueError(f"{problem} at line {line}, column {column}")
 
 
 def json_step(key: str) -> str:
@@ -525,11 +526,11 @@ class XmlElement:
     def path(self) -> str:
         """Its XPath, with numbers for several siblings of a name."""
         steps: list[str] = []
-        one: XmlElement | None = self
-        while one:
-            several = one.parent and one.parent.counts[one.name] > 1
-            steps.append(f"/{one.name}[{one.number}]" if several else f"/{one.name}")
-            one = one.parent
+        element: XmlElement | None = self
+        while element:
+            several = element.parent and element.parent.counts[element.name] > 1
+            steps.append(f"/{element.name}[{element.number}]" if several else f"/{element.name}")
+            element = element.parent
         return "".join(reversed(steps))
 
 
@@ -552,19 +553,19 @@ def xml_elements(text: str) -> tuple[list[XmlElement], list[str]]:
         if len(within) >= MAX_DEPTH:
             raise RecursionError(f"nested deeper than {MAX_DEPTH}")
         parent = within[-1] if within else None
-        one = XmlElement(
+        element = XmlElement(
             name, parent, attributes, parser.CurrentByteIndex, len(pieces), len(within)
         )
         if parent is not None:
-            one.number = parent.counts[name] = parent.counts.get(name, 0) + 1
-        elements.append(one)
-        within.append(one)
+            element.number = parent.counts[name] = parent.counts.get(name, 0) + 1
+        elements.append(element)
+        within.append(element)
 
     def finish(_: str) -> None:
-        one = within.pop()
-        one.end = parser.CurrentByteIndex
-        one.last = len(pieces)
-        one.behind = len(elements)
+        element = within.pop()
+        element.end = parser.CurrentByteIndex
+        element.last = len(pieces)
+        element.behind = len(elements)
 
     def add(piece: str) -> None:
         pieces.append(piece)
@@ -622,7 +623,8 @@ def markdown_headings(text: str) -> Iterator[Heading]:
     r"""Find ATX and setext headings outside fenced code and front matter, in order.
 
     Example:
-        >>> [heading.title for heading in markdown_headings("# Tea\n\n```\n# no\n```\nWater\n-----\n")]
+        >>> text = "# Tea\n\n```\n# no\n```\nWater\n-----\n"
+        >>> [heading.title for heading in markdown_headings(text)]
         ['Tea', 'Water']
     """
     fence = ""
@@ -655,30 +657,34 @@ def front_matter(text: str) -> dict[str, str | list[str]]:
     Everything is a text, as the file spells it; YAML is not parsed.
 
     Example:
-        >>> front_matter("---\ntitle: \"Tea: a guide\"\ntags: [green, 'black']\nof:\n- Li\n---\n# Tea\n")
+        >>> fields = "title: \"Tea: a guide\"\ntags: [green, 'black']\nof:\n- Li\n"
+        >>> front_matter(f"---\n{fields}---\n# Tea\n")
         {'title': 'Tea: a guide', 'tags': ['green', 'black'], 'of': ['Li']}
     """
-    found: dict[str, str | list[str]] = {}
+    fields: dict[str, str | list[str]] = {}
     items: list[str] | None = None  # the list that lines with a dash belong to
     for line in text[: _after_front_matter(text)].splitlines()[1:-1]:
         named = _FIELD.match(line)
         item = _ITEM.match(line)
         if named:
-            items = None
-            name = named[1]
-            value = (named[2] or "").strip()
-            if not value:
-                items = []
-                found[name] = items
-            elif value[0] == "[" and value[-1] == "]" and "[" not in value[1:]:
-                found[name] = [_unquoted(one) for one in value[1:-1].split(",") if one.strip()]
-            elif value[0] not in "[{|>&*!#":
-                found[name] = _unquoted(value)
+            text_of_value = (named[2] or "").strip()
+            value = _front_matter_value(text_of_value)
+            fields[named[1]] = value
+            items = value if isinstance(value, list) and not text_of_value else None
         elif item and items is not None and not _FIELD.match(item[1]):
             items.append(_unquoted(item[1]))
         elif line.strip() and not line.lstrip().startswith("#"):
             items = None
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in fields.items() if value}
+
+
+def _front_matter_value(text: str) -> str | list[str]:
+    """Read a value in one line, or the beginning of a list; "" for structures that are not read."""
+    if not text:
+        return []
+    if text[0] == "[" and text[-1] == "]" and "[" not in text[1:]:
+        return [_unquoted(entry) for entry in text[1:-1].split(",") if entry.strip()]
+    return "" if text[0] in "[{|>&*!#" else _unquoted(text)
 
 
 def markdown_blocks(text: str) -> Iterator[Block]:
@@ -694,20 +700,19 @@ def markdown_blocks(text: str) -> Iterator[Block]:
     verbatim = blank = False
     for line in text.splitlines(keepends=True):
         bare = line.rstrip("\r\n")
-        mark = _FENCE.match(bare)
-        opens = not fence and mark is not None
-        if position > begin and (opens or (blank and not fence and bare.strip())):
+        opening = None if fence else _FENCE.match(bare)
+        if position > begin and (opening or (blank and not fence and bare.strip())):
             yield Block(begin, position, verbatim)
             begin = position
             verbatim = False
-        blank = False
         if fence:
-            if _closes(bare, fence):
-                # what follows is another block, with or without an empty line
+            # what follows is another block, with or without an empty line
+            blank = _closes(bare, fence)
+            if blank:
                 fence = ""
-                blank = True
-        elif opens and mark is not None:
-            fence = mark["ticks"] or mark["tildes"]
+        elif opening:
+            blank = False
+            fence = opening["ticks"] or opening["tildes"]
             verbatim = True
         else:
             blank = not bare.strip()

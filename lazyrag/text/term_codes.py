@@ -70,7 +70,9 @@ class _Numbers(dict["str | bytes", int]):
         elif word.isalnum():
             terms = self._terms_of(word.decode())
         else:
-            terms = [term for one in ascii_words(word.decode()) for term in self._terms_of(one)]
+            terms = []
+            for part in ascii_words(word.decode()):
+                terms += self._terms_of(part)
         number = -1
         if len(terms) == 1:
             number = self._terms.setdefault(terms[0], len(self._terms))
@@ -101,8 +103,10 @@ class _Longer(dict[str, tuple[int, ...]]):
 
     def __missing__(self, word: str) -> tuple[int, ...]:
         terms = longer_terms([word], chinese_segmenter())
-        found = self[word] = tuple(self._terms.setdefault(term, len(self._terms)) for term in terms)
-        return found
+        numbers = self[word] = tuple(
+            self._terms.setdefault(term, len(self._terms)) for term in terms
+        )
+        return numbers
 
 
 class TermCodes:
@@ -141,8 +145,8 @@ class TermCodes:
         invalid.
         """
         if len(self._numbers) + len(self._strings) > _MOST_NUMBERS:
-            for one in (self._numbers, self._longer, self._strings):
-                one.clear()
+            for table in (self._numbers, self._longer, self._strings):
+                table.clear()
 
     def encode(self, texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """The numbers of the terms of some texts, in no particular order, and to which of the texts
@@ -173,16 +177,17 @@ class TermCodes:
         rows = np.arange(len(texts), dtype=np.int32).repeat(np.array(sizes, np.intp))
         at_several = (flat < -1).nonzero()[0]
         if at_several.size:
-            several = [self._numbers.numbers_of(one) for one in flat[at_several].tolist()]
+            several = [self._numbers.numbers_of(code) for code in flat[at_several].tolist()]
             flat = np.append(flat, np.fromiter(chain.from_iterable(several), np.int64))
             rows = np.append(rows, rows[at_several].repeat([*map(len, several)]))
-        kept = flat >= 0
-        found = [(flat[kept] + _STRINGS, rows[kept])]
+        is_single = flat >= 0
+        encoded = [(flat[is_single] + _STRINGS, rows[is_single])]
         if not wide:
-            return found[0]
+            return encoded[0]
         for some in _slices(wide):
-            found += self._encode_wide(*some)
-        return np.concatenate([one for one, _ in found]), np.concatenate([one for _, one in found])
+            encoded += self._encode_wide(*some)
+        codes, code_rows = zip(*encoded, strict=True)
+        return np.concatenate(codes), np.concatenate(code_rows)
 
     def _encode_wide(
         self, text: str, rows: NDArray[np.int32]
@@ -211,7 +216,7 @@ class TermCodes:
             is_long = lengths > 2
             is_long[asking] = False
             at_long = is_long.nonzero()[0]
-            terms = [self._longer[words[one]] for one in at_long.tolist()]
+            terms = [self._longer[words[at]] for at in at_long.tolist()]
             of_words = np.fromiter(chain.from_iterable(terms), np.int64)
             counts = np.fromiter(map(len, terms), np.int64, len(terms))
             yield of_words + _STRINGS, rows[ends[at_long] - 1].repeat(counts)
@@ -226,20 +231,15 @@ class TermCodes:
         strings = list(self._strings)
         pairs = codes[~is_string & ~is_one]
         ones = codes[is_one].astype("<u4").tobytes().decode("utf-32-le")
-        both = (
-            np.stack([pairs >> _SHIFT, pairs & (1 << _SHIFT) - 1], 1)
-            .astype("<u4")
-            .tobytes()
-            .decode("utf-32-le")
-        )
+        characters = np.stack([pairs >> _SHIFT, pairs & (1 << _SHIFT) - 1], 1)
+        both = characters.astype("<u4").tobytes().decode("utf-32-le")
         sources = {
             0: iter(ones),
             1: map(operator.add, both[::2], both[1::2]),
             2: map(strings.__getitem__, (codes[is_string] - _STRINGS).tolist()),
         }
-        return [
-            next(sources[kind]) for kind in np.where(is_string, 2, np.where(is_one, 0, 1)).tolist()
-        ]
+        kinds = np.where(is_string, 2, np.where(is_one, 0, 1)).tolist()
+        return [next(sources[kind]) for kind in kinds]
 
 
 def _terms_or_stop_word(word: str) -> list[str]:
@@ -260,10 +260,9 @@ def _slices(texts: Sequence[tuple[int, str]]) -> Iterator[tuple[str, NDArray[np.
         some.append(text)
         size += len(text[1])
         if size >= _AT_ONCE or at == len(texts):
-            rows = np.array([row for row, _ in some], np.int32).repeat(
-                [len(one) + 1 for _, one in some]
-            )
-            yield "".join(f"{one}\n" for _, one in some), rows
+            rows = np.array([row for row, _ in some], np.int32)
+            lines = [f"{line}\n" for _, line in some]
+            yield "".join(lines), rows.repeat([*map(len, lines)])
             some = []
             size = 0
 

@@ -67,8 +67,8 @@ class Utf8TokenCounter:
     Chinese as much as WordPiece does.
 
     Example:
-        >>> Utf8TokenCounter().count("tea"), Utf8TokenCounter().count("绿茶"), Utf8TokenCounter().count("")
-        (1, 2, 0)
+        >>> [Utf8TokenCounter().count(text) for text in ("tea", "绿茶", "")]
+        [1, 2, 0]
     """
 
     name = "utf8"
@@ -83,18 +83,18 @@ class Utf8TokenCounter:
         if window.isascii():
             return start + len(window)
         data = window.encode("utf-8", "surrogatepass")
-        kept = data[: 3 * limit]
+        fitting = data[: 3 * limit]
         # A character cut in two has lost some of its continuation bytes to the right of the cut.
-        torn = len(data) > len(kept) and data[len(kept)] & 0xC0 == 0x80
-        return start + len(kept.translate(None, _CONTINUATION_BYTES)) - torn
+        torn = len(data) > len(fitting) and data[len(fitting)] & 0xC0 == 0x80
+        return start + len(fitting.translate(None, _CONTINUATION_BYTES)) - torn
 
     def fit_backward(self, text: str, end: int, limit: int) -> int:
         """See `FittingTokenCounter`."""
         window = text[max(0, end - 3 * limit) : end]
         if window.isascii():
             return end - len(window)
-        kept = window.encode("utf-8", "surrogatepass")[-3 * limit :] if limit else b""
-        return end - len(kept.translate(None, _CONTINUATION_BYTES))
+        fitting = window.encode("utf-8", "surrogatepass")[-3 * limit :] if limit else b""
+        return end - len(fitting.translate(None, _CONTINUATION_BYTES))
 
 
 def _utf8_length(text: str) -> int:
@@ -112,8 +112,9 @@ class EstimatedTokenCounter:
     number of cl100k_base, 1.05 for Chinese prose, 1.15 for English.
 
     Example:
-        >>> EstimatedTokenCounter().count("Green tea is steeped at 80 degrees."), EstimatedTokenCounter().count("绿茶")
-        (10, 5)
+        >>> texts = "Green tea is steeped at 80 degrees.", "绿茶"
+        >>> [EstimatedTokenCounter().count(text) for text in texts]
+        [10, 5]
     """
 
     name = "estimate"
@@ -149,10 +150,13 @@ class EstimatedTokenCounter:
             low = end - length - window.start
             at = end - window.start
             ahead = window.costs
-            whole = bisect_left(window.runs, max(low, int(ahead.searchsorted(ahead[at] - most))))
-            start = min(window.runs[whole], at)
+            complete_runs = bisect_left(
+                window.runs, max(low, int(ahead.searchsorted(ahead[at] - most)))
+            )
+            start = min(window.runs[complete_runs], at)
             run = text[
-                window.start + max(low, window.runs[whole - 1] if whole else 0) : window.start
+                window.start
+                + max(low, window.runs[complete_runs - 1] if complete_runs else 0) : window.start
                 + start
             ]
             room = most - int(ahead[at] - ahead[start])
@@ -163,16 +167,16 @@ class EstimatedTokenCounter:
         while True:
             runs = _RUNS_OR_CHARACTERS.findall(text, max(0, end - length), end)
             costs = [0, *itertools.accumulate(map(_cost, reversed(runs)))]
-            whole = bisect_right(costs, most) - 1
-            if whole < len(runs):
+            complete_runs = bisect_right(costs, most) - 1
+            if complete_runs < len(runs):
                 break
             if length >= end:
                 return 0
             length *= 2
-        run = runs[-1 - whole]
-        room = most - costs[whole]
+        run = runs[-1 - complete_runs]
+        room = most - costs[complete_runs]
         part = bisect_right(range(1, len(run)), room, key=lambda size: _cost(run[-size:]))
-        return end - sum(map(len, runs[len(runs) - whole :])) - part
+        return end - sum(map(len, runs[len(runs) - complete_runs :])) - part
 
 
 class AverageTokenCounter(EstimatedTokenCounter):
@@ -222,7 +226,8 @@ def _cost(run: str) -> int:
     if first.isdigit():
         return 200 * -(-length // 3)
     if first.isspace():
-        return 30 if first == "\n" else 150 if length > 1 else 0
+        spaces = 150 if length > 1 else 0
+        return 30 if first == "\n" else spaces
     return 65 * min(length, 3) if first.isprintable() else 0
 
 
@@ -365,7 +370,11 @@ class BisectingCounter:
         """
         first = bisect_right(ends, start)
         at = self._search(
-            lambda one: text[start : ends[one]], limit, range(first, len(ends)), ends, start
+            lambda position: text[start : ends[position]],
+            limit,
+            range(first, len(ends)),
+            ends,
+            start,
         )
         return ends[at] if at >= first else 0
 
@@ -374,7 +383,7 @@ class BisectingCounter:
         ``count(text[start:end]) <= limit``; or end.
         """
         places = range(bisect_left(starts, end) - 1, bisect_left(starts, least) - 1, -1)
-        at = self._search(lambda one: text[starts[one] : end], limit, places, starts, end)
+        at = self._search(lambda position: text[starts[position] : end], limit, places, starts, end)
         return starts[at] if at in places else end
 
     def fit_forward(self, text: str, start: int, limit: int) -> int:
@@ -406,7 +415,10 @@ class BisectingCounter:
         attempts = 0
         length = limit * self._length
         while high - low > 1:
-            at = bisect_right(places, length, key=lambda one: abs(positions[one] - origin)) - 1
+            at = (
+                bisect_right(places, length, key=lambda position: abs(positions[position] - origin))
+                - 1
+            )
             if attempts >= _GUESSES and high < len(places):
                 at = (low + high) // 2
             at = min(max(at, low + 1), high - 1)
@@ -491,7 +503,7 @@ class TiktokenCounter:
 
     def __init__(self, encoding: str | Encoding) -> None:
         tiktoken = _package()
-        found: Any = encoding
+        vocabulary: Any = encoding
         if isinstance(encoding, str):
             name = _encoding_name(encoding)
             if not _on_this_machine(name):
@@ -500,11 +512,11 @@ class TiktokenCounter:
                     f" Save {_address(name)} as {_path(name)}, or set TIKTOKEN_CACHE_DIR to the"
                     " folder that has it."
                 )
-            found = tiktoken.get_encoding(name)
+            vocabulary = tiktoken.get_encoding(name)
         expected = "the name of an encoding or a model, or a tiktoken.Encoding"
-        require(isinstance(found, tiktoken.Encoding), "encoding", encoding, expected)
-        self._encoding: Encoding = found
-        self.name = f"tiktoken-{found.name}"
+        require(isinstance(vocabulary, tiktoken.Encoding), "encoding", encoding, expected)
+        self._encoding: Encoding = vocabulary
+        self.name = f"tiktoken-{vocabulary.name}"
 
     def __repr__(self) -> str:
         return f"TiktokenCounter({self._encoding.name!r})"
@@ -535,8 +547,7 @@ def resolve_counter(counter: Any) -> TokenCounter:
         # reads the entry points
         expected = f"an object with name and count(text), or one of {[*token_counters]}"
         raise ConfigError(f"counter must be {expected}; got {counter!r:.80}.")
-    found: TokenCounter = counter
-    return found
+    return cast("TokenCounter", counter)
 
 
 def counter_for_model(model: str) -> TiktokenCounter | None:
@@ -561,20 +572,20 @@ def _package() -> Any:
     return tiktoken
 
 
-def _encoding_name(given: str) -> str:
+def _encoding_name(name: str) -> str:
     from tiktoken.model import encoding_name_for_model
 
-    if given in _VOCABULARIES:
-        return given
+    if name in _VOCABULARIES:
+        return name
     try:
-        name = encoding_name_for_model(given)
+        encoding = encoding_name_for_model(name)
     except KeyError:
-        name = ""
-    if name not in _VOCABULARIES:
+        encoding = ""
+    if encoding not in _VOCABULARIES:
         raise ConfigError(
-            f"Unknown encoding or model {given!r:.60}. {known_names(given, _VOCABULARIES)}"
+            f"Unknown encoding or model {name!r:.60}. {known_names(name, _VOCABULARIES)}"
         )
-    return name
+    return encoding
 
 
 def _address(name: str) -> str:
@@ -605,22 +616,25 @@ def _on_this_machine(name: str) -> bool:
 # Tokens of each code point from 0x80 to 0xffff, minus 1, in two bits; benchmarks/tokens.py --table
 # makes it.
 _TOKENS_BY_CODE_POINT = (
-    "c-rk-TW;ez40V9`-vYu-WEBoz{hI)_h?}L{CG>9wGeMkHUdd01*2`)7xTu8|ts6Z_9`cZKNhu}uchR>)QJnBnmGaa-)<r9X!b%BH3RG+Ql0u"
-    "=M1p=UwjT#&3Z&INq*fTmmVy#u#tvFOgRTSuKqd!}9EQ+HN#n@1)4{cS2O{41RvEL8$tJmsK)Mf2%Z;}bv{a@AoKEkc*9;w#JS-Fi?c3ZYa?"
-    "cPRa<E1teeC7Uco(<dEX5G!^@ME>RZT`!tQBWM3gDA16T2-CesD7FJuc`S{3e4``b=p*JIsFHdx_Umj1t))GwYS*FE<Nk@k+p%&eeTw$=pOm"
-    "Y-tu?h9I^Aymno{Lx8lz3#rRKretpaAd)u@|=O5?6|HrngUaJf3xm$jH3v~G>dD=Nb3LREKhY1jU(*ags2(KFipj~29wRPQS+c;|X%v)_c@W"
-    "tOwV!uU9YYDs&e~}vd+4%RYAH{#|<0MXuBa8d=Cj~bEI3aQg?js3F;s1F?Fl_P9j{k3s|Ag^g-;4iRl|^e=kZg{XC@P^TacTJ4g^J2}h4Oe5"
-    "Cs9CE7OE=br4k2i=0KbH#2)`YJ^lxmyA7Z0@&9MzKi`rD{?Ft8&i{A(@A!Wn{{)8%n5r2`&G<~Dtp<)bkzxsrB25`jK;}V5VrjYq>X=;u4lJ"
-    "&*0=Po`R~nyTpqs0riy0?9^$OxOCQtqkvHTyVp?V9V?D=gQE{T-GF8X5#ErL+}1faD^E;1ThT8B5Yi23l-DPfvN%NWtfPs_3wsiGPOIiHqHh"
-    "9(i9KGNMjAEwB*Wc+^3hcfYh_uBt>4oPnI07HFEu6Fl$oH;*}p@M*08HGgUV3g2Fi(JaSvW9GNJp=yBK+DsgSL46mR}Ymrb2bmM7nDSH5;P)"
-    "%Y2S06W|f~YTJPG9|5=`wVJqcYqKo{R0ld9sO24r+Be;nbIpwr>101lDPjpo~9~D+Q2N(bM0sm`sf<16+{O`9YZ7T+Q7m`+ra5sQ~a<jA~CY"
-    "f>5TA#uEpC`;b{yTDzSlYAqP8jB)I8*|LzYxwkm0-zG1^^f+sq3$H)M!JN^O*tzj5P%cR;le(fL2|(z9>=u<;&#8|KCsIpB-lwU)g#DXvxI2"
-    "p+%n3l?w8q%Y!ctus91D#Tg9aUp;Z*^IihP&CiYhzaOFcACA(02LG-IN!i}_z5L%Y0`O`~uI0Cd|J$Amg{|<Zez%SPuUsnyO-33AgTt{PY!B"
-    "BU;LIn#!t2Y7`=pL}U7504bN_akd-QJaqJln8dNF2ZA*=6bd*lJs5I?{l%TxXfJYscwpXdHfQ2wu}|Bpn$_%6_1<`feX^Mx{YUg0CO`3?uS="
-    "KtA5dEB^s=S3?=UQYiH&i~IF?_)nT|6jCESwc^&e@3QdY{rz&ek&mCD}4Mb$^X4`k?{pm_B2qZDmoz$I;RfW;MSJ};Gl+A3uxu4f<wIW3+nf"
-    "rRsXZVbDCBc40Nrk<fP%Y?=mO9G2$sbPQr)(Uvd1)3Rm{?eElzm_gB>aERpzJ(U^y0Bv?UUFkLKL0lQv7%fy}+Mw0Zv3B)n{pC1W-h=V=jkg"
-    "YuPe#w<vPOARrng71-egCobf9{)7*1Yw7puPUT*Z+S~{hw%dxgi=%)-$@%PZ7sIA0DXxIqWA!yTAJWk4qwy|7XRAC-6Tnk3OxSy0bZw{GWX6"
-    "jwqM^&jSLA`)2sRN4Pvi2yYw7k13r$(;`<2-!1v-|Er#?0vE^sJt?A8qPyx(6n*(T7618g9{*SC-@n)WKL-hpwQQd)p<l(6<{$U;`i?EA`6c"
-    "P^7XO(^Q6!*voqrgqIGZ9xRu~XR%Tqgo8K-#U#{V%No@aKn(&hS>{P)v|ZT_p{|CV~7k<wQFAG}Ww@PDq<&&L0nzpU>6!)8j`>;GBt-&*0b^"
-    "Z(8GXE02~e?Q}-aQ^#Z{=c`q?fL(n|Nqqd|NmD1`$GP&eE<Km<A2Bhj{oQJzj~i`8~)FzTJw+NrQ&z~sSC{EbNmnf@QRu"
+    "c-rk-TW;ez40V9`-vYu-WEBoz{hI)_h?}L{CG>9wGeMkHUdd01*2`)7xTu8|ts6Z_9`cZKNhu}uchR>)QJnBnmGaa-)<r9"
+    "X!b%BH3RG+Ql0u=M1p=UwjT#&3Z&INq*fTmmVy#u#tvFOgRTSuKqd!}9EQ+HN#n@1)4{cS2O{41RvEL8$tJmsK)Mf2%Z;}"
+    "bv{a@AoKEkc*9;w#JS-Fi?c3ZYa?cPRa<E1teeC7Uco(<dEX5G!^@ME>RZT`!tQBWM3gDA16T2-CesD7FJuc`S{3e4``b="
+    "p*JIsFHdx_Umj1t))GwYS*FE<Nk@k+p%&eeTw$=pOmY-tu?h9I^Aymno{Lx8lz3#rRKretpaAd)u@|=O5?6|HrngUaJf3x"
+    "m$jH3v~G>dD=Nb3LREKhY1jU(*ags2(KFipj~29wRPQS+c;|X%v)_c@WtOwV!uU9YYDs&e~}vd+4%RYAH{#|<0MXuBa8d="
+    "Cj~bEI3aQg?js3F;s1F?Fl_P9j{k3s|Ag^g-;4iRl|^e=kZg{XC@P^TacTJ4g^J2}h4Oe5Cs9CE7OE=br4k2i=0KbH#2)`"
+    "YJ^lxmyA7Z0@&9MzKi`rD{?Ft8&i{A(@A!Wn{{)8%n5r2`&G<~Dtp<)bkzxsrB25`jK;}V5VrjYq>X=;u4lJ&*0=Po`R~n"
+    "yTpqs0riy0?9^$OxOCQtqkvHTyVp?V9V?D=gQE{T-GF8X5#ErL+}1faD^E;1ThT8B5Yi23l-DPfvN%NWtfPs_3wsiGPOIi"
+    "HqHh9(i9KGNMjAEwB*Wc+^3hcfYh_uBt>4oPnI07HFEu6Fl$oH;*}p@M*08HGgUV3g2Fi(JaSvW9GNJp=yBK+DsgSL46mR"
+    "}Ymrb2bmM7nDSH5;P)%Y2S06W|f~YTJPG9|5=`wVJqcYqKo{R0ld9sO24r+Be;nbIpwr>101lDPjpo~9~D+Q2N(bM0sm`s"
+    "f<16+{O`9YZ7T+Q7m`+ra5sQ~a<jA~CYf>5TA#uEpC`;b{yTDzSlYAqP8jB)I8*|LzYxwkm0-zG1^^f+sq3$H)M!JN^O*t"
+    "zj5P%cR;le(fL2|(z9>=u<;&#8|KCsIpB-lwU)g#DXvxI2p+%n3l?w8q%Y!ctus91D#Tg9aUp;Z*^IihP&CiYhzaOFcACA"
+    "(02LG-IN!i}_z5L%Y0`O`~uI0Cd|J$Amg{|<Zez%SPuUsnyO-33AgTt{PY!BBU;LIn#!t2Y7`=pL}U7504bN_akd-QJaqJ"
+    "ln8dNF2ZA*=6bd*lJs5I?{l%TxXfJYscwpXdHfQ2wu}|Bpn$_%6_1<`feX^Mx{YUg0CO`3?uS=KtA5dEB^s=S3?=UQYiH&"
+    "i~IF?_)nT|6jCESwc^&e@3QdY{rz&ek&mCD}4Mb$^X4`k?{pm_B2qZDmoz$I;RfW;MSJ};Gl+A3uxu4f<wIW3+nfrRsXZV"
+    "bDCBc40Nrk<fP%Y?=mO9G2$sbPQr)(Uvd1)3Rm{?eElzm_gB>aERpzJ(U^y0Bv?UUFkLKL0lQv7%fy}+Mw0Zv3B)n{pC1W"
+    "-h=V=jkgYuPe#w<vPOARrng71-egCobf9{)7*1Yw7puPUT*Z+S~{hw%dxgi=%)-$@%PZ7sIA0DXxIqWA!yTAJWk4qwy|7X"
+    "RAC-6Tnk3OxSy0bZw{GWX6jwqM^&jSLA`)2sRN4Pvi2yYw7k13r$(;`<2-!1v-|Er#?0vE^sJt?A8qPyx(6n*(T7618g9{"
+    "*SC-@n)WKL-hpwQQd)p<l(6<{$U;`i?EA`6cP^7XO(^Q6!*voqrgqIGZ9xRu~XR%Tqgo8K-#U#{V%No@aKn(&hS>{P)v|Z"
+    "T_p{|CV~7k<wQFAG}Ww@PDq<&&L0nzpU>6!)8j`>;GBt-&*0b^Z(8GXE02~e?Q}-aQ^#Z{=c`q?fL(n|Nqqd|NmD1`$GP&"
+    "eE<Km<A2Bhj{oQJzj~i`8~)FzTJw+NrQ&z~sSC{EbNmnf@QRu"
 )

@@ -107,7 +107,7 @@ class TransformArgs:
         require(isinstance(self.name, (str, type(None))), "name", self.name, "a string or None")
 
     @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> TransformArgs:
+    def from_dict(cls, values: Mapping[str, Any]) -> TransformArgs:
         """Create it from a mapping.
 
         Raises:
@@ -118,11 +118,11 @@ class TransformArgs:
             >>> TransformArgs.from_dict({"f": "MarkdownSplitter", "pattern": "*.md"}).pattern
             '*.md'
         """
-        if "f" not in given:
+        if "f" not in values:
             raise ConfigError(
-                f"A transform needs 'f', the function, class or name; got {dict(given)!r:.80}."
+                f"A transform needs 'f', the function, class or name; got {dict(values)!r:.80}."
             )
-        return cls(**given)
+        return cls(**values)
 
     def __getitem__(self, key: str) -> Any:
         """Return an argument by name."""
@@ -140,7 +140,7 @@ class TransformArgs:
         return str(named or type(self.f).__name__)
 
 
-_NAMES = tuple(one.name for one in fields(TransformArgs))
+_NAMES = tuple(field.name for field in fields(TransformArgs))
 
 
 def listed_transforms(name: str, transform: Any) -> list[TransformArgs] | None:
@@ -161,12 +161,12 @@ def listed_transforms(name: str, transform: Any) -> list[TransformArgs] | None:
             f"The transform of {name!r} must be a list with at least one TransformArgs; got []."
         )
     entries = []
-    for one in transform:
-        if isinstance(one, TransformArgs):
-            entries.append(one)
+    for item in transform:
+        if isinstance(item, TransformArgs):
+            entries.append(item)
         else:
             entries.append(
-                TransformArgs.from_dict(one) if isinstance(one, Mapping) else TransformArgs(one)
+                TransformArgs.from_dict(item) if isinstance(item, Mapping) else TransformArgs(item)
             )
     return entries
 
@@ -332,18 +332,20 @@ class Memo:
         for key in list(self._results)[:-_MEMOIZED]:
             self._results.pop(key, None)
         keys = [(type(node.content).__name__, node.text) for node in nodes]
-        found = {key: results for key in keys if (results := self._results.get(key)) is not None}
+        done = {key: results for key in keys if (results := self._results.get(key)) is not None}
         new = {
             key: _TextNode(node.content)
             for key, node in zip(keys, nodes, strict=True)
-            if key not in found
+            if key not in done
         }
-        made = zip(new, call_all(self._on_node, list(new.values())), strict=True)
+        pending = zip(new, call_all(self._on_node, list(new.values())), strict=True)
         for key in keys:
-            while key not in found:
-                key_made, returned = next(made)
-                found[key_made] = self._results[key_made] = list(_results(returned))
-            yield found[key]
+            while key not in done:
+                done_key, returned = next(pending)
+                results = list(_results(returned))
+                self._results[done_key] = results
+                done[done_key] = results
+            yield done[key]
 
 
 _MEMOIZED = 10_000  # texts
@@ -374,10 +376,12 @@ class Entry:
         given: The transform itself, instantiated.
     """
 
-    def __init__(self, on_node: Callable[[DocNode], Any], args: TransformArgs, given: Any) -> None:
+    def __init__(
+        self, on_node: Callable[[DocNode], Any], args: TransformArgs, transform: Any
+    ) -> None:
         self._on_node = on_node
         self.args = args
-        self.given = given
+        self.transform = transform
 
     def fits(self, path: str) -> bool:
         """Whether its pattern matches the path of a document."""
@@ -393,13 +397,12 @@ class Entry:
                     f" {path!r:.80}: {exc}"
                 )
                 raise TransformError(sentence(msg)) from exc
-        wanted = pattern.casefold()
+        pattern = pattern.casefold()
         # As in add_reader, ".md" is a suffix: no document's path begins with a dot.
-        forms = (wanted, f"*{wanted}") if wanted.startswith(".") else (wanted,)
+        patterns = (pattern, f"*{pattern}") if pattern.startswith(".") else (pattern,)
+        path = path.casefold()
         # With a leading slash, "*/docs/*.md" also matches the folder at the top.
-        return any(
-            fnmatchcase(one.casefold(), form) for one in (path, f"/{path}") for form in forms
-        )
+        return any(fnmatchcase(path, form) or fnmatchcase(f"/{path}", form) for form in patterns)
 
     def __call__(self, node: DocNode) -> Any:
         """Transform a node."""
@@ -433,23 +436,23 @@ class AdaptiveTransform:
             yield from [None] * len(some) if entry is None else entry.transform_all(some)
 
     def _entry(self, path: str) -> Entry | None:
-        return next((one for one in self.entries if one.fits(path)), None)
+        return next((entry for entry in self.entries if entry.fits(path)), None)
 
     @property
     def chunk_size(self) -> int | None:
         """Largest chunk size of the entries; None if none has one."""
-        sizes = [getattr(one.given, "chunk_size", None) for one in self.entries]
+        sizes = [getattr(entry.transform, "chunk_size", None) for entry in self.entries]
         return max((size for size in sizes if isinstance(size, int)), default=None)
 
     @property
     def reads_source(self) -> bool:
         """Whether an entry reads source text."""
-        return any(getattr(one.given, "reads_source", False) for one in self.entries)
+        return any(getattr(entry.transform, "reads_source", False) for entry in self.entries)
 
     @property
     def calls_per_node(self) -> int:
         """Maximum number of model calls per node, for plans."""
-        return max(int(getattr(one.given, "calls_per_node", 0)) for one in self.entries)
+        return max(int(getattr(entry.transform, "calls_per_node", 0)) for entry in self.entries)
 
     def path_key(self, path: str) -> str:
         """Return what of a document's path affects the result: the number of its entry, and what
@@ -457,13 +460,13 @@ class AdaptiveTransform:
         """
         try:
             number = next(
-                (number for number, one in enumerate(self.entries) if one.fits(path)), None
+                (number for number, entry in enumerate(self.entries) if entry.fits(path)), None
             )
         except Exception as exc:  # noqa: BLE001  reported when the transform runs
             return f"{path} {type(exc).__name__}"
         if number is None:
             return "none"
-        path_key = getattr(self.entries[number].given, "path_key", None)
+        path_key = getattr(self.entries[number].transform, "path_key", None)
         return f"{number} {path_key(path) if path_key is not None else ''}".rstrip()
 
 
@@ -575,8 +578,8 @@ class NodeTransform:
     def _transform_source(self, node: DocNode, texts: Sequence[tuple[str, str]]) -> Iterator[Any]:
         """Transform the source texts of a node's file."""
         is_container = any(name for name, _ in texts)
-        whole = node.get_text()
-        starts = {one.label: one.start for one in node.locations}
+        file_text = node.get_text()
+        starts = {location.label: location.start for location in node.locations}
         for name, text in texts:
             if (
                 is_container
@@ -587,7 +590,9 @@ class NodeTransform:
             path = f"{node.path} > {name}" if name else node.path
             part = DocNode.from_segment(node.segment._replace(content=text, path=path), node.reader)
             start = (
-                starts[name] if name in starts and whole.startswith(text, starts[name]) else None
+                starts[name]
+                if name in starts and file_text.startswith(text, starts[name])
+                else None
             )
             breaks = [match.start() for match in re.finditer("\n", text)]
             try:
@@ -617,7 +622,7 @@ def reads_text_only(transform: object) -> bool:
         return True
     classes = type(transform).__mro__
     return "reads_text_only" in vars(
-        next(one for one in classes if {"reads_text_only", "transform"} & vars(one).keys())
+        next(class_ for class_ in classes if {"reads_text_only", "transform"} & vars(class_).keys())
     )
 
 
@@ -798,18 +803,7 @@ def _draft(result: Any, parent: DocNode) -> Draft | None:
     if result is None or (isinstance(result, str) and not result.strip()):
         return None
     if isinstance(result, DocNode):
-        text = result.get_text()
-        if not text or text.isspace():
-            return None
-        # The span of a node of a tree refers to another text.
-        span = result.span if not result.group else None
-        if span is not None and parent.get_text()[span[0] : span[1]] != text:
-            msg = (
-                f"The transform returned a node with span {span}, where its parent's text differs"
-                " from its text."
-            )
-            raise TransformError(msg)
-        return Draft(result.content, dict(result.metadata) if result.has_metadata else EMPTY, span)
+        return _node_draft(result, parent)
     if not (isinstance(result, (str, Mapping)) or _is_scalar(result)):
         msg = (
             f"The transform returned an iterable with {type(result).__name__} in it"
@@ -820,6 +814,21 @@ def _draft(result: Any, parent: DocNode) -> Draft | None:
         return Draft(check_content(result))
     except ConfigError as exc:
         raise TransformError(str(exc)) from exc
+
+
+def _node_draft(node: DocNode, parent: DocNode) -> Draft | None:
+    text = node.get_text()
+    if not text or text.isspace():
+        return None
+    # The span of a node of a tree refers to another text.
+    span = node.span if not node.group else None
+    if span is not None and parent.get_text()[span[0] : span[1]] != text:
+        msg = (
+            f"The transform returned a node with span {span}, where its parent's text differs"
+            " from its text."
+        )
+        raise TransformError(msg)
+    return Draft(node.content, dict(node.metadata) if node.has_metadata else EMPTY, span)
 
 
 def _placed(result: Any, name: str, start: int | None, breaks: Sequence[int]) -> Any:
@@ -835,20 +844,24 @@ def _placed(result: Any, name: str, start: int | None, breaks: Sequence[int]) ->
     node = DocNode(text=result) if isinstance(result, str) and name and result.strip() else result
     if not isinstance(node, DocNode):
         return node
-    own = node.metadata
+    metadata = node.metadata
     places = [name]
     if node.span is not None and start is not None:
         return DocNode(
-            node.content, metadata=own, span=(node.span[0] + start, node.span[1] + start)
+            node.content, metadata=metadata, span=(node.span[0] + start, node.span[1] + start)
         )
-    places += [str(own[label]) for label in ("heading", "path", "definition") if label in own]
+    places += [
+        str(metadata[label]) for label in ("heading", "path", "definition") if label in metadata
+    ]
     if node.span is not None:
         text = node.text
         first = bisect_left(breaks, node.span[0] + len(text) - len(text.lstrip())) + 1
         last = max(first, bisect_left(breaks, node.span[0] + len(text.rstrip())) + 1)
         places.append(f"line {first}" if first == last else f"lines {first}-{last}")
     place = ", ".join(filter(None, places))
-    return DocNode(node.content, metadata={**own, SOURCE_LOCATION: place} if place else own)
+    return DocNode(
+        node.content, metadata={**metadata, SOURCE_LOCATION: place} if place else metadata
+    )
 
 
 def _is_scalar(value: Any) -> bool:

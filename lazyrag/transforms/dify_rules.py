@@ -65,7 +65,8 @@ class PreProcessingRules(Sequence[PreProcessingRule]):
             means the opposite, and keyword search ignores such words anyway.
 
     Example:
-        >>> PreProcessingRules(["remove_urls_emails", "remove_extra_spaces"]).apply("Write to  me@tea.org today")
+        >>> rules = PreProcessingRules(["remove_urls_emails", "remove_extra_spaces"])
+        >>> rules.apply("Write to  me@tea.org today")
         'Write to today'
     """
 
@@ -74,7 +75,7 @@ class PreProcessingRules(Sequence[PreProcessingRule]):
     def __init__(self, rules: RulesLike = ()) -> None:
         is_list = isinstance(rules, Sequence) and not isinstance(rules, str)
         require(is_list, "Pre-processing rules", rules, "a list, such as ['remove_extra_spaces']")
-        self.rules = tuple(_one_rule(one) for one in rules)
+        self.rules = tuple(_one_rule(rule) for rule in rules)
 
     def apply(self, text: str) -> str:
         """Return the cleaned text."""
@@ -90,8 +91,8 @@ class PreProcessingRules(Sequence[PreProcessingRule]):
     @property
     def enabled(self) -> tuple[str, ...]:
         """Ids of the enabled rules, in the order in which they are applied."""
-        wanted = {rule.id for rule in self.rules if rule.enabled}
-        return tuple(name for name in _REMOVERS if name in wanted)
+        enabled = {rule.id for rule in self.rules if rule.enabled}
+        return tuple(name for name in _REMOVERS if name in enabled)
 
     @overload
     def __getitem__(self, index: int) -> PreProcessingRule: ...
@@ -115,17 +116,18 @@ class PreProcessingRules(Sequence[PreProcessingRule]):
         return hash(self.rules)
 
     def __repr__(self) -> str:
-        return f"PreProcessingRules({[one.id if one.enabled else one._asdict() for one in self.rules]})"
+        rules = [rule.id if rule.enabled else rule._asdict() for rule in self.rules]
+        return f"PreProcessingRules({rules})"
 
 
-def _one_rule(given: PreProcessingRule | Mapping[str, Any] | str) -> PreProcessingRule:
-    if isinstance(given, Mapping):
-        values = known_values("A pre-processing rule", given, {"id": None, "enabled": None})
+def _one_rule(rule_like: PreProcessingRule | Mapping[str, Any] | str) -> PreProcessingRule:
+    if isinstance(rule_like, Mapping):
+        values = known_values("A pre-processing rule", rule_like, {"id": None, "enabled": None})
         rule = PreProcessingRule(
             values.get("id", ""), validate_boolean("enabled", values.get("enabled", True))
         )
     else:
-        rule = PreProcessingRule(given) if isinstance(given, str) else given
+        rule = PreProcessingRule(rule_like) if isinstance(rule_like, str) else rule_like
     if not isinstance(rule, PreProcessingRule) or rule.id not in _RULE_IDS:
         name = rule.id if isinstance(rule, PreProcessingRule) else rule
         raise ConfigError(
@@ -142,25 +144,25 @@ def _one_rule(given: PreProcessingRule | Mapping[str, Any] | str) -> PreProcessi
 
 
 def known_values(
-    what: str, values: Mapping[str, Any], names: Mapping[str, str | None]
+    subject: str, values: Mapping[str, Any], names: Mapping[str, str | None]
 ) -> dict[str, Any]:
     """Rename the values of a mapping.
 
     Args:
-        what: The mapping, for messages.
+        subject: The mapping, for messages.
         values: The values.
         names: Allowed names, each with its name in lazyrag; None for the same.
     """
-    require(isinstance(values, Mapping), what, values, "a mapping of names to values")
-    found: dict[str, Any] = {}
+    require(isinstance(values, Mapping), subject, values, "a mapping of names to values")
+    renamed: dict[str, Any] = {}
     for name, value in values.items():
         if name not in names:
-            raise UnknownKeywordError(f"{what} has no {name!r}. {known_names(str(name), names)}")
-        own = names[name] or name
-        if own in found:
-            raise ConfigError(f"{what} has {own} under two names: {dict(values)!r:.80}.")
-        found[own] = value
-    return found
+            raise UnknownKeywordError(f"{subject} has no {name!r}. {known_names(str(name), names)}")
+        new_name = names[name] or name
+        if new_name in renamed:
+            raise ConfigError(f"{subject} has {new_name} under two names: {dict(values)!r:.80}.")
+        renamed[new_name] = value
+    return renamed
 
 
 MIN_TOKENS = 50
@@ -241,13 +243,15 @@ class Segmentation:
             >>> Segmentation.from_dict({"delimiter": "\\n", "max_length": 500})
             Segmentation(max_tokens=500, chunk_overlap=0, separator='\n')
         """
-        known = known_values("A segmentation", values, {**_SAME, **dict.fromkeys(cls.__slots__)})
-        if "max_tokens" not in known:
+        values_by_name = known_values(
+            "A segmentation", values, {**_SAME, **dict.fromkeys(cls.__slots__)}
+        )
+        if "max_tokens" not in values_by_name:
             raise ConfigError(f"A segmentation needs max_tokens; got {dict(values)!r:.80}.")
-        separator = known.get("separator")
+        separator = values_by_name.get("separator")
         if isinstance(separator, str):
-            known["separator"] = separator.replace("\\n", "\n").replace("\\t", "\t")
-        return cls(**{name: value for name, value in known.items() if value is not None})
+            values_by_name["separator"] = separator.replace("\\n", "\n").replace("\\t", "\t")
+        return cls(**{name: value for name, value in values_by_name.items() if value is not None})
 
     def splitter(self, counter: TokenCounter | str = "utf8") -> RecursiveSplitter:
         """Create the splitter."""
@@ -330,12 +334,12 @@ class Rule:
         *,
         counter: TokenCounter | str = "utf8",
     ) -> None:
-        given = pre_processing_rules
+        rules = pre_processing_rules
+        if not isinstance(rules, PreProcessingRules):
+            rules = PreProcessingRules(rules or ())
         values = {
             "segmentation": _segmentation("segmentation", segmentation),
-            "pre_processing_rules": (
-                given if isinstance(given, PreProcessingRules) else PreProcessingRules(given or ())
-            ),
+            "pre_processing_rules": rules,
             "parent_mode": ParentMode(parent_mode),
             "subchunk_segmentation": _segmentation("subchunk_segmentation", subchunk_segmentation),
             "counter": counter,
@@ -364,32 +368,29 @@ class Rule:
             ConfigError: If a name is unknown, a value is invalid, or the rules do not fit the mode.
 
         Example:
-            >>> rules = {"parent_mode": "full-doc", "subchunk_segmentation": {"separator": "\n", "max_tokens": 200}}
+            >>> children = {"separator": "\n", "max_tokens": 200}
+            >>> rules = {"parent_mode": "full-doc", "subchunk_segmentation": children}
             >>> Rule.from_dict({"mode": "hierarchical", "rules": rules}).parent_mode.name
             'FULL_DOC'
         """
         mode = None
         if isinstance(values, Mapping) and "mode" in values:
-            known = known_values(
+            process_rule = known_values(
                 "A process rule", values, dict.fromkeys(("mode", "rules", "limits"))
             )
-            mode = known["mode"]
-            rules = known.get("rules") or {}
+            mode = process_rule["mode"]
+            rules = process_rule.get("rules") or {}
             validate_choice("mode of a process rule", mode, ("automatic", "custom", "hierarchical"))
             if mode == "automatic" and not rules:
                 return cls.automatic()
             values = rules
-        given = known_values(
-            "A rule", values, dict.fromkeys(one for one in cls.__slots__ if one != "counter")
+        rule_values = known_values(
+            "A rule", values, dict.fromkeys(name for name in cls.__slots__ if name != "counter")
         )
-        rule = cls(**{name: value for name, value in given.items() if value is not None})
-        needed = (
-            "subchunk_segmentation"
-            if mode == "hierarchical"
-            else "segmentation"
-            if mode is not None
-            else None
-        )
+        rule = cls(**{name: value for name, value in rule_values.items() if value is not None})
+        needed = None
+        if mode is not None:
+            needed = "subchunk_segmentation" if mode == "hierarchical" else "segmentation"
         if needed is not None and getattr(rule, needed) is None:
             raise ConfigError(
                 f"A process rule of mode {mode!r} needs {needed}, with max_tokens and a separator."
@@ -406,18 +407,20 @@ class Rule:
             ConfigError: If the segmentation of parents, or of whole documents into children, is
                 missing.
         """
-        whole = self.parent_mode is ParentMode.FULL_DOC
-        if whole and self.subchunk_segmentation is None:
+        is_full_doc = self.parent_mode is ParentMode.FULL_DOC
+        if is_full_doc and self.subchunk_segmentation is None:
             raise ConfigError(
                 "A rule whose parents are whole documents needs subchunk_segmentation=."
             )
-        if not whole and self.segmentation is None:
+        if not is_full_doc and self.segmentation is None:
             raise ConfigError(
                 "A rule whose parents are paragraphs needs segmentation=, such as Segmentation(500,"
                 " 50)."
             )
         splitter = (
-            None if whole or self.segmentation is None else self.segmentation.splitter(self.counter)
+            None
+            if is_full_doc or self.segmentation is None
+            else self.segmentation.splitter(self.counter)
         )
         parents = RuleGroup(name, RuleParents(self.pre_processing_rules, splitter), LAZY_ROOT_NAME)
         if self.subchunk_segmentation is None:
@@ -446,7 +449,8 @@ class Rule:
 
         Example:
             >>> from lazyrag import Document
-            >>> Rule(Segmentation(500), subchunk_segmentation=Segmentation(100)).create_groups(Document(), "part")
+            >>> rule = Rule(Segmentation(500), subchunk_segmentation=Segmentation(100))
+            >>> rule.create_groups(Document(), "part")
             RuleGroups(parent='part', child='part-child')
         """
         require(
@@ -494,11 +498,13 @@ class RuleParents(NodeTransform):
         return chunks(cleaned, spans)
 
 
-def _segmentation(what: str, given: Segmentation | Mapping[str, Any] | None) -> Segmentation | None:
-    if given is None or isinstance(given, Segmentation):
-        return given
-    if isinstance(given, Mapping):
-        return Segmentation.from_dict(given)
+def _segmentation(
+    name: str, segmentation: Segmentation | Mapping[str, Any] | None
+) -> Segmentation | None:
+    if segmentation is None or isinstance(segmentation, Segmentation):
+        return segmentation
+    if isinstance(segmentation, Mapping):
+        return Segmentation.from_dict(segmentation)
     raise ConfigError(
-        f"{what} must be a Segmentation, such as Segmentation(500, 50); got {given!r:.80}."
+        f"{name} must be a Segmentation, such as Segmentation(500, 50); got {segmentation!r:.80}."
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
+import itertools
 import json
 import mimetypes
 import re
@@ -81,7 +82,8 @@ class LLMParser(NodeTransform):
         ConfigError: If an argument is invalid.
 
     Example:
-        >>> parser = LLMParser(lambda prompt: '{"keywords": ["green tea", "water"]}', "en", "keywords")
+        >>> reply = '{"keywords": ["green tea", "water"]}'
+        >>> parser = LLMParser(lambda prompt: reply, "en", "keywords")
         >>> parser("Green tea wants water of 80 degrees.")
         ['green tea', 'water']
     """
@@ -272,8 +274,8 @@ def _own_prompt(task: str, prompts: Any) -> str | None:
     return templates.get(task)
 
 
-def _fields(what: str, template: Any) -> frozenset[str]:
-    return validate_template(what, template, ["text"], FIELDS)
+def _fields(subject: str, template: Any) -> frozenset[str]:
+    return validate_template(subject, template, ["text"], FIELDS)
 
 
 def _reader(task: str, parse: Any) -> Reader:
@@ -415,7 +417,7 @@ _TAG = re.compile(rf"</?\s*(?:{'|'.join(FIELDS)})(?:-(\d{{1,9}}))?", re.IGNORECA
 def _prompt_digest(task: str) -> str:
     """Hash of a task's built-in prompts, so that nodes are created again when they change."""
     return hashlib.sha256(
-        "\0".join(PROMPTS[task, one] for one in ("en", "zh")).encode()
+        "\0".join(PROMPTS[task, language] for language in ("en", "zh")).encode()
     ).hexdigest()[:16]
 
 
@@ -431,8 +433,11 @@ def fill_prompt(
         answer_in: Language of the answer: ``"en"``, ``"zh"`` or ``"auto"``; None leaves it to the
             template.
     """
-    used = {number or "" for value in values.values() for number in _TAG.findall(value)}
-    number = next(one for one in ("", *map(str, range(1, len(used) + 2))) if one not in used)
+    used: set[str] = set()
+    for value in values.values():
+        used.update(_TAG.findall(value))
+    numbers = ("", *map(str, range(1, len(used) + 2)))
+    number = next(number for number in numbers if number not in used)
     suffix = f"-{number}" if number else ""
     blocks = {
         name: f"<{name}{suffix}>\n{value}\n</{name}{suffix}>" for name, value in values.items()
@@ -523,14 +528,14 @@ def read_lines(answer: str, is_cut: bool) -> list[str]:
 def read_json(answer: str, is_cut: bool) -> list[Any]:
     """Read the items of the first JSON list, or the first object as one item."""
     text = visible(answer)
-    found = find_json(text, lambda value: isinstance(value, (list, dict)))
-    if found is None or found.is_cut or (is_cut and not text.endswith(("]", "}", "`"))):
+    match = find_json(text, lambda value: isinstance(value, (list, dict)))
+    if match is None or match.is_cut or (is_cut and not text.endswith(("]", "}", "`"))):
         raise UnreadableAnswerError("the answer holds no complete JSON list or object")
     try:
-        json.dumps(found.value, allow_nan=False, ensure_ascii=False).encode()
+        json.dumps(match.value, allow_nan=False, ensure_ascii=False).encode()
     except ValueError as exc:
         raise UnreadableAnswerError(f"the answer's JSON cannot be stored ({exc})") from None
-    return found.value if isinstance(found.value, list) else [found.value]
+    return match.value if isinstance(match.value, list) else [match.value]
 
 
 def read_summary(answer: str, is_cut: bool) -> list[str]:
@@ -559,17 +564,17 @@ def read_summary(answer: str, is_cut: bool) -> list[str]:
     return _storable([text])
 
 
-def read_keywords(answer: str, is_cut: bool) -> list[str]:  # noqa: ARG001  a Reader; the JSON shows where it was cut
+def read_keywords(answer: str, is_cut: bool) -> list[str]:  # noqa: ARG001  a Reader
     """Read a JSON list of keywords, each one once.
 
     Example:
         >>> read_keywords('{"keywords": ["green tea", "black tea", "Green Tea"]}', False)
         ['green tea', 'black tea']
     """
-    found = find_json(_visible_text(answer), lambda value: bool(_keywords_in(value)))
-    if found is None:
+    match = find_json(_visible_text(answer), lambda value: bool(_keywords_in(value)))
+    if match is None:
         raise UnreadableAnswerError("the answer holds no JSON list of keywords")
-    return _storable(_keywords_in(found.value)[:_MAX_ITEMS])
+    return _storable(_keywords_in(match.value)[:_MAX_ITEMS])
 
 
 def read_pairs(answer: str, is_cut: bool) -> list[tuple[str, str]]:  # noqa: ARG001
@@ -579,13 +584,13 @@ def read_pairs(answer: str, is_cut: bool) -> list[tuple[str, str]]:  # noqa: ARG
         >>> read_pairs('{"questions": [{"question": "Hot?", "answer": "Yes."}]}', False)
         [('Hot?', 'Yes.')]
     """
-    found = find_json(_visible_text(answer), lambda value: any(True for _ in _pairs_in(value)))
-    if found is None:
+    match = find_json(_visible_text(answer), lambda value: any(True for _ in _pairs_in(value)))
+    if match is None:
         raise UnreadableAnswerError(
             "the answer holds no JSON list of objects with 'question' and 'answer'"
         )
-    pairs = list(dict.fromkeys(_pairs_in(found.value)))[:_MAX_ITEMS]
-    _storable(text for pair in pairs for text in pair)
+    pairs = list(dict.fromkeys(_pairs_in(match.value)))[:_MAX_ITEMS]
+    _storable(itertools.chain.from_iterable(pairs))
     return pairs
 
 
@@ -633,7 +638,7 @@ def read_pair_list(answer: str, is_cut: bool) -> list[tuple[str, str]]:
             pairs.append((question, part))
             question = ""
     pairs = pairs[:-1] if is_cut else pairs
-    _storable(text for pair in pairs for text in pair)
+    _storable(itertools.chain.from_iterable(pairs))
     return list(dict.fromkeys(pairs))[:_MAX_ITEMS]
 
 
@@ -693,55 +698,53 @@ def _storable(texts: Iterable[str]) -> list[str]:
     Raises:
         UnreadableAnswerError: If there is none, one is blank or holds a lone surrogate.
     """
-    found = list(texts)
+    listed = list(texts)
     try:
-        "".join(found).encode()
+        "".join(listed).encode()
     except UnicodeEncodeError:
         raise UnreadableAnswerError(
             "the answer holds half a character (a lone surrogate)"
         ) from None
-    if not found or not all(one.strip() for one in found):
+    if not listed or not all(text.strip() for text in listed):
         raise UnreadableAnswerError("the answer is empty")
-    return found
+    return listed
 
 
 def _keywords_in(value: Any) -> list[str]:
     """Return the distinct keywords in a list, or in the only list of an object."""
     if isinstance(value, Mapping):
-        lists = [one for one in value.values() if isinstance(one, list)]
+        lists = [inner for inner in value.values() if isinstance(inner, list)]
         value = lists[0] if len(lists) == 1 else []
-    found: dict[str, str] = {}
-    for one in value if isinstance(value, list) else []:
-        keyword = " ".join(one.split()) if isinstance(one, str) else ""
+    keywords: dict[str, str] = {}
+    for item in value if isinstance(value, list) else []:
+        keyword = " ".join(item.split()) if isinstance(item, str) else ""
         if any(map(str.isalnum, keyword)) and len(keyword) <= _MAX_KEYWORD:
-            found.setdefault(keyword.casefold(), keyword)
-    return list(found.values())
+            keywords.setdefault(keyword.casefold(), keyword)
+    return list(keywords.values())
 
 
 def _pairs_in(value: Any) -> Iterator[tuple[str, str]]:
     """Yield the pairs in an object, in a list of objects, or in the lists of an object."""
     if isinstance(value, list):
-        for one in value:
-            if isinstance(one, Mapping):
-                yield from _pairs_in(one)
+        for item in value:
+            if isinstance(item, Mapping):
+                yield from _pairs_in(item)
     elif isinstance(value, Mapping):
-        named = {str(key).strip().lower(): one for key, one in value.items()}
-        question, answer = (
-            next(
-                (
-                    str(named[key]).strip()
-                    for key in keys
-                    if isinstance(named.get(key), (str, int, float))
-                ),
-                "",
-            )
-            for keys in (_QUESTION_KEYS, _ANSWER_KEYS)
-        )
+        named = {str(key).strip().lower(): inner for key, inner in value.items()}
+        question = _first_text(named, _QUESTION_KEYS)
+        answer = _first_text(named, _ANSWER_KEYS)
         if question and answer:
             yield question, answer
         elif not question and not answer:
-            for one in value.values():
-                yield from _pairs_in(one) if isinstance(one, list) else ()
+            for inner in value.values():
+                yield from _pairs_in(inner) if isinstance(inner, list) else ()
+
+
+def _first_text(values: Mapping[str, Any], keys: Iterable[str]) -> str:
+    for key in keys:
+        if isinstance(values.get(key), (str, int, float)):
+            return str(values[key]).strip()
+    return ""
 
 
 class AnswerCache:

@@ -30,31 +30,35 @@ class PictureExtractor(NodeTransform):
     def _transform_source(
         self, node: DocNode, texts: Sequence[tuple[str, str]]
     ) -> Iterator[DocNode]:
-        whole = node.get_text()
+        page_text = node.get_text()
         at = 0
-        for one in FoundPictures.parse(texts[0][1]).pictures:
-            words = list(dict.fromkeys(filter(None, [one.caption, one.alternative])))
-            start = next((found for word in words if (found := whole.find(word, at)) >= 0), -1)
-            at = max(start, at)
-            where = one.where or (
-                "" if start < 0 else describe_span(node.segment, (start, start + 1))
-            )
-            text = "\n".join(
-                words or [", ".join(filter(None, [node.path.rpartition("/")[2], where]))]
-            )
-            yield DocNode(
-                text=text if one.place else f"{text}\n{whole}", metadata=_metadata(one, where)
-            )
+        for picture in FoundPictures.parse(texts[0][1]).pictures:
+            words = list(dict.fromkeys(filter(None, [picture.caption, picture.alternative])))
+            positions = [page_text.find(word, at) for word in words]
+            start = next((position for position in positions if position >= 0), -1)
+            where = picture.where
+            if start >= 0:
+                at = start
+                where = where or describe_span(node.segment, (at, at + 1))
+            file_name = node.path.rpartition("/")[2]
+            text = "\n".join(words or [", ".join(filter(None, [file_name, where]))])
+            if not picture.place:
+                text += f"\n{page_text}"
+            yield DocNode(text=text, metadata=_metadata(picture, where))
 
 
-def _metadata(one: FoundPicture, where: str) -> dict[str, Any]:
-    known = {"caption": one.caption, "alternative_text": one.alternative, SOURCE_LOCATION: where}
+def _metadata(picture: FoundPicture, where: str) -> dict[str, Any]:
+    values = {
+        "caption": picture.caption,
+        "alternative_text": picture.alternative,
+        SOURCE_LOCATION: where,
+    }
     return {
-        **{name: value for name, value in known.items() if value},
-        "media_type": one.media_type,
-        "width": one.width,
-        "height": one.height,
-        IMAGE: {"place": one.place, "sha256": one.digest},
+        **{name: value for name, value in values.items() if value},
+        "media_type": picture.media_type,
+        "width": picture.width,
+        "height": picture.height,
+        IMAGE: {"place": picture.place, "sha256": picture.digest},
     }
 
 

@@ -160,9 +160,9 @@ class SectionSplitter(SentenceSplitter):
         text = node.get_text()
         first = (node.span or (0, 0))[0]
         headings = {
-            one.start - first: one.label.count(" > ")
-            for one in node.locations
-            if one.kind == "heading"
+            location.start - first: location.label.count(" > ")
+            for location in node.locations
+            if location.kind == "heading"
         }
         inside = {start: depth for start, depth in headings.items() if 0 < start < len(text)}
         if not inside:
@@ -185,11 +185,17 @@ class _SeparatorSplitter(TextSplitter):
         require(is_valid, "keep_separator", keep_separator, "'end', 'start', True or False")
         self.keep_separator = keep = "start" if keep_separator is True else keep_separator
         self._separators = tuple(separators)
-        texts = [re.escape(one) for one in separators if isinstance(one, str) and one]
+        texts = [
+            re.escape(separator)
+            for separator in separators
+            if isinstance(separator, str) and separator
+        ]
         self._trailing = re.compile(f"(?:{'|'.join(texts)})+\\Z") if texts and not keep else None
         self._set_identity(details if keep == "end" else f"{details} keep={keep}")
         self.identity_depends_on = {
-            f"separators[{at}]": one for at, one in enumerate(separators) if callable(one)
+            f"separators[{at}]": separator
+            for at, separator in enumerate(separators)
+            if callable(separator)
         }
 
     def split(self, text: str) -> list[Span]:
@@ -199,21 +205,21 @@ class _SeparatorSplitter(TextSplitter):
         spans = super().split(text)
         if self._trailing is None:
             return spans
-        ends = [
-            found.start() if (found := self._trailing.search(text, *span)) else span[1]
-            for span in spans
-        ]
-        return [(start, end) for (start, _), end in zip(spans, ends, strict=True) if start < end]
+        trimmed = []
+        for start, end in spans:
+            separator = self._trailing.search(text, start, end)
+            trimmed.append((start, separator.start() if separator else end))
+        return [(start, end) for start, end in trimmed if start < end]
 
     def _levels(self, text: str) -> list[array[int]]:
         at_start = self.keep_separator == "start"
         return [
             (
-                _separator_ends(text, one, at_start=at_start)
-                if isinstance(one, str)
-                else _piece_ends(text, one)
+                _separator_ends(text, separator, at_start=at_start)
+                if isinstance(separator, str)
+                else _piece_ends(text, separator)
             )
-            for one in self._separators
+            for separator in self._separators
         ]
 
 
@@ -306,13 +312,14 @@ class RecursiveSplitter(_SeparatorSplitter):
     ) -> None:
         super().__init__(chunk_size, chunk_overlap, counter=counter)
         is_list = isinstance(separators, (list, tuple)) and all(
-            isinstance(one, str) or callable(one) for one in separators
+            isinstance(separator, str) or callable(separator) for separator in separators
         )
         expected = "a list of strings and functions, with '' only as the last one"
         require(is_list and "" not in separators[:-1], "separators", separators, expected)
         self.separators = tuple(separators)
         named = tuple(
-            one if isinstance(one, str) else getattr(one, "__qualname__", "") for one in separators
+            separator if isinstance(separator, str) else getattr(separator, "__qualname__", "")
+            for separator in separators
         )
         self._set_separators(separators, keep_separator, f" separators={named!r}")
 
@@ -419,7 +426,8 @@ class SemanticSplitter(NodeTransform):
         G. Kamradt: 5 Levels of Text Splitting, level 4 (2024).
 
     Example:
-        >>> splitter = SemanticSplitter(lambda text: [text.count("tea"), text.count("rain")], threshold=0.5, window=0)
+        >>> embed = lambda text: [text.count("tea"), text.count("rain")]
+        >>> splitter = SemanticSplitter(embed, threshold=0.5, window=0)
         >>> text = "Green tea keeps. Black tea too. It may rain. More rain comes."
         >>> [text[start:end] for start, end in splitter.split(text)]
         ['Green tea keeps. Black tea too. ', 'It may rain. More rain comes.']
@@ -456,12 +464,12 @@ class SemanticSplitter(NodeTransform):
         self.threshold = threshold
         if threshold is not None:
             self.threshold = validate_number(
-                "threshold", threshold, "a number from 0 to 2", lambda one: 0 <= one <= 2
+                "threshold", threshold, "a number from 0 to 2", lambda number: 0 <= number <= 2
             )
         percentile = 95 if percentile is None else percentile
         expected = "a number from 0 to 100"
         self.percentile = validate_number(
-            "percentile", percentile, expected, lambda one: 0 <= one <= 100
+            "percentile", percentile, expected, lambda number: 0 <= number <= 100
         )
         self.window = validate_integer("window", window, 0)
         if type(self) is SemanticSplitter:
@@ -488,15 +496,15 @@ class SemanticSplitter(NodeTransform):
             EmbeddingError: If a sentence cannot be embedded.
         """
         sentences = _sentences(text)
-        found: list[Span] = []
+        spans: list[Span] = []
         for start, end in self._joined(text, self._parts(text, sentences)):
             ends = array("q", (stop - start for _, stop in sentences if start < stop <= end))
             levels = [closed(ends, end - start)]
-            found += [
-                (start + one, start + other)
-                for one, other in self._packer.spans(text[start:end], levels)
+            spans += [
+                (start + first, start + last)
+                for first, last in self._packer.spans(text[start:end], levels)
             ]
-        return found
+        return spans
 
     def _parts(self, text: str, sentences: Sequence[Span]) -> list[Span]:
         """Return the spans between changes of topic."""
@@ -528,8 +536,8 @@ class SemanticSplitter(NodeTransform):
             len(sentences),
         ]
         return [
-            (sentences[one][0], sentences[other - 1][1])
-            for one, other in itertools.pairwise(starts)
+            (sentences[first][0], sentences[end - 1][1])
+            for first, end in itertools.pairwise(starts)
         ]
 
     def _joined(self, text: str, parts: Sequence[Span]) -> list[Span]:
@@ -555,13 +563,13 @@ class SemanticSplitter(NodeTransform):
 
 def _sentences(text: str) -> list[Span]:
     """Return the spans of sentences; one without a letter or digit belongs to the one before it."""
-    found: list[Span] = []
+    spans: list[Span] = []
     for start, end in sentence_spans(text):
-        if found and not any(map(str.isalnum, text[start:end])):
-            found[-1] = (found[-1][0], end)
+        if spans and not any(map(str.isalnum, text[start:end])):
+            spans[-1] = (spans[-1][0], end)
         else:
-            found.append((start, end))
-    return found
+            spans.append((start, end))
+    return spans
 
 
 _FULL_ENOUGH = 0.6  # of a chunk's size, for its end at a heading
@@ -612,20 +620,20 @@ class Packer:
         start = end = 0
         while end < len(text):
             passed = bisect_right(starts, end)
-            found = self._next(fitting, text, levels, start, end)
-            while found[0] > start and 2 * self.overlap > self.size and start < end:
+            following = self._next(fitting, text, levels, start, end)
+            while following[0] > start and 2 * self.overlap > self.size and start < end:
                 # The part after so large an overlap does not fit: a smaller one leaves room for it.
                 start = self._overlap_start(fitting, text, levels, start, end)
-                found = self._next(fitting, text, levels, start, end)
-            start, end = found
+                following = self._next(fitting, text, levels, start, end)
+            start, end = following
             inside = starts[passed : bisect_right(starts, end)]
             if headings and inside and end < len(text):
                 least = fitting.fit_forward(text, start, math.ceil(_FULL_ENOUGH * self.size) - 1)
-                full = [one for one in inside if one > least]
-                end = min(full, key=lambda one: (headings[one], -one), default=end)
+                full = [at for at in inside if at > least]
+                end = min(full, key=lambda at: (headings[at], -at), default=end)
             spans.append((start, end))
             start = self._overlap_start(fitting, text, levels, start, end)
-            if inside := [one for one in inside if one <= end]:
+            if inside := [at for at in inside if at <= end]:
                 start = max(start, inside[-1])
         return spans
 
@@ -642,14 +650,14 @@ class Packer:
         """
         if isinstance(fitting, BisectingCounter):  # whole parts are found with less counting
             for ends in levels:
-                whole = fitting.last_end(text, start, self.size, ends)
-                if whole > done:
-                    return start, whole
+                part_end = fitting.last_end(text, start, self.size, ends)
+                if part_end > done:
+                    return start, part_end
         limit = max(fitting.fit_forward(text, start, self.size), start + 1)
         for ends in levels:
-            whole = _last_at_most(ends, limit)
-            if whole > done:
-                return start, whole
+            part_end = _last_at_most(ends, limit)
+            if part_end > done:
+                return start, part_end
         if start == done:
             return start, last_break(text, done, limit)
         fresh = self._next(fitting, text, levels, done, done)
@@ -696,11 +704,11 @@ def chunks(
             if part and not part.isspace():
                 yield DocNode.of_part(part, (start, end))
         return
-    own = text if isinstance(text, str) else text.text
+    source = text if isinstance(text, str) else text.text
     for start, end in spans:
-        if own[start:end].strip():
+        if source[start:end].strip():
             span = (start, end) if isinstance(text, str) else text.span(start, end)
-            yield DocNode(text=own[start:end], span=span, metadata=metadata)
+            yield DocNode(text=source[start:end], span=span, metadata=metadata)
 
 
 def _last_at_most(ends: array[int], limit: int) -> int:

@@ -60,9 +60,9 @@ _GRAMMARS: Mapping[str, tuple[str, str, str]] = {
     "tsx": ("tree_sitter_typescript", "language_tsx", ".tsx"),
     "typescript": ("tree_sitter_typescript", "language_typescript", ".ts"),
 }
-_BY_SUFFIX = {
-    suffix: name for name, (_, _, suffixes) in _GRAMMARS.items() for suffix in suffixes.split()
-}
+_BY_SUFFIX: dict[str, str] = {}
+for _name, (_, _, _suffixes) in _GRAMMARS.items():
+    _BY_SUFFIX.update(dict.fromkeys(_suffixes.split(), _name))
 
 
 class Part(NamedTuple):
@@ -155,12 +155,14 @@ def syntax(text: str, language: str) -> Iterator[Part]:
 
 def _name_node(node: Any) -> Any:
     """Return the node with the name of a definition; in C it is inside the declarator."""
-    found = node.child_by_field_name("name")
-    inner = node.child_by_field_name("declarator") if node.type == "function_definition" else None
-    while found is None and inner is not None:
-        inner, outer = inner.child_by_field_name("declarator"), inner
-        found = outer if inner is None else None
-    return found
+    named = node.child_by_field_name("name")
+    outer = node if node.type == "function_definition" else None
+    while named is None and outer is not None:
+        inner = outer.child_by_field_name("declarator")
+        if inner is None and outer is not node:
+            named = outer
+        outer = inner
+    return named
 
 
 def _is_definition(kind: str) -> bool:
@@ -221,16 +223,16 @@ class _OutlineSplitter(TextSplitter):
         levels, parts = self._outline(text, language)
         name_of = _finder(parts)
         for start, end in self._packer.spans(text, levels):
-            own = text[start:end]
-            if not own.isspace():
+            chunk = text[start:end]
+            if not chunk.isspace():
                 values = {
-                    self.label: name_of(end - len(own.lstrip()), start + len(own.rstrip())),
+                    self.label: name_of(end - len(chunk.lstrip()), start + len(chunk.rstrip())),
                     "language": language,
                 }
                 yield DocNode(
-                    text=own,
+                    text=chunk,
                     span=(start, end),
-                    metadata={key: one for key, one in values.items() if one},
+                    metadata={key: value for key, value in values.items() if value},
                 )
 
     def _levels(self, text: str) -> list[array[int]]:
@@ -250,11 +252,11 @@ def _finder(parts: Sequence[Named]) -> Callable[[int, int], str]:
     """A function from a span to the path of the innermost part around it, else of the outermost
     ones it touches.
     """
-    starts = [one.start for one in parts]
+    starts = [part.start for part in parts]
     above: list[int] = []  # the part around each; -1 for none
-    for number, one in enumerate(parts):
+    for number, part in enumerate(parts):
         around = number - 1
-        while around >= 0 and parts[around].end < one.end:
+        while around >= 0 and parts[around].end < part.end:
             around = above[around]
         above.append(around)
 
@@ -266,10 +268,10 @@ def _finder(parts: Sequence[Named]) -> Callable[[int, int], str]:
         if at >= 0:
             return parts[at].path
         touched: list[Named] = []
-        for one in parts[max(first, 0) : bisect_left(starts, end)]:
-            if start < one.end and not (touched and one.end <= touched[-1].end):
-                touched.append(one)
-        return ", ".join(one.path for one in touched)
+        for part in parts[max(first, 0) : bisect_left(starts, end)]:
+            if start < part.end and not (touched and part.end <= touched[-1].end):
+                touched.append(part)
+        return ", ".join(part.path for part in touched)
 
     return find
 
@@ -324,7 +326,9 @@ class CodeSplitter(_OutlineSplitter):
         self.language = language
         if language is not None:
             load_grammar(validate_choice("language", language, _GRAMMARS))
-        languages = language or "+".join(one for one in _GRAMMARS if is_installed(one)) or "lines"
+        languages = (
+            language or "+".join(name for name in _GRAMMARS if is_installed(name)) or "lines"
+        )
         self._set_identity(f" language={languages}")
 
     def path_key(self, path: str) -> str:
@@ -340,12 +344,12 @@ class CodeSplitter(_OutlineSplitter):
     def _outline(self, text: str, language: str) -> tuple[list[array[int]], list[Named]]:
         if language and is_installed(language):
             return _by_grammar(text, language)
-        found = python_definitions(text) if language == "python" else ()
-        definitions = [Named(one.start, one.end, one.label) for one in found]
+        locations = python_definitions(text) if language == "python" else ()
+        definitions = [Named(place.start, place.end, place.label) for place in locations]
         margins = _ends(_MARGIN, text)
         blanks = _after_blank_lines(text)
         lines = _ends(_LINE, text)
-        outer = [_line_end(text, one.end) for one in definitions]
+        outer = [_line_end(text, definition.end) for definition in definitions]
         # Without definitions, unindented text after a blank line is where something new begins.
         levels = [outer or {*margins} & {*blanks}, blanks, lines, word_ends(text)]
         return [_level(text, ends) for ends in levels], definitions
@@ -370,9 +374,14 @@ def _by_grammar(text: str, language: str) -> tuple[list[array[int]], list[Named]
             end = _line_end(text, part.end)
             if end and text[end - 1] == "\n":
                 by_depth[part.depth].add(end)
-    lines = tokens & {location for end in _ends(_LINE, text) for location in (end, end - 1)}
-    fine = [_level(text, {_line_end(text, location) for location in lines}), _level(text, tokens)]
-    return [*_depth_levels(text, by_depth), *fine], definitions
+    return [*_depth_levels(text, by_depth), *_token_levels(text, tokens)], definitions
+
+
+def _token_levels(text: str, tokens: set[int]) -> list[array[int]]:
+    """The ends of lines that end with a token, and all ends of tokens."""
+    ends = _ends(_LINE, text)
+    lines = tokens.intersection(itertools.chain(ends, (end - 1 for end in ends)))
+    return [_level(text, {_line_end(text, location) for location in lines}), _level(text, tokens)]
 
 
 def _depth_levels(text: str, by_depth: Mapping[int, set[int]]) -> list[array[int]]:
@@ -439,7 +448,8 @@ class YAMLSplitter(_OutlineSplitter):
 
     Example:
         >>> splitter = YAMLSplitter(chunk_size=10)
-        >>> for node in splitter(DocNode(text="teas:\n- name: green\n  kg: 2\n- name: black\nopen: true\n")):
+        >>> text = "teas:\n- name: green\n  kg: 2\n- name: black\nopen: true\n"
+        >>> for node in splitter(DocNode(text=text)):
         ...     print(node.metadata["path"], repr(node.text))
         $.teas 'teas:\n- name: green\n  kg: 2\n'
         $ '- name: black\nopen: true\n'
@@ -447,7 +457,7 @@ class YAMLSplitter(_OutlineSplitter):
 
     source_suffixes = (".yaml", ".yml")
 
-    def _outline(self, text: str, language: str) -> tuple[list[array[int]], list[Named]]:  # noqa: ARG002
+    def _outline(self, text: str, _: str) -> tuple[list[array[int]], list[Named]]:
         import yaml  # slow to import
 
         outline = _YamlOutline(text)
@@ -505,8 +515,8 @@ class _YamlOutline:
         self._aliased.add(id(node))
         self.parts.append(Named(start, node.end_mark.index, path))
         is_mapping = node.id == "mapping"
-        for number, one in enumerate(node.value if node.id != "scalar" else ()):
-            first, value = one if is_mapping else (one, one)
+        for number, item in enumerate(node.value if node.id != "scalar" else ()):
+            first, value = item if is_mapping else (item, item)
             step = (
                 json_step(first.value if first.id == "scalar" else "?")
                 if is_mapping
@@ -553,7 +563,8 @@ class XMLSplitter(_OutlineSplitter):
 
     Example:
         >>> splitter = XMLSplitter(chunk_size=12)
-        >>> for node in splitter(DocNode(text="<teas><tea>Longjing, green</tea><tea>Keemun</tea></teas>")):
+        >>> text = "<teas><tea>Longjing, green</tea><tea>Keemun</tea></teas>"
+        >>> for node in splitter(DocNode(text=text)):
         ...     print(node.metadata["path"], node.text)
         /teas <teas><tea>Longjing, green</tea>
         /teas <tea>Keemun</tea></teas>
@@ -561,25 +572,25 @@ class XMLSplitter(_OutlineSplitter):
 
     source_suffixes = (".xml",)
 
-    def _outline(self, text: str, language: str) -> tuple[list[array[int]], list[Named]]:  # noqa: ARG002
+    def _outline(self, text: str, _: str) -> tuple[list[array[int]], list[Named]]:
         from xml.parsers import expat
 
         try:
-            elements, _ = xml_elements(text)
+            elements = xml_elements(text)[0]
         except (expat.ExpatError, ValueError, RecursionError) as exc:
             raise _format_error(".xml", exc) from exc
         character = int if text.isascii() else _character_offsets(text).__getitem__
         by_depth: dict[int, set[int]] = defaultdict(set)
         parts = []
-        for one in elements:
-            start = character(one.start)
-            end = character(one.end)
+        for element in elements:
+            start = character(element.start)
+            end = character(element.end)
             end = text.find(">", end) + 1 if text.startswith("</", end) else end
-            parts.append(Named(start, end, one.path()))
+            parts.append(Named(start, end, element.path()))
             closing = _CLOSING_TAGS.match(text, end)
-            by_depth[one.depth].add(closing.end() if closing else end)
-            if one.depth:  # where the content of the element around it can be cut
-                by_depth[one.depth + 1].add(start)
+            by_depth[element.depth].add(closing.end() if closing else end)
+            if element.depth:  # where the content of the element around it can be cut
+                by_depth[element.depth + 1].add(start)
         return [*_depth_levels(text, by_depth), *_markup_levels(text, [*html_tags(text)])], parts
 
 
@@ -646,21 +657,16 @@ class JSONSplitter(NodeTransform):
         try:
             values = json_values(text)
             if len(values) > 1:
-                whole = Value(
-                    values[0].start, values[0].start, values[-1].end, "array", children=values
-                )
-                found = (
-                    self._lines(text, whole)
-                    if self.form == "lines"
-                    else self._members(text, whole, "$")
-                )
+                start = values[0].start
+                several = Value(start, start, values[-1].end, "array", children=values)
+                if self.form == "lines":
+                    yield from self._lines(text, several)
+                else:
+                    yield from self._members(text, several, "$")
+            elif self.form == "lines":
+                yield from self._lines(text, *values)
             else:
-                found = (
-                    self._lines(text, *values)
-                    if self.form == "lines"
-                    else self._parts(text, values, "$")
-                )
-            yield from found
+                yield from self._parts(text, values, "$")
         except ValueError as exc:
             raise _format_error(".json", exc) from exc
 
@@ -693,14 +699,14 @@ class JSONSplitter(NodeTransform):
             wrapped = ""
             joined = ""
             while last < len(members):
-                one = members[last]
+                member = members[last]
                 if separate:
                     joined = (
-                        f"{joined}, {text[one.start : one.end]}"
+                        f"{joined}, {text[member.start : member.end]}"
                         if last > first
-                        else text[one.start : one.end]
+                        else text[member.start : member.end]
                     )
-                inner = joined if separate else text[members[first].start : one.end]
+                inner = joined if separate else text[members[first].start : member.end]
                 if not self._fits(f"{opening}{inner}{ending}"):
                     break
                 last = last + 1
@@ -718,28 +724,34 @@ class JSONSplitter(NodeTransform):
         """
         text = string_value(source)
         inner = text.translate(_ESCAPES)
-        locations = [0, *itertools.accumulate(len(_ESCAPES.get(ord(one), one)) for one in text)]
+        locations = [
+            0,
+            *itertools.accumulate(len(_ESCAPES.get(ord(letter), letter)) for letter in text),
+        ]
         room = Packer(max(1, self.chunk_size - self.counter.count('""')), 0, self.counter)
-        whole = (at for at in range(1, len(text) + 1) if is_boundary(text, at))
-        found = (sentence_ends(text), word_ends(text), whole, range(1, len(text) + 1))
-        levels = [array("q", (locations[end] for end in ends)) for ends in found]
+        positions = range(1, len(text) + 1)
+        boundaries = [at for at in positions if is_boundary(text, at)]
+        levels = [
+            array("q", map(locations.__getitem__, ends))
+            for ends in (sentence_ends(text), word_ends(text), boundaries, positions)
+        ]
         for start, end in room.spans(inner, levels):
             yield _node(f'"{inner[start:end]}"', path)
 
     def _lines(self, text: str, value: Value | None = None) -> Iterator[DocNode]:
-        held: list[tuple[list[str], str]] = []
+        pending: list[tuple[list[str], str]] = []
         for steps, leaf in _leaves(text, value, []) if value is not None else ():
             name = "".join(steps).removeprefix(".")
             line = f"{name}: {leaf}" if name else leaf
-            if held and not self._fits("\n".join([*(one for _, one in held), line])):
-                yield _lines_node(held)
-                held = []
+            if pending and not self._fits("\n".join([*(other for _, other in pending), line])):
+                yield _lines_node(pending)
+                pending = []
             if self._fits(line):
-                held.append((steps, line))
+                pending.append((steps, line))
             else:
                 yield from self._long_line(name, leaf, "$" + "".join(steps))
-        if held:
-            yield _lines_node(held)
+        if pending:
+            yield _lines_node(pending)
 
     def _long_line(self, name: str, leaf: str, path: str) -> Iterator[DocNode]:
         """Split a line that does not fit; each piece repeats its name, if that leaves room."""
@@ -758,20 +770,20 @@ def _node(text: str, path: str, span: Span | None = None) -> DocNode:
 
 
 def _leaves(text: str, value: Value, steps: list[str]) -> Iterator[tuple[list[str], str]]:
-    for one in value.children:
-        yield from _leaves(text, one, [*steps, one.step])
+    for child in value.children:
+        yield from _leaves(text, child, [*steps, child.step])
     if not value.children:
         source = text[value.value : value.end]
         yield steps, string_value(source) if value.kind == "string" else source
 
 
-def _lines_node(held: Sequence[tuple[list[str], str]]) -> DocNode:
+def _lines_node(lines: Sequence[tuple[list[str], str]]) -> DocNode:
     shared: list[str] = []
-    for together in zip(*(steps for steps, _ in held), strict=False):
+    for together in zip(*(steps for steps, _ in lines), strict=False):
         if len({*together}) > 1:
             break
         shared.append(together[0])
-    return _node("\n".join(line for _, line in held), "$" + "".join(shared))
+    return _node("\n".join(line for _, line in lines), "$" + "".join(shared))
 
 
 def sections(text: str, headings: Iterable[Heading]) -> list[Location]:
@@ -807,8 +819,10 @@ class _MarkupSplitter(TextSplitter):
         gaps.
         """
         for section in self._sections(text):
-            own = text[section.start : section.end]
-            spans = self._packer.spans(own, self._section_levels(own, bool(section.label)))
+            section_text = text[section.start : section.end]
+            spans = self._packer.spans(
+                section_text, self._section_levels(section_text, bool(section.label))
+            )
             yield section, [(section.start + start, section.start + end) for start, end in spans]
 
     def _sections(self, text: str) -> list[Location]:
@@ -868,14 +882,16 @@ class MarkdownSplitter(_MarkupSplitter):
 
 
 def _ends_within(text: str, block: Block) -> Iterator[int]:
-    own = text[block.start : block.end]
+    block_text = text[block.start : block.end]
     if not block.is_verbatim:
         yield from (
-            block.start + end for end in sentence_ends(own) if is_boundary(text, block.start + end)
+            block.start + end
+            for end in sentence_ends(block_text)
+            if is_boundary(text, block.start + end)
         )
         return
     position = block.start
-    for line in own.splitlines(keepends=True):
+    for line in block_text.splitlines(keepends=True):
         position += len(line)
         if is_boundary(text, position):
             yield position
@@ -915,7 +931,8 @@ class HTMLSplitter(_MarkupSplitter):
 
     Example:
         >>> splitter = HTMLSplitter(chunk_size=20, text_only=True)
-        >>> for node in splitter(DocNode(text="<h1>Tea</h1><p>It keeps.</p><h2>Water</h2><p>80 degrees.")):
+        >>> page = "<h1>Tea</h1><p>It keeps.</p><h2>Water</h2><p>80 degrees."
+        >>> for node in splitter(DocNode(text=page)):
         ...     print(node.metadata["heading"], repr(node.text))
         Tea 'Tea\nIt keeps.'
         Tea > Water 'Water\n80 degrees.'
@@ -959,18 +976,11 @@ class HTMLSplitter(_MarkupSplitter):
         tags = list(html_tags(text))
         least = 0
         if has_heading:  # an end before that would leave the heading alone
-            least = next(
-                (
-                    _skip_space(text, tag.end)
-                    for tag in tags
-                    if tag.closes and tag.name == tags[0].name
-                ),
-                0,
-            )
-        by_depth = {
-            depth: {end for end in ends if end > least}
-            for depth, ends in _html_blocks(text, tags).items()
-        }
+            closing = (tag for tag in tags if tag.closes and tag.name == tags[0].name)
+            least = next((_skip_space(text, tag.end) for tag in closing), 0)
+        by_depth = _html_blocks(text, tags)
+        for depth, ends in by_depth.items():
+            by_depth[depth] = {end for end in ends if end > least}
         return [*_depth_levels(text, by_depth), *_markup_levels(text, tags, least)]
 
 
@@ -1023,11 +1033,9 @@ def _markup_levels(text: str, tags: Sequence[Tag], least: int = 0) -> list[array
         return at < 0 or position >= tags[at].end
 
     sentences = [end for end in sentence_ends(text) if end > least and outside(end)]
-    beside = {location for tag in tags for location in (tag.start, tag.end)}
-    return [
-        _level(text, ends)
-        for ends in (sentences, beside.union(end for end in word_ends(text) if outside(end)))
-    ]
+    words = {tag.start for tag in tags} | {tag.end for tag in tags}
+    words.update(end for end in word_ends(text) if outside(end))
+    return [_level(text, sentences), _level(text, words)]
 
 
 def _skip_space(text: str, end: int) -> int:

@@ -37,19 +37,18 @@ class TableExtractor(NodeTransform):
         """Yield the tables, in order."""
         import csv  # few programs need it
 
-        located = [one for one in node.segment.locations if one.kind == TABLE]
-        found = [(one, FoundTable.read(one.label)) for one in located]
-        found += _piped(node, located)
-        places = _Stretches(one for one in node.segment.locations if one.kind != TABLE)
-        for place, table in sorted(found, key=lambda pair: pair[0].start)[:_MAX_TABLES]:
-            if any(
-                len(cell) > csv.field_size_limit()
-                for row in (table.names, *table.rows)
-                for cell in row
-            ):
+        located = [location for location in node.segment.locations if location.kind == TABLE]
+        tables = [(location, FoundTable.read(location.label)) for location in located]
+        tables += _piped(node, located)
+        places = _Stretches(
+            location for location in node.segment.locations if location.kind != TABLE
+        )
+        for place, table in sorted(tables, key=lambda pair: pair[0].start)[:_MAX_TABLES]:
+            cells = itertools.chain(table.names, *table.rows)
+            if any(len(cell) > csv.field_size_limit() for cell in cells):
                 continue  # a page within a frame, which no program reads from CSV
-            known = {"caption": table.caption, "sheet": table.sheet, "cells": table.cells}
-            metadata: dict[str, Any] = {name: value for name, value in known.items() if value}
+            origin = {"caption": table.caption, "sheet": table.sheet, "cells": table.cells}
+            metadata: dict[str, Any] = {name: value for name, value in origin.items() if value}
             metadata["columns"] = list(table.names)
             metadata[TABLE] = {"span": [place.start, place.end], "header": table.header}
             if table.numbers:
@@ -69,49 +68,34 @@ class _Stretches:
     """Locations by their position: a page of thousands of tables has as many headings."""
 
     def __init__(self, locations: Iterable[Location]) -> None:
-        self._sorted = sorted(locations, key=lambda one: one.start)
-        self._starts = [one.start for one in self._sorted]
-        self._reach = list(itertools.accumulate((one.end for one in self._sorted), max))
+        self._sorted = sorted(locations, key=lambda location: location.start)
+        self._starts = [location.start for location in self._sorted]
+        self._reach = list(itertools.accumulate((location.end for location in self._sorted), max))
 
     def touching(self, start: int, end: int) -> tuple[Location, ...]:
         """Those with a character between two positions."""
         some = self._sorted[bisect_right(self._reach, start) : bisect_left(self._starts, end)]
-        return tuple(one for one in some if one.end > start)
+        return tuple(location for location in some if location.end > start)
+
+    def contain(self, place: Location) -> bool:
+        """Whether a place is within one of them."""
+        touching = self.touching(place.start, place.end)
+        return any(around.start <= place.start and place.end <= around.end for around in touching)
 
 
-def _piped(node: DocNode, known: Sequence[Location]) -> Iterator[tuple[Location, FoundTable]]:
-    """Tables of lines with ``|`` that are in no known table: with a rule below the header, or on a
-    page.
+def _piped(node: DocNode, located: Sequence[Location]) -> Iterator[tuple[Location, FoundTable]]:
+    """Tables of lines with ``|`` that are in no located table: with a rule below the header, or on
+    a page.
     """
-    text = node.get_text()
-    pages = _Stretches(one for one in node.locations if one.kind == "page")
-    taken = _Stretches(known)
-    lines = [
-        line
-        for line in _LINE.finditer(text)
-        if "|" in line[0] and not taken.touching(line.start(), line.start() + 1)
-    ]
-    breaks = [
-        0,
-        *(at for at in range(1, len(lines)) if lines[at].start() != lines[at - 1].end() + 1),
-        len(lines),
-    ]
-    for first, end in itertools.pairwise(breaks):
-        run = lines[first:end]
-        place = Location(run[0].start(), run[-1].end(), TABLE, "") if run else None
-        if place is None or len(run) < 2:
-            continue
+    pages = _Stretches(location for location in node.locations if location.kind == "page")
+    for run in _piped_runs(node.get_text(), _Stretches(located)):
+        place = Location(run[0].start(), run[-1].end(), TABLE, "")
         has_rule = _RULE.fullmatch(run[1][0]) is not None
-        around = pages.touching(place.start, place.end)
-        if not has_rule and not any(
-            one.start <= place.start and place.end <= one.end for one in around
-        ):
+        if not has_rule and not pages.contain(place):
             continue
-        rows = [
-            _cells(line[0], bordered=has_rule)
-            for at, line in enumerate(run)
-            if not (has_rule and at == 1)
-        ]
+        rows = [_cells(line[0], bordered=has_rule) for line in run]
+        if has_rule:
+            del rows[1]
         width = max(map(len, rows))
         if width * len(rows) > max(_MAX_EMPTY, _EMPTY_SHARE * sum(map(len, rows))):
             continue  # one wide row among many narrow ones
@@ -119,6 +103,21 @@ def _piped(node: DocNode, known: Sequence[Location]) -> Iterator[tuple[Location,
         header = int(has_rule or is_header(full[0], full[1:]))
         if width > 1 and len(full) > 1:
             yield place, FoundTable(full[0] if header else (), tuple(full[header:]), header)
+
+
+def _piped_runs(text: str, tables: _Stretches) -> Iterator[list[re.Match[str]]]:
+    """Two or more adjacent lines with ``|`` outside of tables."""
+    run: list[re.Match[str]] = []
+    for line in _LINE.finditer(text):
+        if "|" not in line[0] or tables.touching(line.start(), line.start() + 1):
+            continue
+        if run and line.start() != run[-1].end() + 1:
+            if len(run) > 1:
+                yield run
+            run = []
+        run.append(line)
+    if len(run) > 1:
+        yield run
 
 
 def _cells(line: str, *, bordered: bool) -> list[str]:

@@ -23,10 +23,11 @@ from lazyrag.indexes import hnsw
 from lazyrag.indexes.dense import DenseBlock, DenseState, Graph
 from lazyrag.indexes.hnsw import approximate_rankings
 from lazyrag.retrieval.similarity import similarities
-from lazyrag.stores import sqlite as map_graphs
+from lazyrag.stores import graphs as map_graphs
 from lazyrag.stores.memory import MapVectorStore
 from lazyrag.stores.protocol import VectorRow, VectorSchema, vector_stores
-from lazyrag.stores.sqlite import MapFileVectorStore, StoreFile
+from lazyrag.stores.sqlite import StoreFile
+from lazyrag.stores.sqlite_vectors import MapFileVectorStore
 from tests.clustered import clustered
 from tests.interpreter import python
 from tests.shelf import conf_of

@@ -112,8 +112,8 @@ def printed(text: str) -> list[str]:
 
 
 def dump(docs: Document) -> list[dict[str, Any]]:
-    """The rows of `Document.dump`, in its order, without days that no copy keeps."""
-    return [json.loads(row, object_hook=_steady) for row in docs.dump()]
+    """The rows of `Maintenance.dump`, in its order, without days that no copy keeps."""
+    return [json.loads(row, object_hook=_steady) for row in docs.maintenance.dump()]
 
 
 def _steady(found: dict[str, Any]) -> dict[str, Any]:

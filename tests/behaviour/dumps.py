@@ -25,7 +25,7 @@ def build_all(docs: Document, groups: Sequence[str], terms: Sequence[str] = ()) 
         docs.activate_group(group)
         for similarity in terms:
             Retriever(docs, group, similarity=similarity)("tea")
-        if docs.embed_keys:
+        if docs.reader.embed_keys:
             Retriever(docs, group)("tea")
 
 

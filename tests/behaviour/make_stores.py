@@ -123,7 +123,7 @@ def main() -> None:
             with open_document(folder, conf) as docs:
                 build(docs)
                 if kind == "sqlite":
-                    docs.export(folder / "export" / "docs")
+                    docs.maintenance.export(folder / "export" / "docs")
             if kind == "sqlite":
                 with open_wide(folder, conf) as wide:
                     Retriever(wide, "line")("tea")

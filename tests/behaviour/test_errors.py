@@ -360,12 +360,12 @@ CALLS = {
     "a function's filter": (lambda lib: own_search(lib)("tea", {"yaer": 1}), "ConfigError", "year"),
     # upkeep
     "a rollback of nothing": (
-        lambda lib: lib.docs.rollback("no such file"),
+        lambda lib: lib.docs.versions.rollback("no such file"),
         "ConfigError",
         "no such file",
     ),
     "an import of nothing": (
-        lambda lib: Document().import_from("no such folder"),
+        lambda lib: Document().maintenance.import_from("no such folder"),
         "ConfigError",
         "no such folder",
     ),

@@ -14,7 +14,7 @@ import pytest
 import lazyrag
 from lazyrag import CachedEmbedder, EmbeddingCache, Retriever
 from lazyrag.errors import ReadOnlyError, StoreError
-from lazyrag.stores.sqlite import STORE_FORMAT
+from lazyrag.stores.tables import STORE_FORMAT
 from tests.behaviour import answers, goldens
 from tests.behaviour.library import Letters, Library, Pairs, open_document
 from tests.behaviour.make_stores import (
@@ -102,7 +102,7 @@ def check_store(tmp_path: Path, kind: str) -> None:
             (),
             (),
         )
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
         docs.activate_group("line", analysers=["en", "zh"])
         docs.activate_group("sentence", analysers=["en"])
         docs.activate_group("section")
@@ -121,7 +121,7 @@ def test_reading_does_not_migrate(tmp_path):
     with closing(sqlite3.connect(tmp_path / "sqlite" / "store.db")) as shell:
         for read_only in (True, False):
             with open_document(tmp_path, conf, read_only=read_only) as docs:
-                assert docs.verify() == ()
+                assert docs.maintenance.verify() == ()
             formats += shell.execute("PRAGMA user_version").fetchone()
         assert formats == [2, STORE_FORMAT.version]
         shell.execute("PRAGMA user_version = 4")
@@ -158,7 +158,7 @@ def test_an_export(tmp_path):
     unpack("v0.1", "export", tmp_path / "export")
     embed = {"letters": Counting(Letters()), "pairs": Counting(Pairs())}
     with open_document(tmp_path, None, embed=embed) as docs:
-        assert docs.import_from(tmp_path / "export" / "docs") == 12
+        assert docs.maintenance.import_from(tmp_path / "export" / "docs") == 12
         assert [one.texts for one in embed.values()] == [[], []]
         _check_answers(docs)
 

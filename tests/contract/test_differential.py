@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lazyrag.stores.memory import MapSegmentStore, MapVectorStore
-from lazyrag.stores.sqlite import MapFileSegmentStore, MapFileVectorStore
+from lazyrag.stores.sqlite import MapFileSegmentStore
+from lazyrag.stores.sqlite_vectors import MapFileVectorStore
 from tests.contract.over_store_files import InFiles
 from tests.differential import SegmentStoreDifferential, VectorStoreDifferential
 

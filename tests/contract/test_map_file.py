@@ -21,7 +21,8 @@ from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError
 from lazyrag.stores import sqlite as map_file
 from lazyrag.stores.sqlite import MapFileSegmentStore, StoreFile
 from lazyrag.testing import SegmentStoreContract
-from lazyrag.testing.suites import SCHEMA, all_rows, make_segments
+from lazyrag.testing.samples import SCHEMA, make_segments
+from lazyrag.testing.suites import all_rows
 from tests.contract.over_store_files import InFiles, InMemory
 from tests.interpreter import let_go, python, waiting
 

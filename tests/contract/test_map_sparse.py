@@ -9,7 +9,8 @@ from lazyrag.data.filters import Condition
 from lazyrag.errors import StoreError
 from lazyrag.indexes.sparse import SparseIndex
 from lazyrag.stores.protocol import VectorRow, VectorSchema
-from lazyrag.stores.sqlite import MapFileVectorStore, StoreFile
+from lazyrag.stores.sqlite import StoreFile
+from lazyrag.stores.sqlite_vectors import MapFileVectorStore
 from lazyrag.types import SPARSE
 
 C = "lr_sparse"

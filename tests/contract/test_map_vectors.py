@@ -22,7 +22,8 @@ from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError
 from lazyrag.indexes.dense import DenseIndex
 from lazyrag.stores.memory import MapVectorStore
 from lazyrag.stores.protocol import VectorRow, VectorSchema
-from lazyrag.stores.sqlite import MapFileVectorStore, StoreFile
+from lazyrag.stores.sqlite import StoreFile
+from lazyrag.stores.sqlite_vectors import MapFileVectorStore
 from lazyrag.testing import VectorStoreContract
 from tests.contract.over_store_files import InFiles, InMemory
 
@@ -324,7 +325,7 @@ def test_rows_that_die_while_parts_are_merged_stay_dead(opened, monkeypatch):
     not undone.
     """
     # parts in files are merged while others write
-    monkeypatch.setattr("lazyrag.stores.sqlite._SMALL_BYTES", 0)
+    monkeypatch.setattr("lazyrag.stores.sqlite_vectors._SMALL_BYTES", 0)
     store, other = opened(), opened()
     store.create(C, SCHEMA)
     rows = _rows(600)
@@ -355,7 +356,7 @@ def _upsert_and_merge(store, meanwhile, monkeypatch) -> None:
     is not yet kept.
     """
     # parts in files are merged while others write
-    monkeypatch.setattr("lazyrag.stores.sqlite._SMALL_BYTES", 0)
+    monkeypatch.setattr("lazyrag.stores.sqlite_vectors._SMALL_BYTES", 0)
     store.create(C, SCHEMA)
     store.upsert(C, _rows(100))
     kept, turns = store.file.arrays.write_or_inline, []

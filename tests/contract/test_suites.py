@@ -15,7 +15,7 @@ from lazyrag.stores.protocol import VectorSchema
 from lazyrag.testing import SegmentStoreContract, VectorStoreContract
 from lazyrag.testing import suites as segment_store
 from lazyrag.testing import suites as vector_store
-from lazyrag.testing.suites import SCHEMA, make_rows
+from lazyrag.testing.samples import DIMENSION, SCHEMA, make_rows, make_segments
 from lazyrag.text.analyzers import analysers
 from lazyrag.validation import validate_integer
 
@@ -61,10 +61,10 @@ def run(suite, store_class, *, reopen=None) -> None:
     store.open()
     if suite is SegmentStoreContract:
         store.create(segment_store.C, SCHEMA)
-        store.upsert(segment_store.C, segment_store.make_segments())
+        store.upsert(segment_store.C, make_segments())
     else:
-        store.create(vector_store.VECTORS, VectorSchema(vector_store.DIMENSION, "cosine", SCHEMA))
-        store.upsert(vector_store.VECTORS, vector_store.make_rows())
+        store.create(vector_store.VECTORS, VectorSchema(DIMENSION, "cosine", SCHEMA))
+        store.upsert(vector_store.VECTORS, make_rows())
     contract.test_what_is_declared_is_kept(store)
 
 

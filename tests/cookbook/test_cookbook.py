@@ -108,7 +108,7 @@ def test_a_script_says_what_it_shows_and_ends_in_assertions(script: Path):
     tree = ast.parse(source)
     assert ast.get_docstring(tree)
     assert isinstance(tree.body[-1], ast.Assert)
-    assert len(source.splitlines()) <= 105
+    assert len(source.splitlines()) <= 110
 
 
 def test_the_cookbook_has_no_gap():

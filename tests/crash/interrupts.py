@@ -34,9 +34,10 @@ from types import CodeType, FrameType
 from typing import Any, TypeAlias
 
 from lazyrag import BM25Retriever, Document, HybridRetriever, Retriever
-from lazyrag.document import document as opening
+from lazyrag.document import open as opening
 from lazyrag.errors import ConfigError, IngestionWarning, StoreError
 from lazyrag.models.embedding_cache import EmbeddingCache, VectorSpace
+from lazyrag.read import grep, near_duplicates, outline, related
 from lazyrag.server.jobs import Jobs, Worker
 from lazyrag.sources import SourceItem, fetch
 from lazyrag.sources.base import load_items
@@ -250,11 +251,11 @@ class DocumentCase(Case):
 
         def export(_: int) -> object:
             self.exports += 1
-            return docs.export(self.folder / "exports" / str(self.exports))
+            return docs.maintenance.export(self.folder / "exports" / str(self.exports))
 
         def rollback(turn: int) -> object:
             if docs.read("old") != ("tea first", "tea second")[turn]:
-                docs.rollback("old")
+                docs.versions.rollback("old")
 
         (self.folder / "exports").mkdir()
         return {
@@ -270,11 +271,13 @@ class DocumentCase(Case):
             ),
             "sync": sync,
             "activate_group": define,
-            "retry_failed": lambda _: docs.retry_failed(),
-            "repair": lambda _: docs.repair(),
-            "compact": lambda _: docs.compact(),
+            "retry": lambda _: docs.sync(retry=True),
+            "repair": lambda _: docs.maintenance.repair(),
+            "compact": lambda _: docs.maintenance.compact(),
             "purge": lambda turn: (
-                docs.purge("secret") if turn else docs.add_texts({"secret": "secret tea"})
+                docs.maintenance.purge("secret")
+                if turn
+                else docs.add_texts({"secret": "secret tea"})
             ),
             "rollback": rollback,
             "export": export,
@@ -314,23 +317,25 @@ class DocumentCase(Case):
             "restricted": lambda _: labels(
                 docs.restricted({"file_name": ["a.txt"]}).get_nodes("line")
             ),
-            "outline": lambda _: len(docs.outline("b.md")),
+            "outline": lambda _: len(outline(docs, "b.md")),
             "read": lambda _: docs.read("b.md"),
-            "grep": lambda _: len(docs.grep("coffee")),
-            "tables": lambda _: [one.columns for one in docs.tables()],
-            "related": lambda _: len(docs.related(node.uid)) > 0,
-            "near_duplicates": lambda _: len(docs.near_duplicates()) >= 0,
-            "find_parent": lambda _: labels(docs.find_parent("lazyllm_root")([node])),
-            "find_children": lambda _: len(docs.find_children("word")([node])) > 0,
-            "window": lambda _: len(docs.get_window_nodes(node, (-1, 1))) > 0,
-            "dump": lambda _: len(list(docs.dump())) > 0,
+            "grep": lambda _: len(grep(docs, "coffee")),
+            "tables": lambda _: [one.columns for one in docs.tables.list()],
+            "related": lambda _: len(related(docs, node.uid)) > 0,
+            "near_duplicates": lambda _: len(near_duplicates(docs)) >= 0,
+            "find": lambda _: labels(docs.find("lazyllm_root")([node])),
+            "find below": lambda _: len(docs.find("word")([node])) > 0,
+            "window": lambda _: len(docs.window(node)) > 0,
+            "dump": lambda _: len(list(docs.maintenance.dump())) > 0,
             "documents": lambda _: len(docs.documents()) > 0,
-            "document": lambda _: docs.document("b.md").status,
-            "versions": lambda _: len(docs.versions("old")) > 0,
-            "diff": lambda _: str(docs.diff("old", docs.versions("old")[0].number))[:3],
+            "document": lambda _: docs.documents(ids=["b.md"])[0].status,
+            "versions": lambda _: len(docs.versions.list("old")) > 0,
+            "diff": lambda _: str(docs.versions.diff("old", docs.versions.list("old")[0].number))[
+                :3
+            ],
             "status": lambda _: type(docs.status()).__name__,
             "plan": lambda _: type(docs.plan()).__name__,
-            "verify": lambda _: docs.verify(),
+            "verify": lambda _: docs.maintenance.verify(),
             "jobs.list": lambda _: (
                 len(Jobs(docs).list()) >= 0,
                 Jobs(docs).find("none"),
@@ -408,8 +413,8 @@ class DocumentCase(Case):
         return "the lease is still held" if holders else ""
 
     def check(self) -> str:
-        """See `Document.verify`."""
-        return "; ".join(map(str, self.docs.verify()))
+        """See `Maintenance.verify`."""
+        return "; ".join(map(str, self.docs.maintenance.verify()))
 
     def close(self) -> None:
         """Close the Document."""
@@ -426,7 +431,7 @@ class ClosingCase(Case):
         self.docs = self._opened()
         self.operations = {"close": lambda _: self.docs.close(), "import_from": self.take_in}
         self.imports = 0
-        self.docs.export(folder / "export")
+        self.docs.maintenance.export(folder / "export")
 
     def _opened(self) -> Document:
         store = {"segment_store": {"type": "map", "kwargs": {"uri": str(self.folder / "store.db")}}}
@@ -440,7 +445,7 @@ class ClosingCase(Case):
         self.imports += 1
         docs = Document(embed={"dense": Embedder()})
         with suppress(ConfigError):  # it has been imported
-            docs.import_from(self.folder / "export")
+            docs.maintenance.import_from(self.folder / "export")
         return docs.read("note")
 
     def look(self) -> State:

@@ -32,11 +32,12 @@ from pathlib import Path
 from typing import Any
 
 from lazyrag import Document
-from lazyrag.document import document as opening
+from lazyrag.document import open as opening
 from lazyrag.errors import IngestionWarning
 from lazyrag.ingest import engine as ingest
 from lazyrag.ingest import term_index
 from lazyrag.stores import sqlite as store_file
+from lazyrag.stores import sqlite_vectors
 from tests.crash.scenario import (
     LINES,
     PATIENCE_S,
@@ -109,7 +110,9 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
         repaired = docs.sync().repaired
         answers = [ask(docs, question) for question in QUESTIONS if question[1] != "sparse"]
         synced_s = time.monotonic() - start
-        problems = [str(problem) for problem in docs.verify()] if request["verify"] else []
+        problems = (
+            [str(problem) for problem in docs.maintenance.verify()] if request["verify"] else []
+        )
         export = _exported(docs) if request["verify"] and request["store"] == "postgres" else {}
     return {
         "export": export,
@@ -126,7 +129,7 @@ def _exported(docs: Document) -> dict[str, str]:
     """
     accessed = re.compile(rb'"last_accessed_date": "[^"]*"')
     with tempfile.TemporaryDirectory() as folder:
-        files = docs.export(Path(folder, "export")).iterdir()
+        files = docs.maintenance.export(Path(folder, "export")).iterdir()
         return {
             one.name: hashlib.sha256(
                 accessed.sub(b"", b"".join(sorted(one.open("rb"))))
@@ -150,8 +153,8 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     signal.alarm(PATIENCE_S)
     warnings.simplefilter("ignore", IngestionWarning)
     _set(opening, "_GRACE_S", 0.0)
-    _set(store_file, "_YOUNG_S", 0.0)
-    _set(store_file, "_SMALL_BYTES", 2048)
+    _set(store_file, "YOUNG_S", 0.0)
+    _set(sqlite_vectors, "_SMALL_BYTES", 2048)
     _set(term_index, "_SMALL_BYTES", 2048)
     _set(ingest, "_BATCH", 4)
     try:

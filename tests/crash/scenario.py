@@ -19,16 +19,16 @@ from pathlib import Path
 from typing import Any
 
 from lazyrag import Document, Retriever, register_loader
-from lazyrag.document import document as opening
+from lazyrag.document import open as opening
 from lazyrag.errors import IngestionWarning, StoreError
 from lazyrag.groups.fingerprint import fingerprint
 from lazyrag.ingest import engine as bringing
 from lazyrag.ingest import load_files as loading
 from lazyrag.ingest import term_index
 from lazyrag.loaders import load_file
-from lazyrag.stores import sqlite as map_vectors
 from lazyrag.stores import sqlite as store_file
-from lazyrag.stores import sqlite as store_format
+from lazyrag.stores import sqlite_vectors as map_vectors
+from lazyrag.stores import tables as store_format
 from lazyrag.transforms import base as transforms
 from lazyrag.transforms.base import run_transform
 from tests.crash.faults import Switch
@@ -279,7 +279,7 @@ def run(phase: Phase, files: Path, store: Path, switch: Switch, grace_s: float) 
     ``calls``.
     """
     _set(opening, "_GRACE_S", grace_s)
-    _set(store_file, "_YOUNG_S", grace_s)
+    _set(store_file, "YOUNG_S", grace_s)
     _prepare(phase)
     log = os.open(store / "calls", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
@@ -295,7 +295,7 @@ def run(phase: Phase, files: Path, store: Path, switch: Switch, grace_s: float) 
     with opened(phase, files, store) as docs:
         report = docs.sync()
         answers = [ask(docs, question) for question in QUESTIONS]
-        dump = list(docs.dump())
+        dump = list(docs.maintenance.dump())
     told = [[str(failure.path), failure.stage] for failure in report.failed]
     rest = {"points": switch.points, "time_s": time.process_time()}
     return {"dump": dump, "answers": answers, "failed": told, "report": str(report), **rest}
@@ -312,7 +312,7 @@ def read(phase: Phase, files: Path, store: Path) -> dict[str, Any]:
                     answers.append(ask(docs, question))
                 except StoreError as exc:
                     answers.append(str(exc))
-            return {"dump": list(docs.dump()), "answers": answers}
+            return {"dump": list(docs.maintenance.dump()), "answers": answers}
     except StoreError as exc:
         return {"refused": str(exc)}
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from lazyrag import Document, Retriever
-from lazyrag.document import document as opening
-from lazyrag.progress.bar import Work
+from lazyrag.document import open as opening
 from lazyrag.progress.blocks import contextmanager
+from lazyrag.progress.calls import ProgressTask
 from tests.crash import interrupts
 from tests.crash.interrupts import CASES, AlarmError, DocumentCase, Interrupter, Tally, strike, walk
 
@@ -178,7 +178,7 @@ def test_progress_goes_on_after_an_interrupt():
     """
 
     def work():
-        with Work("load", 1, "file") as shown:
+        with ProgressTask("load", 1, "file") as shown:
             shown.reach(1)
 
     for at in range(1, 100):

@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 
 from lazyrag import DataType, DocField, Document, IngestionWarning, IngestReport, Retriever
-from lazyrag.document import document as opening
+from lazyrag.document import open as opening
 from lazyrag.errors import ConfigError, DatasetPathError, LoadError, StoreError, TransformError
 from tests.shelf import Shelf, asked
 
@@ -93,7 +93,7 @@ def test_files_from_elsewhere(shelf):
         for _ in range(2):
             assert docs.sync().unchanged == ("a.txt", "c.txt", "sub/b.txt")
             assert paths(docs) == ["a.txt", "c.txt", "one.txt", "sub/b.txt", "two.txt"]
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
 
 
 def test_files_under_ids_of_ones_own(shelf):
@@ -158,7 +158,7 @@ def test_a_hidden_file_of_the_folder(shelf):
         report = docs.add_files({"rose.txt": hidden})
         assert report.added == ("rose.txt",)
         assert docs.sync().deleted == ()
-        assert docs.document("rose.txt").status == "SUCCESS"
+        assert docs.documents(ids=["rose.txt"])[0].status == "SUCCESS"
 
 
 def test_a_file_that_is_added_again(shelf):
@@ -293,10 +293,10 @@ def test_nothing_to_add(in_memory):
     """Empty lists and mappings do nothing."""
     with in_memory.open() as docs:
         asked(docs)
-        before = list(docs.dump())
+        before = list(docs.maintenance.dump())
         assert docs.add_files([]) == docs.add_files({}) == docs.add_texts({}) == IngestReport()
         assert docs.delete_files([]) == docs.update_metadata({}) == IngestReport()
-        assert list(docs.dump()) == before
+        assert list(docs.maintenance.dump()) == before
 
 
 def test_texts(shelf):
@@ -322,7 +322,7 @@ def test_texts(shelf):
         docs.sync()
         assert docs.sync(max_deleted=1).deleted == ()
         assert paths(docs) == ["a.txt", "c.txt", "note", "sub/b.txt", "茶"]
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
 
 
 def test_a_text_again(shelf):
@@ -397,7 +397,7 @@ def test_a_deleted_file_stays_away(shelf):
         shelf.write({"sub/b.txt": "iced coffee"})
         assert docs.sync().added == ()
         assert (shelf.dataset / "sub/b.txt").exists()
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
         assert docs.add_files([shelf.dataset / "sub/b.txt"]) == IngestReport(added=("sub/b.txt",))
         assert found(docs, "coffee") == ["sub/b.txt"]
         assert docs.sync().skipped == ()
@@ -430,19 +430,19 @@ def test_texts_and_other_files_are_deleted(shelf):
     path = shelf.write_elsewhere("one.txt", "rose hip")
     with shelf.open() as docs:
         asked(docs)
-        before = list(docs.dump())
+        before = list(docs.maintenance.dump())
         docs.add_texts({"note": "lemon"}, metadata={"note": {"year": 2024}})
         docs.add_files([path], metadata={"one.txt": {"kind": "x"}})
         docs.update_metadata({"note": {"kind": "y"}})
         assert docs.delete_files(["one.txt", "note", "note"]).deleted == ("note", "one.txt")
-        assert list(docs.dump()) == before
+        assert list(docs.maintenance.dump()) == before
         assert docs.sync().skipped == ()
         docs.add_texts({"note": "lemon"})
         docs.add_files([path])
         assert (
             paths(docs, filters={"year": 2024}) == paths(docs, filters={"kind": ["x", "y"]}) == []
         )
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
 
 
 def test_an_unknown_name_deletes_nothing(shelf):
@@ -481,7 +481,7 @@ def test_what_is_deleted_leaves_the_stores(stored, monkeypatch):
             assert set(rows) == {("sub/b.txt",)}
             assert connection.execute("SELECT count(*) FROM segment").fetchone() == (3,)
             assert connection.execute("SELECT count(*) FROM build").fetchone() == (2,)
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
 
 
 def test_a_deletion_of_everything(shelf):
@@ -515,7 +515,7 @@ def test_filters_see_updated_metadata(shelf):
         assert root_of(docs, "a.txt").metadata["by"] == "Li"
         assert docs.update_metadata({"a.txt": {"year": None}}).updated == ("a.txt",)
         assert paths(docs, filters={"year": 1999}) == ["a.txt"]
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
 
 
 def test_updates_add_up(shelf):
@@ -527,11 +527,11 @@ def test_updates_add_up(shelf):
         docs.update_metadata({"a.txt": {"year": 2024, "kind": "tea"}})
         docs.update_metadata({"a.txt": {"kind": "drink"}})
         assert paths(docs, filters={"year": 2024, "kind": "drink"}) == ["a.txt"]
-        before = list(docs.dump())
+        before = list(docs.maintenance.dump())
         assert docs.update_metadata({"a.txt": {"kind": "drink"}}) == IngestReport(
             unchanged=("a.txt",)
         )
-        assert list(docs.dump()) == before
+        assert list(docs.maintenance.dump()) == before
 
 
 def test_updates_are_free(shelf):
@@ -575,7 +575,7 @@ def test_updates_stay(shelf, what):
             (shelf.dataset / "a.txt").rename(shelf.dataset / name)
         docs.sync()
         assert paths(docs, filters={"year": 2024}) == [name]
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
 
 
 def test_updates_stay_over_a_restart(stored):
@@ -613,10 +613,10 @@ def test_updates_that_are_none(in_memory, changes, message):
     """They are refused as a whole."""
     with in_memory.open() as docs:
         asked(docs)
-        before = list(docs.dump())
+        before = list(docs.maintenance.dump())
         with pytest.raises(ConfigError, match=message):
             docs.update_metadata(changes)
-        assert list(docs.dump()) == before
+        assert list(docs.maintenance.dump()) == before
 
 
 def test_an_update_that_does_not_fit(shelf):
@@ -642,18 +642,17 @@ def test_an_update_that_does_not_fit(shelf):
         ("sync", []),
         ("plan", []),
         ("status", []),
-        ("dump", []),
     ],
 )
 def test_a_restricted_view_changes_nothing(in_memory, work, arguments):
     """Whoever sees a part of a Document only cannot change it, nor look after it."""
     with in_memory.open() as docs:
         asked(docs)
-        before = list(docs.dump())
+        before = list(docs.maintenance.dump())
         view = docs.restricted({"file_name": "a.txt"})
         with pytest.raises(ConfigError, match=rf"{work}\(\) is not available on a restricted"):
             getattr(view, work)(*arguments)
-        assert list(docs.dump()) == before
+        assert list(docs.maintenance.dump()) == before
 
 
 @pytest.mark.parametrize(
@@ -668,11 +667,11 @@ def test_a_reader_changes_nothing(stored, work, arguments):
     """With read_only=True each of them is refused, and nothing is changed."""
     with stored.open() as docs:
         asked(docs)
-        before = list(docs.dump())
+        before = list(docs.maintenance.dump())
     with stored.open(read_only=True) as docs:
         with pytest.raises(StoreError, match="read_only"):
             getattr(docs, work)(*arguments)
-        assert list(docs.dump()) == before
+        assert list(docs.maintenance.dump()) == before
 
 
 def test_every_added_file_fails(shelf):

@@ -12,7 +12,7 @@ import pytest
 
 from lazyrag import Document, IngestionWarning, migrate, register_loader
 from lazyrag.errors import ConfigError
-from lazyrag.loaders import LoadedFile
+from lazyrag.loaders import LoadedFile, LoadLimits
 from lazyrag.loaders.records import CsvLoader
 from tests.shelf import conf_of
 
@@ -391,7 +391,7 @@ def test_readers_in_other_processes(folder, readers):
             archive.writestr("inner.log", "green")
             if name == "mixed.zip":
                 archive.writestr("inner.here", "x")
-    with Document(path, processes=1) as docs:
+    with Document(path, limits=LoadLimits(processes=1)) as docs:
         docs.add_reader("*.log", readers.read)
         docs.add_reader("*.motd", readers.Teller("hello"))
         docs.add_reader("*.here", lambda _path: f"here in {os.getpid()}")

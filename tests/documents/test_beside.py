@@ -92,7 +92,7 @@ class Notes:
 def notes(tmp_path):
     made = Notes(tmp_path)
     yield made
-    assert made.docs.verify() == ()
+    assert made.docs.maintenance.verify() == ()
     made.docs.close()
 
 
@@ -123,8 +123,8 @@ class TestThreads:
         with notes.ingesting({"large": LARGE}):
             timer.start()
             with pytest.raises(CanceledError, match="cancelled"):
-                notes.docs.repair(cancel=stop)
-        assert notes.docs.repair() == ()
+                notes.docs.maintenance.repair(cancel=stop)
+        assert notes.docs.maintenance.repair() == ()
 
     def test_a_large_document_becomes_visible_in_one_flip(self, notes, monkeypatch):
         """Its nodes and vectors are written in slices, between which other texts become visible; of
@@ -225,7 +225,7 @@ class TestThreads:
         """A verification sees no half of what is written."""
         found = []
         with notes.ingesting({"large": LARGE}):
-            other = threading.Thread(target=lambda: found.append(notes.docs.repair()))
+            other = threading.Thread(target=lambda: found.append(notes.docs.maintenance.repair()))
             other.start()
             other.join(0.1)
             assert not found
@@ -332,4 +332,4 @@ def test_a_kill_during_the_large_document_keeps_the_short_writes(tmp_path):
         assert [len(search(word)) for word in ("apple", "pear", "plum", "grape")] == [0, 1, 1, 0]
         docs.add_texts({"large": LARGE.partition("\n")[2]})
         assert len(search("grape")) == 300
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()

@@ -90,7 +90,7 @@ def test_a_cancel_at_any_check_loses_nothing(operation, seed, tmp_path):
         counted = Countdown()
         operation(docs, tmp_path / "whole", cancel=counted)
         docs.sync()
-        whole = list(docs.dump())
+        whole = list(docs.maintenance.dump())
     assert counted.seen > 2
     for point in range(POINTS):
         place = tmp_path / str(point)
@@ -102,11 +102,11 @@ def test_a_cancel_at_any_check_loses_nothing(operation, seed, tmp_path):
                 else pytest.raises(CanceledError, match="again")
             ):
                 operation(docs, place, cancel=Countdown(rng.randrange(counted.seen)))
-            assert docs.verify() == ()
+            assert docs.maintenance.verify() == ()
             operation(docs, place)
             docs.sync()
-            assert docs.verify() == ()
-            assert list(docs.dump()) == whole
+            assert docs.maintenance.verify() == ()
+            assert list(docs.maintenance.dump()) == whole
 
 
 def damage(place):
@@ -124,22 +124,22 @@ def test_a_cancelled_repair_is_finished_by_the_next_one(seed, tmp_path):
     rng = random.Random(seed)
     with changed(tmp_path / "whole") as docs:
         docs.sync()
-        whole = list(docs.dump())
+        whole = list(docs.maintenance.dump())
         damage(tmp_path / "whole")
-        assert docs.verify()
+        assert docs.maintenance.verify()
         counted = Countdown()
-        assert docs.repair(cancel=counted) == ()
-        assert list(docs.dump()) == whole
+        assert docs.maintenance.repair(cancel=counted) == ()
+        assert list(docs.maintenance.dump()) == whole
     for point in range(POINTS):
         place = tmp_path / str(point)
         with changed(place) as docs:
             docs.sync()
             damage(place)
             with pytest.raises(CanceledError):
-                docs.repair(cancel=Countdown(rng.randrange(counted.seen)))
-            assert docs.repair() == ()
-            assert docs.verify() == ()
-            assert list(docs.dump()) == whole
+                docs.maintenance.repair(cancel=Countdown(rng.randrange(counted.seen)))
+            assert docs.maintenance.repair() == ()
+            assert docs.maintenance.verify() == ()
+            assert list(docs.maintenance.dump()) == whole
 
 
 @pytest.mark.slow
@@ -150,7 +150,7 @@ def test_a_cancelled_migration_is_continued(seed, tmp_path, monkeypatch):
     rng = random.Random(seed)
     with changed(tmp_path / "source") as docs:
         docs.sync()
-        whole = list(docs.dump())
+        whole = list(docs.maintenance.dump())
     source, counted = conf(tmp_path / "source"), Countdown()
     migrate(source, conf(tmp_path), cancel=counted)
     assert counted.seen > 10
@@ -160,20 +160,20 @@ def test_a_cancelled_migration_is_continued(seed, tmp_path, monkeypatch):
             migrate(source, target, cancel=Countdown(rng.randrange(counted.seen)))
         migrate(source, target)
         with Document(store_conf=target) as docs:
-            assert list(docs.dump()) == whole
+            assert list(docs.maintenance.dump()) == whole
 
 
 def test_a_call_has_a_callback_of_its_own(tmp_path):
-    """It is called instead of the Document's, and only during the call."""
-    always, once = [], []
-    docs = Document(on_progress=always.append)
+    """It is called only during the call."""
+    once = []
+    docs = Document()
     docs.add_texts({"a": "green tea"}, on_progress=once.append)
     assert once
-    assert not always
     docs.delete_files(["a"], on_progress=once.append)
     assert [(one.what, one.done) for one in once[-2:]] == [("delete", 0), ("delete", 1)]
+    count = len(once)
     docs.add_texts({"b": "black tea"})
-    assert always
+    assert len(once) == count
 
 
 def test_a_callback_can_cancel(tmp_path):
@@ -222,7 +222,7 @@ def test_a_call_with_workers_can_be_cancelled(options, folder, tmp_path):
         with pytest.raises(CanceledError):
             docs.sync(on_progress=stop, cancel=cancel)
         assert 10 < len(read) < 40
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
         assert len(docs.sync().added) + len(docs.get_nodes()) >= 60
         assert len(docs.get_nodes()) == 60
 

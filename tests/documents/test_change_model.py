@@ -125,7 +125,7 @@ def test_a_switch_lasts_and_new_documents_follow_it(tmp_path):
     with opened(tmp_path) as docs:
         docs.add_texts({"tea and milk": "tea and milk, please"})
         assert found(docs)("milk tea")[0].path == "tea and milk"
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
         change_model(docs, "default", "default")
         hits = Retriever(docs, "line", embed_keys=["default"], topk=9)("milk tea")
         assert len(hits) == len(TEXTS) + 1

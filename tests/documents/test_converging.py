@@ -26,7 +26,11 @@ def embed(text):
 
 def content(docs):
     """Documents and nodes as the canonical dump has them, without what was indexed when."""
-    return [line for line in docs.dump() if '"is": "node"' in line or '"is": "document"' in line]
+    return [
+        line
+        for line in docs.maintenance.dump()
+        if '"is": "node"' in line or '"is": "document"' in line
+    ]
 
 
 def found(docs, group):
@@ -52,7 +56,7 @@ def test_a_transform_that_reads_what_stands_above_its_parents(folder, tmp_path, 
         (root / "a.txt").write_text("head\nbody two", encoding="utf-8")
         docs.sync()
         assert [node.text for node in docs.get_nodes("whole")] == ["head\nbody two", "zzz\nyyy"]
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
 
 
 def test_spans_of_nodes_whose_parents_have_moved(folder):
@@ -92,7 +96,7 @@ def test_a_definition_that_comes_back(folder, tmp_path):
             docs.create_node_group("word", transform=transform, replace=True)
             docs.add_texts({f"text of {transform.__name__}": "black tea"})
             assert found(docs, "word")[0] == sorted(node.text for node in docs.get_nodes("word"))
-            assert docs.verify() == ()
+            assert docs.maintenance.verify() == ()
         assert len(docs.get_nodes("word")) == 7
 
 
@@ -190,7 +194,7 @@ def test_random_work_gives_what_a_fresh_document_has(tmp_path, seed):
             one.get_nodes("letter")
         assert content(docs) == content(fresh)
         assert not any(life.root.iterdir()) or found(docs, "letter") == found(fresh, "letter")
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
 
 
 def test_a_file_that_is_another_while_it_is_loaded(folder):
@@ -263,7 +267,7 @@ def test_a_text_under_the_name_of_a_deleted_file(folder, tmp_path):
         docs.delete_files(["x"])
         docs.add_texts({"x": "a text", "c.txt": "a text"})
         [node] = docs.get_nodes(uids=[node.uid for node in docs.get_nodes() if node.path == "x"])
-        assert set(node.metadata) == set(docs.fields)
+        assert set(node.metadata) == set(docs.reader.fields)
         docs.delete_files(["c.txt"])
         (root / "c.txt").write_text("a file", encoding="utf-8")
         assert docs.sync().added == ("c.txt",)
@@ -302,7 +306,7 @@ def test_an_import_is_all_or_nothing(folder, tmp_path, monkeypatch):
             {f"{number}": f"tea {number}" for number in range(5)}, {"3": {"tags": ["x"]}}
         )
         found(docs, "FineChunk")
-        docs.export(tmp_path / "out")
+        docs.maintenance.export(tmp_path / "out")
         told = content(docs)
     monkeypatch.setattr(transfer, "_BATCH", 2)
     upserts = []
@@ -318,14 +322,14 @@ def test_an_import_is_all_or_nothing(folder, tmp_path, monkeypatch):
 
         monkeypatch.setattr(segments, "upsert", upsert)
         with pytest.raises(StoreError, match="no space left"):
-            other.import_from(tmp_path / "out")
+            other.maintenance.import_from(tmp_path / "out")
         assert content(other) == []
         monkeypatch.undo()
-        assert other.import_from(tmp_path / "out") == 5
+        assert other.maintenance.import_from(tmp_path / "out") == 5
         assert content(other) == told
-        assert other.verify() == ()
+        assert other.maintenance.verify() == ()
     with Document(embed=embed, doc_fields=fields) as other:
-        other.import_from(tmp_path / "out")
+        other.maintenance.import_from(tmp_path / "out")
         hits = Retriever(other, "FineChunk", similarity="cosine")("tea", filters={"tags": ["x"]})
         assert [hit.text for hit in hits] == ["tea 3"]
 
@@ -349,7 +353,7 @@ def test_a_transform_that_asks_for_what_nobody_has_built(folder):
     with pytest.warns(IngestionWarning, match=r"activate_group\('FineChunk'\)"):
         assert len(docs.get_nodes("asking")) == 7
     docs.activate_group("FineChunk")
-    assert docs.retry_failed().failed == ()
+    assert docs.sync().failed == ()
     assert len(docs.get_nodes("asking")) == 8
 
 
@@ -408,8 +412,8 @@ def test_rows_of_deleted_documents_go(tmp_path):
     [
         (lambda docs: docs.update_metadata({3: {}}), "A key of metadata must be"),
         (lambda docs: docs.delete_files([3]), "paths relative to the dataset, or ids"),
-        (lambda docs: docs.export(None), "folder must be the path"),
-        (lambda docs: docs.import_from(3), "folder must be the path"),
+        (lambda docs: docs.maintenance.export(None), "folder must be the path"),
+        (lambda docs: docs.maintenance.import_from(3), "folder must be the path"),
         (lambda docs: docs.sync(max_deleted="half"), "max_deleted must be"),
         (lambda docs: docs.plan(max_deleted=True), "max_deleted must be"),
         (lambda docs: docs.sync(wait_s=-1), "wait_s must be"),

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import pytest
 
 from lazyrag import DataType, DocField, Document, Retriever, register_loader
-from lazyrag.document import document as opening
+from lazyrag.document import open as opening
 from tests.interpreter import python
 
 FILES = {
@@ -152,7 +152,7 @@ class World:
         """The dump of a store that is made of what is there now, in one go."""
         with self.open(f"fresh{next(self._numbers)}.db", transforms, **arguments) as docs:
             self.brought(docs)
-            return list(docs.dump())
+            return list(docs.maintenance.dump())
 
 
 @pytest.fixture
@@ -183,12 +183,12 @@ def test_restarts_call_nothing(world):
     """
     with world.open() as docs:
         world.brought(docs)
-        dump = list(docs.dump())
+        dump = list(docs.maintenance.dump())
     rows = row_counts(world.root / "store.db")
     for _ in range(10):
         with world.open() as docs:
             assert world.brought(docs) == NOTHING
-            assert list(docs.dump()) == dump
+            assert list(docs.maintenance.dump()) == dump
         assert row_counts(world.root / "store.db") == rows
     assert dump == world.fresh_dump()
 
@@ -224,7 +224,7 @@ conf = {"segment_store": {"type": "map", "kwargs": {"uri": sys.argv[2]}}}
 with Document(sys.argv[1], embed=embed, store_conf=conf) as docs:
     docs.create_node_group("line", transform=split)
     found = [Retriever(docs, "line", similarity=one)("?tea") for one in ("bm25", "cosine")]
-    dump = hashlib.sha256("".join(docs.dump()).encode()).hexdigest()
+    dump = hashlib.sha256("".join(docs.maintenance.dump()).encode()).hexdigest()
 print(json.dumps([calls, [[(hit.text, hit.score) for hit in one] for one in found], dump]))
 """
 
@@ -254,7 +254,7 @@ def test_editing_a_leaf_transform(world):
         assert len(calls.transforms) == 7
         assert (calls.loads, calls.embeds) == ([], [])
         assert texts(docs, "word")[:4] == ["GREEN", "TEA", "BLACK", "TEA"]
-        assert list(docs.dump()) == world.fresh_dump(edited)
+        assert list(docs.maintenance.dump()) == world.fresh_dump(edited)
 
 
 def test_editing_an_embedded_leaf_embeds_changed_texts_only(world):
@@ -285,7 +285,7 @@ def test_editing_a_transform_without_a_cache_of_embeddings(world):
     world.write("a.txt", "green tea\nwhite tea")
     with world.open() as docs:
         assert world.brought(docs).embeds == ["white tea"]
-        assert list(docs.dump()) == world.fresh_dump()
+        assert list(docs.maintenance.dump()) == world.fresh_dump()
 
 
 def test_editing_a_transform_in_the_middle(world):
@@ -299,7 +299,7 @@ def test_editing_a_transform_in_the_middle(world):
         calls = world.brought(docs)
         assert {group for group, _ in calls.transforms} == {"line", "word"}
         assert (calls.loads, calls.embeds) == ([], ["cold cream"])
-        assert list(docs.dump()) == world.fresh_dump(edited)
+        assert list(docs.maintenance.dump()) == world.fresh_dump(edited)
 
 
 BODY = "    import counting\n    counting.note('line', text)\n    return text.splitlines()\n"
@@ -328,13 +328,13 @@ def test_layout_rebuilds_nothing(world, lead, body):
     before = {"line": world.transform(BODY)}
     with world.open(transforms=before) as docs:
         world.brought(docs)
-        dump = list(docs.dump())
+        dump = list(docs.maintenance.dump())
     laid_out = world.transform(body, lead=lead)
     with world.open(transforms={"line": laid_out}) as docs:
         assert world.brought(docs) == NOTHING
         docs.create_node_group("line", transform=world.transform(BODY), replace=True)
         assert world.brought(docs) == NOTHING
-        assert list(docs.dump()) == dump
+        assert list(docs.maintenance.dump()) == dump
 
 
 def test_an_edited_constant_is_an_edit(world):
@@ -367,7 +367,9 @@ def test_editing_metadata(world):
         hits = Retriever(docs, "line", topk=9)(QUESTION, filters={"shelf": "low"})
         assert {hit.path for hit in hits} == {"b.txt"}
         assert hits[0].global_metadata["shelf"] == "low"
-        assert list(docs.dump()) == world.fresh_dump(file_metadata=said, doc_fields=fields)
+        assert list(docs.maintenance.dump()) == world.fresh_dump(
+            file_metadata=said, doc_fields=fields
+        )
 
 
 def test_a_transform_that_sees_metadata_is_called_when_that_changes(world):
@@ -412,7 +414,7 @@ def test_a_move_costs_nothing(world, target):
         assert (report.moved, report.added, report.deleted) == ((("a.txt", target),), (), ())
         assert target in {hit.path for hit in Retriever(docs, "word", similarity="bm25")("black")}
         assert "a.txt" not in {node.path for node in docs.get_nodes("line")}
-        assert list(docs.dump()) == world.fresh_dump()
+        assert list(docs.maintenance.dump()) == world.fresh_dump()
 
 
 def test_a_moved_folder_costs_nothing(world):
@@ -421,13 +423,13 @@ def test_a_moved_folder_costs_nothing(world):
     """
     with world.open() as docs:
         world.brought(docs)
-        dump = list(docs.dump())
+        dump = list(docs.maintenance.dump())
     shutil.move(world.dataset, world.root / "elsewhere")
     world.dataset = world.root / "elsewhere"
     with world.open() as docs:
         assert world.brought(docs) == NOTHING
         assert len(docs.last_report.unchanged) == 3
-        assert list(docs.dump()) == dump
+        assert list(docs.maintenance.dump()) == dump
 
 
 def test_a_copied_dataset_costs_nothing(world):
@@ -450,7 +452,7 @@ def test_a_touched_file_costs_nothing(world):
     with world.open() as docs:
         assert world.brought(docs) == NOTHING
         assert docs.last_report.unchanged == ("a.txt", "b.txt", "deep/c.txt")
-        assert list(docs.dump()) == world.fresh_dump()
+        assert list(docs.maintenance.dump()) == world.fresh_dump()
 
 
 def test_a_file_touched_on_another_day(world):
@@ -460,7 +462,7 @@ def test_a_file_touched_on_another_day(world):
     os.utime(world.dataset / "a.txt", (1_000_000_000, 1_000_000_000))
     with world.open() as docs:
         assert world.brought(docs)[1:] == NOTHING[1:]
-        assert list(docs.dump()) == world.fresh_dump()
+        assert list(docs.maintenance.dump()) == world.fresh_dump()
 
 
 def test_an_edited_file_costs_its_own_calls(world):
@@ -477,7 +479,7 @@ def test_an_edited_file_costs_its_own_calls(world):
         assert len(calls.transforms) == 1 + 3 + 1
         assert calls.embeds == ["lukewarm milk"]
         assert docs.last_report.updated == ("b.txt",)
-        assert list(docs.dump()) == world.fresh_dump()
+        assert list(docs.maintenance.dump()) == world.fresh_dump()
 
 
 def test_other_bytes_and_the_same_text(world):
@@ -490,7 +492,7 @@ def test_other_bytes_and_the_same_text(world):
     with world.open() as docs:
         calls = world.brought(docs)
         assert calls == Calls(["a.txt"], [], [])
-        assert list(docs.dump()) == world.fresh_dump()
+        assert list(docs.maintenance.dump()) == world.fresh_dump()
     with world.open() as docs:
         assert world.brought(docs) == NOTHING
 
@@ -509,7 +511,7 @@ def test_an_added_and_a_deleted_file(world):
     with world.open() as docs:
         assert world.brought(docs) == NOTHING
         assert docs.last_report.deleted == ("new.txt",)
-        assert list(docs.dump()) == world.fresh_dump()
+        assert list(docs.maintenance.dump()) == world.fresh_dump()
 
 
 def embed_with(client, calls):
@@ -553,7 +555,7 @@ def test_the_code_of_an_embed_callable_does(world, monkeypatch):
         assert (calls_of_other.loads, calls_of_other.transforms) == ([], [])
         docs.sync()
         assert vector_rows(world) == 7
-        assert list(docs.dump()) == world.fresh_dump(embed=other)
+        assert list(docs.maintenance.dump()) == world.fresh_dump(embed=other)
 
 
 def test_the_identity_of_an_embed_callable_does(world, monkeypatch):
@@ -587,7 +589,9 @@ def test_other_fields_cost_no_call(world):
     with world.open(file_metadata=said, doc_fields=fields) as docs:
         assert world.brought(docs)._replace(transforms=[]) == NOTHING
         assert {node.path for node in docs.get_nodes("word", filters={"year": 1999})} == {"a.txt"}
-        assert list(docs.dump()) == world.fresh_dump(file_metadata=said, doc_fields=fields)
+        assert list(docs.maintenance.dump()) == world.fresh_dump(
+            file_metadata=said, doc_fields=fields
+        )
     with world.open(file_metadata=said, doc_fields=fields) as docs:
         assert world.brought(docs) == NOTHING
 
@@ -618,9 +622,9 @@ def test_a_digest_of_the_dump_says_whether_anything_changed(world):
     for name in ("one.db", "two.db"):
         with world.open(name) as docs:
             world.brought(docs)
-            digests.append(hashlib.sha256("\n".join(docs.dump()).encode()).hexdigest())
+            digests.append(hashlib.sha256("\n".join(docs.maintenance.dump()).encode()).hexdigest())
     world.write("a.txt", "green tea\nblack tee")
     with world.open("one.db") as docs:
         world.brought(docs)
-        digests.append(hashlib.sha256("\n".join(docs.dump()).encode()).hexdigest())
+        digests.append(hashlib.sha256("\n".join(docs.maintenance.dump()).encode()).hexdigest())
     assert digests[0] == digests[1] != digests[2]

@@ -57,9 +57,9 @@ MISTAKES: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
         ("dataset_path", "/nowhere/folder", "does not exist"),
     ),
     "a list of folders": (lambda: Document(["a"]), ("dataset_path", "must be a path", "doc_files")),
-    "a store as a path": (
-        lambda: Document(store_conf="tea.db"),
-        ("store_conf", "segment_store", "'tea.db'"),
+    "a store by its name": (
+        lambda: Document(store_conf="map"),
+        ("store_conf", "segment_store", "'map'"),
     ),
     "an unknown store": (
         lambda: Document(store_conf={"segment_store": {"type": "fiass"}}),

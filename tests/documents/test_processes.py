@@ -19,7 +19,7 @@ from contextlib import closing, contextmanager
 import pytest
 
 from lazyrag import Document, Retriever
-from lazyrag.document import document as opening
+from lazyrag.document import open as opening
 from lazyrag.errors import StaleNodeError, StoreBusyError, StoreError
 from lazyrag.ingest import indexer
 from tests.interpreter import ROOT, waiting
@@ -399,7 +399,7 @@ def test_two_writers_at_once(library):
     """
     with library.open() as docs:
         build(docs)
-        dump = list(docs.dump())
+        dump = list(docs.maintenance.dump())
         with library.process(HOLDING) as process:
             library.write(2)
             syncing = threading.Thread(target=docs.sync, daemon=True)
@@ -414,7 +414,7 @@ def test_two_writers_at_once(library):
         assert [asking.all_nodes(), asking.seen] == ["", {2}]
         library.write(1)
         docs.sync()
-        assert [line for line in docs.dump() if '"held"' not in line] == dump
+        assert [line for line in docs.maintenance.dump() if '"held"' not in line] == dump
 
 
 SYNCING = """
@@ -451,11 +451,11 @@ def test_two_programs_that_sync_in_turns(library):
             "",
             {7},
         ]
-        dump = list(docs.dump())
+        dump = list(docs.maintenance.dump())
     library.store = library.root / "fresh.db"
     with library.open() as docs:
         build(docs)
-        assert list(docs.dump()) == dump
+        assert list(docs.maintenance.dump()) == dump
 
 
 @pytest.mark.slow
@@ -537,7 +537,7 @@ def test_a_killed_holder_is_taken_over_at_once(library):
     """
     with library.open() as docs:
         build(docs)
-        dump = list(docs.dump())
+        dump = list(docs.maintenance.dump())
     with library.process(HOLDING) as process:
         process.kill()
         process.wait(60)
@@ -547,7 +547,7 @@ def test_a_killed_holder_is_taken_over_at_once(library):
     with library.open() as docs:
         docs.sync()
         assert time.time() < expires
-        assert list(docs.dump()) == dump
+        assert list(docs.maintenance.dump()) == dump
 
 
 def hold_elsewhere(library, expires_at):
@@ -592,7 +592,7 @@ def test_a_lease_that_was_lost_writes_nothing(library):
     """
     with library.open(workers=1) as docs:
         build(docs)
-        dump = [line for line in docs.dump() if "slow" not in line]
+        dump = [line for line in docs.maintenance.dump() if "slow" not in line]
 
         def slow(text):
             hold_elsewhere(library, time.time() + 3600)
@@ -603,7 +603,7 @@ def test_a_lease_that_was_lost_writes_nothing(library):
             StoreBusyError, match=r"has run out and was taken over by 'app.py'.*do it again"
         ):
             docs.get_nodes("slow")
-        assert list(docs.dump()) == dump
+        assert list(docs.maintenance.dump()) == dump
         hold_elsewhere(library, time.time() - 1)
         docs.create_node_group("slow", transform=str.strip, replace=True)
         assert len(docs.get_nodes("slow")) == 6

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lazyrag import Document, IngestReport, migrate
+from lazyrag import Document, FileSelection, IngestReport, migrate
 from lazyrag.document import Failure
 from lazyrag.errors import ConfigError, DatasetPathError, IngestionWarning, LoadError, StoreError
 
@@ -48,7 +48,7 @@ def test_patterns_of_gitignore_choose_files(
     folder, chosen: dict[str, list[str]], expected: list[str]
 ):
     """As git reads them; a built-in list goes unless a pattern takes a folder back."""
-    docs = Document(folder(FILES), **chosen)
+    docs = Document(folder(FILES), files=FileSelection(**chosen))
     assert paths(docs) == expected
     skipped = dict(docs.last_report.skipped)
     assert skipped["env"] == "virtual environment"
@@ -68,7 +68,7 @@ def test_ignore_files_nest_and_git_is_asked_only_on_request(folder):
     docs = Document(root)
     assert paths(docs) == ["a.md", "docs/c.md"]
     assert dict(docs.last_report.skipped)["docs/old"] == "excluded by .lazyragignore"
-    docs = Document(root, use_gitignore=True)
+    docs = Document(root, files=FileSelection(use_gitignore=True))
     assert paths(docs) == ["docs/c.md"]
     assert dict(docs.last_report.skipped)["a.md"] == "excluded by .gitignore"
     (root / "docs" / ".lazyragignore").write_text("!*.txt\n\\\n[z-a]\n", encoding="utf-8")
@@ -93,13 +93,15 @@ def test_the_choice_is_stored_and_another_choice_deletes(folder, tmp_path: Path)
     (tmp_path / "store").mkdir()
     with Document(root, store_conf=conf) as docs:
         assert len(paths(docs)) == 24
-    with Document(root, store_conf=conf, include=["*.md"], exclude=["1*"]) as docs:
+    with Document(
+        root, store_conf=conf, files=FileSelection(include=["*.md"], exclude=["1*"])
+    ) as docs:
         report = docs.sync()
         assert (len(report.deleted), report.withheld) == (15, ())
     with Document(root, store_conf=conf) as docs:
         assert paths(docs) == ["0.md", *(f"{number}.md" for number in range(2, 10))]
         assert docs.last_report.deleted == ()
-    with Document(root, store_conf=conf, include=[], exclude=[]) as docs:
+    with Document(root, store_conf=conf, files=FileSelection(include=[], exclude=[])) as docs:
         assert len(docs.sync().added) == 15
     (tmp_path / "store" / "tea.db.selection").write_text("[", encoding="utf-8")
     with pytest.raises(StoreError, match="pass include="):
@@ -112,21 +114,21 @@ def test_documents_in_one_store_file_keep_their_own_choice(folder, tmp_path: Pat
     root = folder({"a.md": "tea", "b.txt": "tea", "c.rst": "tea"})
     conf = {"segment_store": {"type": "map", "kwargs": {"uri": tmp_path / "tea.db"}}}
     with (
-        Document(root, name="a", store_conf=conf, include=["*.md"]) as first,
-        Document(root, name="b", store_conf=conf, include=["*.txt"]) as second,
+        Document(root, name="a", store_conf=conf, files=FileSelection(include=["*.md"])) as first,
+        Document(root, name="b", store_conf=conf, files=FileSelection(include=["*.txt"])) as second,
     ):
         assert (paths(first), paths(second)) == (["a.md"], ["b.txt"])
     for name, expected in (("a", ["a.md"]), ("b", ["b.txt"])):
         with Document(root, name=name, store_conf=conf) as docs:
             assert paths(docs) == expected
-            docs.export(tmp_path / name)
+            docs.maintenance.export(tmp_path / name)
     moved = {"segment_store": {"type": "map", "kwargs": {"uri": tmp_path / "moved.db"}}}
     migrate(conf, moved)
     with Document(root, name="b", store_conf=moved) as docs:
         assert paths(docs) == ["b.txt"]
     conf = {"segment_store": {"type": "map", "kwargs": {"uri": tmp_path / "copy.db"}}}
     with Document(root, name="a", store_conf=conf) as docs:
-        docs.import_from(tmp_path / "a")
+        docs.maintenance.import_from(tmp_path / "a")
         assert docs.sync().added == ()
     with Document(root, name="a", store_conf=conf) as docs:
         assert docs.sync().added == ()
@@ -147,7 +149,9 @@ def test_an_ignore_file_that_changes_is_seen_by_the_next_sync(folder):
 
 def test_a_folder_never_comes_out_empty_without_a_reason(folder):
     """A warning counts why; the report has each path."""
-    with Document(folder({"a.md": "tea", ".b.md": "tea"}), include=["*.rst"]) as docs:
+    with Document(
+        folder({"a.md": "tea", ".b.md": "tea"}), files=FileSelection(include=["*.rst"])
+    ) as docs:
         with pytest.warns(
             IngestionWarning,
             match="has no files to ingest: .*; 1 skipped: hidden; 1 skipped: not included",
@@ -163,15 +167,15 @@ def test_mistakes_say_what_to_do(folder, tmp_path: Path):
     """A glob, a pattern that is none, a choice without a folder."""
     root = folder(FILES)
     with pytest.raises(
-        DatasetPathError, match=r"A glob is not expanded: pass its folder, and include="
+        DatasetPathError, match=r"A glob is not expanded: pass its folder, and files=FileSelection"
     ):
         Document(root / "*.md")
     with pytest.raises(ConfigError, match=r"include must be a list of strings"):
-        Document(root, include="*.md")
+        Document(root, files=FileSelection(include="*.md"))
     with pytest.raises(ConfigError, match=r"exclude must be patterns of gitignore"):
-        Document(root, exclude=["\\"])
+        Document(root, files=FileSelection(exclude=["\\"]))
     with pytest.raises(ConfigError, match="pass dataset_path="):
-        Document(root / "a.md", include=["*.md"])
+        Document(root / "a.md", files=FileSelection(include=["*.md"]))
 
 
 def test_a_report_is_at_most_twelve_lines():

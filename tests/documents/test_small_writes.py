@@ -250,10 +250,10 @@ def test_rows_that_are_lost_are_noticed_by_counts(root):
         connection.execute("DELETE FROM segment WHERE id IN (SELECT id FROM segment LIMIT 3)")
     with open_document(root) as docs:
         docs.sync()
-        assert docs.verify()
+        assert docs.maintenance.verify()
         with pytest.warns(IngestionWarning, match="rows are left"):
             docs.sync(verify="counts")
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
         docs.sync(verify="counts")
 
 
@@ -276,7 +276,7 @@ def test_superseded_rows_hide_no_lost_ones(root):
             )
         with pytest.warns(IngestionWarning, match="rows are left"):
             docs.sync(verify="counts")
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
         docs.sync(verify="counts")
 
 
@@ -335,9 +335,9 @@ def test_space_comes_back(root, monkeypatch):
         docs.create_node_group("line", transform=lambda text: text.splitlines(), replace=True)
         assert [hit.text for hit in Retriever(docs, "line", topk=9)("tea")] == answers
         before = size(root / "used")
-        docs.compact()
-        docs.compact()
-        assert docs.verify() == ()
+        docs.maintenance.compact()
+        docs.maintenance.compact()
+        assert docs.maintenance.verify() == ()
         assert [hit.text for hit in Retriever(docs, "line", topk=9)("tea")] == answers
     assert size(root / "used") < before
     assert size(root / "used") <= 1.3 * size(root / "fresh")
@@ -365,15 +365,15 @@ def test_compact_drops_cached_vectors_that_nobody_needs(root):
 
     build("!").close()
     with build("?") as docs:
-        docs.compact()
+        docs.maintenance.compact()
     embedded.clear()
     with build("!") as docs:
         assert count() == 40
-        docs.compact()
+        docs.maintenance.compact()
         docs.delete_files(["00.txt"])
         docs.add_files([root / "dataset/00.txt"])
         assert count() == 40
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
 
 
 def test_unused_vectors_of_superseded_texts_are_cached_for_90_days(root, monkeypatch):

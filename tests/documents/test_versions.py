@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 
 from lazyrag import DataType, DocField, IngestionWarning, Retriever
-from lazyrag.document import document as opening
+from lazyrag.document import open as opening
 from lazyrag.errors import ConfigError, IngestionError, StoreError
 from tests.shelf import Shelf
 
@@ -61,7 +61,7 @@ def found(docs, word):
 
 def numbers(docs, name="a.txt"):
     """The numbers of the versions that are kept, and of the one that is live."""
-    versions = docs.versions(name)
+    versions = docs.versions.list(name)
     return [one.number for one in versions], [one.number for one in versions if one.is_live]
 
 
@@ -75,11 +75,11 @@ def test_so_many_versions_are_kept(in_memory, keep, kept):
     with in_memory.open(keep_versions=keep) as docs:
         written(docs, in_memory, "one", "two", "three", "four")
         assert numbers(docs) == (kept, [4])
-        times = [one.created_at for one in docs.versions("a.txt")]
+        times = [one.created_at for one in docs.versions.list("a.txt")]
         assert times == sorted(times)
         assert before - dt.timedelta(seconds=1) <= times[0]
         assert times[-1] <= dt.datetime.now(dt.UTC)
-        assert {one.document for one in docs.versions("a.txt")} == {"a.txt"}
+        assert {one.document for one in docs.versions.list("a.txt")} == {"a.txt"}
         assert numbers(docs, "b.txt") == ([1], [1])
 
 
@@ -104,7 +104,7 @@ def test_back_to_any_version_that_is_kept(shelf, number):
         texts = ["one tea", "two tea\nmilk", "three tea", "four tea"]
         written(docs, shelf, *texts)
         shelf.embed.calls.clear()
-        made = docs.rollback("a.txt", number)
+        made = docs.versions.rollback("a.txt", number)
         assert (made.document, made.number, made.is_live) == ("a.txt", 5, True)
         assert lines(docs) == texts[number - 1].splitlines()
         assert lines(docs, "b.txt") == OTHER["b.txt"].splitlines()
@@ -114,14 +114,14 @@ def test_back_to_any_version_that_is_kept(shelf, number):
         [best] = Retriever(docs, "line", topk=1)(texts[number - 1].splitlines()[0])
         assert best.text == texts[number - 1].splitlines()[0]
         assert numbers(docs) == ([2, 3, 4, 5], [5])
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
 
 
 def test_back_without_a_number(shelf):
     """The version before the live one is meant."""
     with shelf.open() as docs:
         written(docs, shelf, "one", "two", "three")
-        docs.rollback("a.txt")
+        docs.versions.rollback("a.txt")
         assert lines(docs) == ["two"]
 
 
@@ -131,10 +131,10 @@ def test_back_is_the_dump_of_then(shelf):
     """
     with shelf.open() as docs:
         written(docs, shelf, "one tea\nmilk")
-        then = list(docs.dump())
+        then = list(docs.maintenance.dump())
         written(docs, shelf, "two")
-        docs.rollback("a.txt")
-        assert list(docs.dump()) == then
+        docs.versions.rollback("a.txt")
+        assert list(docs.maintenance.dump()) == then
 
 
 def test_it_stays_until_the_file_changes(shelf):
@@ -143,7 +143,7 @@ def test_it_stays_until_the_file_changes(shelf):
     """
     with shelf.open() as docs:
         written(docs, shelf, "one", "two")
-        docs.rollback("a.txt")
+        docs.versions.rollback("a.txt")
         for _ in range(2):
             assert docs.sync().updated == ()
             assert lines(docs) == ["one"]
@@ -159,7 +159,7 @@ def test_it_stays_over_a_restart(stored):
     """The next program finds it live, and its syncs leave it as well."""
     with stored.open() as docs:
         written(docs, stored, "one", "two")
-        docs.rollback("a.txt")
+        docs.versions.rollback("a.txt")
     for _ in range(2):
         with stored.open() as docs:
             docs.sync()
@@ -171,7 +171,7 @@ def test_the_old_content_written_again(shelf):
     """An edit to what the version before held is a change of the file, and ends where it leads."""
     with shelf.open() as docs:
         written(docs, shelf, "one", "two")
-        docs.rollback("a.txt")
+        docs.versions.rollback("a.txt")
         written(docs, shelf, "one")
         assert lines(docs) == ["one"]
         written(docs, shelf, "two")
@@ -184,14 +184,14 @@ def test_back_from_going_back(shelf):
     """
     with shelf.open() as docs:
         written(docs, shelf, "one", "two", "three")
-        docs.rollback("a.txt", 1)
-        docs.rollback("a.txt")
+        docs.versions.rollback("a.txt", 1)
+        docs.versions.rollback("a.txt")
         assert lines(docs) == ["three"]
-        docs.rollback("a.txt", 2)
+        docs.versions.rollback("a.txt", 2)
         assert lines(docs) == ["two"]
-        docs.rollback("a.txt")
+        docs.versions.rollback("a.txt")
         assert lines(docs) == ["three"]
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
 
 
 @pytest.mark.sample(2)
@@ -205,11 +205,11 @@ def test_after_a_transform_was_edited(shelf):
             "line", transform=lambda text: text.upper().splitlines(), replace=True
         )
         asked(docs)
-        docs.rollback("a.txt")
+        docs.versions.rollback("a.txt")
         assert lines(docs) == ["ONE TEA"]
         assert lines(docs, "b.txt") == ["HOT COFFEE", "COLD MILK"]
         assert found(docs, "one") == ["a.txt"]
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
 
 
 def test_with_a_group_that_came_later(shelf):
@@ -218,7 +218,7 @@ def test_with_a_group_that_came_later(shelf):
         written(docs, shelf, "one tea", "two tea")
         docs.create_node_group("word", transform=lambda text: text.split(), parent="line")
         Retriever(docs, "word", similarity="bm25")("tea")
-        docs.rollback("a.txt")
+        docs.versions.rollback("a.txt")
         assert [node.text for node in docs.get_nodes("word") if node.path == "a.txt"] == [
             "one",
             "tea",
@@ -239,9 +239,9 @@ def test_with_other_fields(stored):
         asked(docs)
         assert numbers(docs)[1] == [numbers(docs)[0][-1]]
         written(docs, stored, "three")
-        docs.rollback("a.txt")
+        docs.versions.rollback("a.txt")
         assert lines(docs) == ["two"]
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
 
 
 def test_metadata_go_back_too(shelf):
@@ -253,9 +253,9 @@ def test_metadata_go_back_too(shelf):
         docs.update_metadata({"a.txt": {"year": 2001}})
         docs.update_metadata({"a.txt": {"year": 2002}})
         assert numbers(docs) == ([1, 2, 3], [3])
-        docs.rollback("a.txt")
+        docs.versions.rollback("a.txt")
         assert [node.path for node in docs.get_nodes("line", filters={"year": 2001})] == ["a.txt"]
-        docs.rollback("a.txt", 1)
+        docs.versions.rollback("a.txt", 1)
         assert docs.get_nodes("line", filters={"year": [2001, 2002]}) == []
         docs.update_metadata({"a.txt": {"kind": "x"}})
         [root] = [node for node in docs.get_nodes() if node.path == "a.txt"]
@@ -269,7 +269,7 @@ def test_of_a_text(shelf):
         docs.add_texts({"note": "one"})
         docs.add_texts({"note": "two"})
         asked(docs)
-        docs.rollback("note")
+        docs.versions.rollback("note")
         assert lines(docs, "note") == ["one"]
         docs.sync()
         assert lines(docs, "note") == ["one"]
@@ -285,15 +285,15 @@ def test_of_a_file_that_was_moved(shelf):
         assert docs.sync().moved == (("a.txt", "z.txt"),)
         assert numbers(docs, "z.txt") == ([1], [1])
         with pytest.raises(ConfigError, match=r"There is no document 'a\.txt'.*z\.txt"):
-            docs.versions("a.txt")
+            docs.versions.list("a.txt")
         with pytest.raises(
             ConfigError,
             match=r"'z\.txt' cannot be rolled back to an earlier version.*before it: none",
         ):
-            docs.rollback("z.txt")
+            docs.versions.rollback("z.txt")
         shelf.write({"z.txt": "three"})
         docs.sync()
-        docs.rollback("z.txt")
+        docs.versions.rollback("z.txt")
         assert lines(docs, "z.txt") == ["two"]
 
 
@@ -303,7 +303,7 @@ def test_moved_while_it_is_pinned(shelf):
     """
     with shelf.open() as docs:
         written(docs, shelf, "one", "two")
-        docs.rollback("a.txt")
+        docs.versions.rollback("a.txt")
         (shelf.dataset / "a.txt").rename(shelf.dataset / "z.txt")
         assert docs.sync().moved == (("a.txt", "z.txt"),)
         assert lines(docs, "z.txt") == ["one"]
@@ -316,9 +316,9 @@ def test_a_document_that_comes_back(shelf):
         (shelf.dataset / "a.txt").unlink()
         docs.sync()
         with pytest.raises(ConfigError, match=r"There is no document 'a\.txt'"):
-            docs.rollback("a.txt")
+            docs.versions.rollback("a.txt")
         written(docs, shelf, "three")
-        assert len(docs.versions("a.txt")) == 1
+        assert len(docs.versions.list("a.txt")) == 1
         assert lines(docs) == ["three"]
 
 
@@ -333,7 +333,7 @@ def test_a_version_that_is_not_there(in_memory, number):
             ConfigError,
             match=rf"to version {number}: it is not stored. Live: 3; stored before it: 1, 2\.",
         ):
-            docs.rollback("a.txt", number)
+            docs.versions.rollback("a.txt", number)
         assert lines(docs) == ["three"]
         assert numbers(docs) == ([1, 2, 3], [3])
 
@@ -345,7 +345,7 @@ def test_a_number_that_is_none(in_memory, number):
     with in_memory.open() as docs:
         written(docs, in_memory, "one", "two")
         with pytest.raises(ConfigError, match="version"):
-            docs.rollback("a.txt", number)
+            docs.versions.rollback("a.txt", number)
 
 
 def test_without_keeping_versions(in_memory):
@@ -355,7 +355,7 @@ def test_without_keeping_versions(in_memory):
         with pytest.raises(
             ConfigError, match=r"stored before it: none\. Document\(keep_versions=n\) stores n"
         ):
-            docs.rollback("a.txt")
+            docs.versions.rollback("a.txt")
 
 
 @pytest.mark.parametrize("name", ["nobody.txt", "", "line"])
@@ -363,7 +363,7 @@ def test_a_document_that_is_not_there(in_memory, name):
     """The message names those that are."""
     with in_memory.open() as docs:
         written(docs, in_memory, "one")
-        for work in (docs.versions, docs.rollback):
+        for work in (docs.versions.list, docs.versions.rollback):
             with pytest.raises(
                 ConfigError, match=rf"There is no document '{name}'.*a\.txt, b\.txt"
             ):
@@ -378,10 +378,10 @@ def test_a_view_rolls_nothing_back(in_memory):
         written(docs, in_memory, "one", "two")
         view = docs.restricted({"file_name": "b.txt"})
         with pytest.raises(ConfigError, match="no document"):
-            view.versions("a.txt")
-        assert [one.number for one in view.versions("b.txt")] == [1]
+            view.versions.list("a.txt")
+        assert [one.number for one in view.versions.list("b.txt")] == [1]
         with pytest.raises(ConfigError, match=r"rollback\(\) is not available on a restricted"):
-            view.rollback("a.txt")
+            view.versions.rollback("a.txt")
         assert lines(docs) == ["two"]
 
 
@@ -398,12 +398,12 @@ def test_a_transform_that_fails_on_the_old_text(shelf):
         written(docs, shelf, "one", "two")
         docs.create_node_group("line", transform=picky, replace=True)
         asked(docs)
-        before = list(docs.dump())
+        before = list(docs.maintenance.dump())
         with pytest.raises(
             IngestionError, match=r"Rolling back 'a\.txt' to version 1 failed.*no ones"
         ):
-            docs.rollback("a.txt")
-        assert list(docs.dump()) == before
+            docs.versions.rollback("a.txt")
+        assert list(docs.maintenance.dump()) == before
         assert numbers(docs)[1] == [2]
 
 
@@ -415,7 +415,7 @@ def test_a_new_version_that_fails_is_none(shelf):
         with pytest.warns(IngestionWarning, match=r"a\.txt"):
             docs.sync()
         assert numbers(docs) == ([1, 2], [2])
-        docs.rollback("a.txt")
+        docs.versions.rollback("a.txt")
         assert lines(docs) == ["one"]
 
 
@@ -433,11 +433,11 @@ def test_purging_takes_nothing_that_is_needed(stored, monkeypatch):
     for number in kept[:-1]:
         with stored.open(keep_versions=9) as docs:
             docs.sync()
-            docs.rollback("a.txt", number)
+            docs.versions.rollback("a.txt", number)
             asked(docs)
             assert lines(docs) == texts[number - 1].splitlines()
-            assert docs.verify() == ()
-            assert docs.rollback("a.txt", 7).is_live
+            assert docs.maintenance.verify() == ()
+            assert docs.versions.rollback("a.txt", 7).is_live
             assert lines(docs) == texts[6].splitlines()
 
 
@@ -465,11 +465,11 @@ def test_a_reader_sees_a_rollback(stored):
         written(docs, stored, "one", "two")
         with stored.open(read_only=True) as reader:
             assert lines(reader) == ["two"]
-            docs.rollback("a.txt")
+            docs.versions.rollback("a.txt")
             assert lines(reader) == ["one"]
             assert numbers(reader) == ([1, 2, 3], [3])
             with pytest.raises(StoreError, match="read_only"):
-                reader.rollback("a.txt")
+                reader.versions.rollback("a.txt")
 
 
 @pytest.mark.slow
@@ -483,12 +483,12 @@ def test_a_kept_version_that_is_damaged(stored):
         connection.execute("DELETE FROM segment WHERE content = 'one'")
     with stored.open() as docs:
         docs.sync()
-        before = list(docs.dump())
+        before = list(docs.maintenance.dump())
         with pytest.raises(StoreError, match=r"0 of 1 nodes"):
-            docs.rollback("a.txt")
-        assert list(docs.dump()) == before
-        assert docs.repair() == ()
-        assert list(docs.dump()) == before
+            docs.versions.rollback("a.txt")
+        assert list(docs.maintenance.dump()) == before
+        assert docs.maintenance.repair() == ()
+        assert list(docs.maintenance.dump()) == before
 
 
 @pytest.mark.slow
@@ -526,4 +526,4 @@ def test_fifty_edits_leave_no_more_than_three(stored, monkeypatch):
         assert counts["build"] <= 2 * 4
         assert (counts["version"], counts["live"]) == (3, 4)
         assert all(now <= 2 * then + 8 for now, then in zip(most, early, strict=True))
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()

@@ -90,7 +90,7 @@ class StoreDocuments:
             (files / name).write_text(text, encoding="utf-8")
         with self.open(tmp_path, Letters()) as docs:
             assert answers(docs) == self._expected(tmp_path)
-            assert not docs.verify()
+            assert not docs.maintenance.verify()
         again = Letters()
         with self.open(tmp_path, again) as docs:
             assert answers(docs) == self._expected(tmp_path)
@@ -107,7 +107,7 @@ class StoreDocuments:
                 ("cold.txt",),
             )
             assert answers(docs) == self._expected(tmp_path)
-            assert not docs.verify()
+            assert not docs.maintenance.verify()
 
     def test_the_stores_own_search_keeps_filters(self, tmp_path: Path) -> None:
         """What index="smart_embedding_index" finds satisfies the filter, and of so few nodes it
@@ -157,7 +157,7 @@ class StoreDocuments:
             with self._made(tmp_path, again, store_conf=target, name=name) as docs:
                 assert answers(docs) == before
                 assert again.texts == 1 + len(QUESTIONS) * len(FILTERS)  # the probe, and questions
-                assert not docs.verify()
+                assert not docs.maintenance.verify()
 
     def test_kept_versions_shorten_no_answer(self, tmp_path: Path) -> None:
         """Beside three earlier versions of each line, which are as near as the live one, answers
@@ -209,12 +209,12 @@ class StoreDocuments:
         )
         with self.open(tmp_path, Letters(), keep_versions=1) as docs:
             docs.add_texts({"clinic/oberholzer": secret, "other": "Nothing of interest."})
-            docs.activate_group("line", embed_keys=docs.embed_keys, analysers=["zh"])
+            docs.activate_group("line", embed_keys=docs.reader.embed_keys, analysers=["zh"])
             docs.add_texts({"clinic/oberholzer": secret + "A second version."})
-            certificate = docs.purge("clinic/oberholzer")
+            certificate = docs.maintenance.purge("clinic/oberholzer")
             assert certificate.is_clean, str(certificate)
-            assert docs.deletion_certificate("clinic/oberholzer", text=secret).is_clean
-            assert docs.verify() == ()
+            assert docs.maintenance.deletion_certificate("clinic/oberholzer", text=secret).is_clean
+            assert docs.maintenance.verify() == ()
             stores = docs._indexer.nodes.segments, docs._indexer.nodes.vectors
             # store files have none
             locations = [store.location for store in stores if hasattr(store, "location")]
@@ -235,9 +235,9 @@ class StoreDocuments:
         with self.open(tmp_path, Letters()) as docs:
             before = answers(docs)
             self.lose(docs)
-            assert docs.verify()
-            docs.repair()
-            assert not docs.verify()
+            assert docs.maintenance.verify()
+            docs.maintenance.repair()
+            assert not docs.maintenance.verify()
             assert answers(docs) == before
 
     @staticmethod

@@ -22,10 +22,11 @@ from lazyrag.data.fields import make_schema
 from lazyrag.data.filters import And, Condition, Not, bind_filter, matches
 from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError, UnsupportedError
 from lazyrag.stores.memory import MapVectorStore
-from lazyrag.stores.milvus import IndexChoice, MilvusVectorStore
+from lazyrag.stores.milvus import MilvusVectorStore
 from lazyrag.stores.milvus_encoding import Layout
+from lazyrag.stores.milvus_index import IndexChoice
 from lazyrag.stores.protocol import VectorRow, VectorSchema
-from lazyrag.testing.suites import HARD_TEXTS
+from lazyrag.testing.samples import HARD_TEXTS
 from lazyrag.types import SPARSE
 
 C = "lr_behaviour"

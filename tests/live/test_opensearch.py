@@ -23,7 +23,7 @@ from lazyrag.errors import (
 from lazyrag.stores.opensearch import OpenSearchSegmentStore
 from lazyrag.stores.protocol import segment_stores
 from lazyrag.testing import SegmentStoreContract
-from lazyrag.testing.suites import SCHEMA, make_segments
+from lazyrag.testing.samples import SCHEMA, make_segments
 from lazyrag.text.analyzers import Analyser, analysers
 from tests import hard_fields
 from tests.live.serving import opensearch_server

@@ -17,9 +17,9 @@ from opensearchpy import OpenSearch
 from werkzeug import Response
 
 from lazyrag.errors import ConfigError, StoreConnectionError, StoreError
-from lazyrag.stores import opensearch as opensearch_client
+from lazyrag.stores import opensearch, opensearch_client
 from lazyrag.stores.opensearch import OpenSearchSegmentStore
-from lazyrag.testing.suites import SCHEMA, make_segments
+from lazyrag.testing.samples import SCHEMA, make_segments
 from tests.model_server import PATIENCE_S, answered, everything_shown
 
 C = "lr_rows"
@@ -81,7 +81,8 @@ def front(server, opensearch_address):
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch):
     """Nobody waits in tests."""
-    monkeypatch.setattr(opensearch_client, "FIRST_PAUSE_S", 0.001)
+    for module in (opensearch, opensearch_client):
+        monkeypatch.setattr(module, "FIRST_PAUSE_S", 0.001)
 
 
 @contextmanager

@@ -114,7 +114,7 @@ def test_a_store_in_postgresql_answers_as_a_file_does(url, files, tmp_path):
     shutil.rmtree(local_copy(url).parent)
     with opened(url, files, read_only=True) as docs:
         assert answers(docs) == expected
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -303,7 +303,7 @@ def test_migrate_copies_a_file_to_postgresql(url, files, tmp_path):
         assert answers(docs) == expected
         (files / "new.txt").write_text("Oolong")
         assert docs.sync().added == ("new.txt",)
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
 
 
 def test_kills(tmp_path):

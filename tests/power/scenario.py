@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from lazyrag import Document, migrate, register_loader
-from lazyrag.document import document as opening
+from lazyrag.document import open as opening
 from lazyrag.errors import IngestionWarning, LazyRAGError, StoreBusyError, StoreError
 from lazyrag.ingest import engine as ingest
 from lazyrag.ingest import term_index
@@ -29,6 +29,7 @@ from lazyrag.ledger import lease
 from lazyrag.storage import arrays
 from lazyrag.storage.database import Database
 from lazyrag.stores import sqlite as store_file
+from lazyrag.stores import sqlite_vectors
 from tests.crash.kills import VECTOR_STORES
 from tests.crash.scenario import EMBEDDERS, LINES, QUESTIONS, CrashLoader, _set, ask, pieces
 from tests.forked import serve
@@ -144,7 +145,7 @@ def _sync(place: Place) -> None:
 
 def _delete(place: Place) -> None:
     with place.open() as docs:
-        listed = {json.loads(line).get("identity") for line in docs.dump()}
+        listed = {json.loads(line).get("identity") for line in docs.maintenance.dump()}
         docs.delete_files([name for name in ("gone.txt", "old.txt", "long.txt") if name in listed])
         # has no nodes: no file goes, for which all would be flushed
         docs.delete_files(listed & {"hidden.txt"})
@@ -154,20 +155,20 @@ def _delete(place: Place) -> None:
 def _rollback(place: Place) -> None:
     with place.open() as docs:
         for name in ("edited.txt", "茶.txt"):
-            if len(docs.versions(name)) == 2:
-                docs.rollback(name, 1)
+            if len(docs.versions.list(name)) == 2:
+                docs.versions.rollback(name, 1)
         place.note_return()
 
 
 def _repair(place: Place) -> None:
     with place.open() as docs:
-        docs.repair()
+        docs.maintenance.repair()
         place.note_return()
 
 
 def _compact(place: Place) -> None:
     with place.open() as docs:
-        docs.compact()
+        docs.maintenance.compact()
         place.note_return()
 
 
@@ -200,8 +201,8 @@ def _export_import(place: Place) -> None:
             return
         with place.open() as source:
             if not place.exported.exists():
-                source.export(place.exported)
-        docs.import_from(place.exported)
+                source.maintenance.export(place.exported)
+        docs.maintenance.import_from(place.exported)
         place.note_return()
 
 
@@ -235,21 +236,25 @@ def look(place: Place) -> dict[str, Any]:
                 indexer = docs._indexer
                 with indexer.writing():
                     repair_lost(indexer)
-            problems = [str(problem) for problem in docs.verify()]
+            problems = [str(problem) for problem in docs.maintenance.verify()]
         with place.open(prefix, read_only=True) as docs:
             answers = [_answer(docs, question) for question in place.questions]
-            found = {"dump": list(docs.dump()), "answers": answers, "problems": problems}
+            found = {
+                "dump": list(docs.maintenance.dump()),
+                "answers": answers,
+                "problems": problems,
+            }
     except StoreBusyError as exc:
         if prefix and "copy" in str(exc):  # migrate() was interrupted, and is to be called again
             return {"dump": [], "answers": [str(exc)] * len(place.questions), "problems": []}
         raise
     if prefix:
         with place.open() as docs:
-            found["source"] = list(docs.dump())
+            found["source"] = list(docs.maintenance.dump())
     if place.exported.exists():
         with place.open(None) as docs:
-            docs.import_from(place.exported)
-            found["exported"] = list(docs.dump())
+            docs.maintenance.import_from(place.exported)
+            found["exported"] = list(docs.maintenance.dump())
     return found
 
 
@@ -270,8 +275,8 @@ def _configure() -> None:
     """Bring sizes and waiting times down to those of a small dataset."""
     _set(ingest, "_BATCH", _BATCH)
     _set(term_index, "_SMALL_BYTES", 2048)
-    _set(store_file, "_SMALL_BYTES", 2048)
-    _set(store_file, "_YOUNG_S", 0.0)
+    _set(sqlite_vectors, "_SMALL_BYTES", 2048)
+    _set(store_file, "YOUNG_S", 0.0)
     _set(opening, "_GRACE_S", 0.0)
     connect = sqlite3.connect
 

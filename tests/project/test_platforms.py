@@ -30,7 +30,7 @@ for _ in range(2):
     with lazyrag.Document(folder, store_conf=conf) as docs:
         assert len(docs.sync().failed) == 0
         assert [hit.path for hit in docs.search("oolong")] == ["tea.txt"]
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
 """
 
 FULL_FLUSH = """
@@ -140,7 +140,7 @@ def test_names_that_other_systems_refuse(tmp_path):
         assert sorted((*report.added,)) == sorted(NAMES), report
         for number, name in enumerate(NAMES):
             assert [hit.path for hit in docs.search(f"word{number}")][:1] == [name]
-        docs.export(tmp_path / "export")
+        docs.maintenance.export(tmp_path / "export")
     exported = [path.name for path in (tmp_path / "export").rglob("*")]
     assert [name for name in exported if not name.isascii() or {*name} & {*'\\:*?"<>|'}] == []
 
@@ -162,7 +162,7 @@ def test_the_store_in_another_case(folder):
         assert [skipped.get(name) for name in ("Store.DB", "store.db")] == [
             "the store's own file"
         ] * 2
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
         assert sorted({node.path for node in docs.get_nodes("CoarseChunk")}) == [
             "STORE.DB.txt",
             "tea.txt",

@@ -28,8 +28,8 @@ def open_document(folder, store, launcher):
 
 def ingest(docs):
     """Build the groups and their indexes."""
-    docs.activate_group("titled", embed_keys=docs.embed_keys, analysers=["en"])
-    docs.activate_group("MediumChunk", embed_keys=docs.embed_keys)
+    docs.activate_group("titled", embed_keys=docs.reader.embed_keys, analysers=["en"])
+    docs.activate_group("MediumChunk", embed_keys=docs.reader.embed_keys)
 
 
 if __name__ == "__main__":
@@ -39,4 +39,4 @@ if __name__ == "__main__":
         ingest(docs)
         if sys.argv[4:]:
             shutil.rmtree(sys.argv[4], ignore_errors=True)  # of a driver that was killed after it
-            docs.export(sys.argv[4])
+            docs.maintenance.export(sys.argv[4])

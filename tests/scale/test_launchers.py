@@ -41,9 +41,9 @@ def ingest(folder, store, launcher):
         docs.create_node_group(
             "titled", transform=scale_work.titled, parent="line", trans_node=True
         )
-        docs.activate_group("titled", embed_keys=docs.embed_keys)
-        docs.activate_group("MediumChunk", embed_keys=docs.embed_keys)
-        docs.export(store / "export")
+        docs.activate_group("titled", embed_keys=docs.reader.embed_keys)
+        docs.activate_group("MediumChunk", embed_keys=docs.reader.embed_keys)
+        docs.maintenance.export(store / "export")
         failed = [(one.path, one.stage, str(one.error)) for one in docs.last_report.failed]
     return {one.name: one.read_bytes() for one in (store / "export").iterdir()}, failed
 
@@ -60,7 +60,11 @@ def test_tables_come_back(folder):
         Document(path) as docs,
         Document(path, name="launched", launcher=ThreadPoolExecutor(1)) as launched,
     ):
-        assert [one.rows for one in launched.tables()] == [one.rows for one in docs.tables()] != []
+        assert (
+            [one.rows for one in launched.tables.list()]
+            == [one.rows for one in docs.tables.list()]
+            != []
+        )
 
 
 @pytest.mark.sample(2)
@@ -112,7 +116,7 @@ def test_what_cannot_be_imported_is_refused_by_name_before_anything_is_sent(fold
     with Document(folder(FILES), scale_work.embed, launcher=2) as docs:
         docs.create_node_group("local", transform=lambda text: text.upper())
         with pytest.raises(ConfigError, match=r"transform of 'local' is .*<lambda>"):
-            docs.activate_group("local", embed_keys=docs.embed_keys)
+            docs.activate_group("local", embed_keys=docs.reader.embed_keys)
     assert not (log / "embed").exists()
 
 
@@ -149,7 +153,7 @@ def test_batches_are_bounded_by_size_and_in_number(folder, log):
     lines = "\n".join(f"{number} {'tea ' * 1500}" for number in range(100))
     with Document(folder({"a.noted": lines}), scale_work.embed, launcher=launcher) as docs:
         docs.create_node_group("line", transform=scale_work.lines)
-        docs.activate_group("line", embed_keys=docs.embed_keys)
+        docs.activate_group("line", embed_keys=docs.reader.embed_keys)
         assert len(docs.get_nodes("line")) == 100
     launcher.threads.shutdown()
     embedded = launcher.sizes[2:]
@@ -196,10 +200,10 @@ def test_a_launcher_that_fails_stops_the_call_and_fails_no_file(folder, log):
     with Document(folder(lines), scale_work.embed, launcher=executor) as docs:
         docs.create_node_group("line", transform=scale_work.lines)
         with pytest.raises(IngestionError, match="launcher failed"):
-            docs.activate_group("line", embed_keys=docs.embed_keys)
+            docs.activate_group("line", embed_keys=docs.reader.embed_keys)
         assert docs.last_report.failed == ()
         executor.left = 1000
-        docs.activate_group("line", embed_keys=docs.embed_keys)
+        docs.activate_group("line", embed_keys=docs.reader.embed_keys)
         assert len(docs.get_nodes("line")) == 6
     executor.shutdown()
 

@@ -12,7 +12,7 @@ from lazyrag import Document
 from lazyrag.server.app import create_app
 from lazyrag.server.core.access import Access
 from lazyrag.server.core.service import Service
-from lazyrag.server.core.sets import SetFollower, made_sets
+from lazyrag.server.core.sets import SetFollower, runtime_sets
 
 TEXTS = {
     "tea.md": "# Tea\n\nGreen tea is brewed at eighty degrees.\n\n## Storage\n\nKeep tea dry and dark.\n",
@@ -52,7 +52,7 @@ def following(service):
     """The state folder; sets that are created at run time are opened, and their jobs run."""
     stop = threading.Event()
     thread = threading.Thread(
-        target=SetFollower(made_sets(service), service, write=True).run, args=[stop]
+        target=SetFollower(runtime_sets(service), service, write=True).run, args=[stop]
     )
     thread.start()
     yield service.state

@@ -86,7 +86,7 @@ def serve(folder: Path, port: int) -> None:
     from lazyrag.server.app import create_app
     from lazyrag.server.core.access import Access
     from lazyrag.server.core.service import Service
-    from lazyrag.server.core.sets import SetFollower, made_sets
+    from lazyrag.server.core.sets import SetFollower, runtime_sets
     from lazyrag.server.jobs import Worker
 
     files = folder / "files"
@@ -102,7 +102,7 @@ def serve(folder: Path, port: int) -> None:
         access.denials = access.requests  # many inputs are denied, and each is to be looked at
         (folder / "token").write_text(access.create("admin")[1], encoding="utf-8")
         service = Service({"notes": docs}, folder / "state", access=access)
-        follower = SetFollower(made_sets(service), service, write=True)
+        follower = SetFollower(runtime_sets(service), service, write=True)
         threading.Thread(target=follower.run, args=(stop,), daemon=True).start()
         app = create_app(service)
         uvicorn.run(app, host="127.0.0.1", port=port, log_level="warning")

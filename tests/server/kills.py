@@ -80,7 +80,7 @@ def run(kills: int, seed: int) -> int:
         )
         running.process.send_signal(signal.SIGTERM)
         status = running.process.wait(60)
-        problems = [str(one) for one in docs.verify()]
+        problems = [str(one) for one in docs.maintenance.verify()]
         texts = {node.path for node in docs.get_nodes("lazyllm_root")}
         expected = {
             "tea.txt",

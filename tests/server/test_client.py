@@ -10,6 +10,7 @@ import pytest
 from lazyrag import DataType, DocField, Document, connect
 from lazyrag.client import AsyncClient
 from lazyrag.errors import AccessError, ConfigError, StoreConnectionError
+from lazyrag.read import related as find_related
 
 TEXTS = {
     "tea/green.md": "# Green tea\n\nGreen tea is brewed at eighty degrees.",
@@ -31,7 +32,7 @@ def docs():
 @pytest.fixture
 def client(docs):
     """A client of its service."""
-    with connect(docs.url) as client:
+    with connect(docs.status().url) as client:
         yield client
 
 
@@ -65,7 +66,9 @@ def test_reading_documents(client, docs):
     assert (match.path, match.line) == ("coffee.md", "Coffee is ground fine.")
     [hit] = client.search("green", topk=1)
     related = client.related(hit.uid)
-    assert [node.uid for node in related] == [node.uid for node in docs.related(hit.uid)] != []
+    assert (
+        [node.uid for node in related] == [node.uid for node in find_related(docs, hit.uid)] != []
+    )
     [version] = client.versions("coffee.md")
     assert version.is_live
     assert client.status().documents == len(TEXTS)
@@ -83,7 +86,7 @@ def test_an_answer_without_a_chat_model_has_its_passages(client):
 def test_uploads_become_documents_and_versions(tmp_path):
     """Paths and bytes; a file that is sent again is compared with its previous version."""
     path = tmp_path / "oolong.md"
-    with Document(manager=True, keep_versions=1) as docs, connect(docs.url) as client:
+    with Document(manager=True, keep_versions=1) as docs, connect(docs.status().url) as client:
         for text in ("Oolong is rolled.", "Oolong is rolled twice."):
             path.write_text(text)
             sent = client.upload([path])
@@ -99,7 +102,7 @@ def test_the_same_methods_wait_in_asynchronous_programs(docs, client):
     """Each result equals that of the other client."""
 
     async def read():
-        async with AsyncClient(docs.url) as other:
+        async with AsyncClient(docs.status().url) as other:
             [hit] = await other.search("ground", topk=1)
             return (
                 hit,
@@ -136,12 +139,15 @@ def test_mistakes_are_named(docs):
         pytest.raises(StoreConnectionError, match="does not answer"),
     ):
         nobody.status()
-    with connect(docs.url, name="other") as client, pytest.raises(ConfigError, match="default"):
+    with (
+        connect(docs.status().url, name="other") as client,
+        pytest.raises(ConfigError, match="default"),
+    ):
         client.status()
-    with connect(docs.url) as client, pytest.raises(ConfigError, match="unknown"):
+    with connect(docs.status().url) as client, pytest.raises(ConfigError, match="unknown"):
         client.search("tea", filters={"unknown": 1})
     with (
-        connect(docs.url) as client,
+        connect(docs.status().url) as client,
         pytest.raises(ConfigError, match="files must be a list of paths"),
     ):
         client.upload("tea.md")

@@ -193,7 +193,7 @@ def test_index_of_the_command_line(tmp_path):
     config = read_config(folder)
     with open_set("files", config.sets["files"], config.server.state, write=True) as docs:
         docs.activate_group("MediumChunk", analysers=["zh"])
-        assert "labels" in docs.fields
+        assert "labels" in docs.reader.fields
         assert "eighty degrees" in command("search", "tea")
     assert "tea.txt" not in command("sync")
 
@@ -241,7 +241,7 @@ def test_importable_names(tmp_path, monkeypatch):
     config = read_config(write(tmp_path, f"[sets.notes]\npath = 'files'\n{names}"))
     with open_set("notes", config.sets["notes"], config.server.state, write=True) as docs:
         assert "line" in docs.groups
-        assert docs.embed_keys
+        assert docs.reader.embed_keys
 
 
 def test_unknown_name(tmp_path):

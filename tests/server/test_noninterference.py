@@ -119,7 +119,7 @@ def _played(steps: list[tuple[str, str, Any]]) -> Document:
         else:
             docs.delete_files([name])
     for group in GROUPS:
-        docs.activate_group(group, analysers=["zh", "en"], embed_keys=docs.embed_keys)
+        docs.activate_group(group, analysers=["zh", "en"], embed_keys=docs.reader.embed_keys)
     return docs
 
 

@@ -85,13 +85,15 @@ def served(tmp_path_factory, server):
             metadata = {
                 one: {"labels": labels[one], "year": 2020 + at} for at, one in enumerate(TEXTS)
             }
-            fields = docs.fields
+            fields = docs.reader.fields
             shown = {
                 one: {key: value for key, value in of.items() if key in fields}
                 for one, of in metadata.items()
             }
             docs.add_texts(TEXTS, metadata=shown)
-            docs.activate_group("MediumChunk", analysers=["en"], embed_keys=list(docs.embed_keys))
+            docs.activate_group(
+                "MediumChunk", analysers=["en"], embed_keys=list(docs.reader.embed_keys)
+            )
             return docs
 
         embedder = HttpEmbedder(url, "bge-m3")

@@ -19,6 +19,7 @@ from lazyrag.server.core.access import Access
 from lazyrag.server.core.service import Service
 from lazyrag.server.jobs import Jobs, Worker
 from lazyrag.server.page import manage as page_manage
+from lazyrag.server.page.evaluate import describe_comparison
 
 HTML = {"Accept": "text/html"}
 SET = "/s/notes"
@@ -229,7 +230,7 @@ def test_files_of_the_folder_are_deleted_without_a_certificate(client, work, doc
     assert "tea.md" not in names(page(client, "files"))
     post(client, "files/undo", deletion=re.search(r'name="deletion" value="(\w+)"', text)[1])
     work()
-    assert docs.document("tea.md").status == "SUCCESS"
+    assert docs.documents(ids=["tea.md"])[0].status == "SUCCESS"
 
 
 def test_forms_need_the_token_of_the_page(client):
@@ -342,15 +343,15 @@ def test_verdict_in_words_of_numbers():
     better = [{**row, "ranks": [5, 1]} for _ in range(12)] + [
         {**row, "ranks": [1, 1]} for _ in range(12)
     ]
-    found = page_manage.described(better, "changed")
+    found = describe_comparison(better, "changed")
     assert (found["verdict"]["state"], found["verdict"]["wins"], len(found["rows"])) == (
         "better",
         12,
         12,
     )
-    assert page_manage.described(better[:12], "changed")["verdict"]["state"] == "few"
+    assert describe_comparison(better[:12], "changed")["verdict"]["state"] == "few"
     worse = [{**one, "ranks": one["ranks"][::-1]} for one in better]
-    assert page_manage.described(worse, "all")["verdict"]["state"] == "worse"
+    assert describe_comparison(worse, "all")["verdict"]["state"] == "worse"
 
 
 @pytest.fixture

@@ -19,9 +19,11 @@ from lazyrag.server.api import answers as routes_answers
 from lazyrag.server.app import create_app
 from lazyrag.server.core.access import Access
 from lazyrag.server.core.config import ModelsConfig, open_chat
+from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.service import Service
-from lazyrag.server.page import read as page_read
+from lazyrag.server.page.marked_text import text_blocks
 from lazyrag.server.page.page import CSP
+from lazyrag.server.page.turns import _OPEN_MARKER, LiveText, ThreadTurn
 from tests import model_server
 
 HTML = {"Accept": "text/html"}
@@ -622,9 +624,9 @@ def test_hostile_texts_are_read_in_linear_time():
     """Lines of bars, and an answer of line breaks; each took minutes."""
     began = time.process_time()
     for text in ("|" * 40_000 + "x", "- |" * 13_000 + "x"):
-        assert page_read.text_blocks(text, (0, len(text)), [], (), [(0, len(text))])
-    assert page_read._OPEN_MARKER.search("\n" * 100_000 + "[1]")
-    assert not page_read._OPEN_MARKER.search("\n" * 100_000)
+        assert text_blocks(text, (0, len(text)), [], (), [(0, len(text))])
+    assert _OPEN_MARKER.search("\n" * 100_000 + "[1]")
+    assert not _OPEN_MARKER.search("\n" * 100_000)
     assert time.process_time() - began < 5
 
 
@@ -653,9 +655,7 @@ def test_a_part_of_a_text_that_begins_in_code_is_code():
     """Its fence may be pages before it."""
     text = f"```\n{CODE}```\n\nEnd.\n"
     start = text.index("    if")
-    blocks = page_read.text_blocks(
-        text, (start, len(text)), [(1, start, start + 6)], (), [(0, len(text))]
-    )
+    blocks = text_blocks(text, (start, len(text)), [(1, start, start + 6)], (), [(0, len(text))])
     assert [kind for kind, *_ in blocks] == ["pre", "p"]
     assert blocks[0][1] == [[("    if", 1), (" tea:", 0), ("\n", 0), ("\treturn 80", 0)]]
 
@@ -784,11 +784,11 @@ def test_live_text_holds_markers_back():
 
     class Scope:
         def node(self, uid):
-            raise page_read.ProblemError(404, "gone")
+            raise ProblemError(404, "gone")
 
     for cut in range(1, 12):
         text = "Hot [1]. Cold [x] now"
-        live = page_read.LiveText(Scope(), page_read.Turn("", "", {}, 0.0, {}, 1))
+        live = LiveText(Scope(), ThreadTurn("", "", {}, 0.0, {}, 1))
         pieces = [
             one
             for part in (text[:cut], text[cut:], "!", "!")

@@ -239,12 +239,12 @@ def test_a_program_serves_its_document():
     """
     docs = Document(manager=True)
     docs.create_node_group("shout", transform=lambda text: text.upper())
-    assert httpx.get(f"{docs.url}/readyz", timeout=60).status_code == 200
+    assert httpx.get(f"{docs.status().url}/readyz", timeout=60).status_code == 200
     job = Jobs(docs).submit("add_texts", {"texts": {"tea": "Green tea."}})
     assert Jobs(docs).wait(job.id, timeout_s=30).state == "SUCCESS"
     assert [node.text for node in docs.get_nodes("shout")] == ["GREEN TEA."]
-    assert found(docs.url, "default", "green") == ["tea"]
-    url = docs.url
+    assert found(docs.status().url, "default", "green") == ["tea"]
+    url = docs.status().url
     docs.close()
     docs.close()
     with pytest.raises(httpx.TransportError):
@@ -258,11 +258,11 @@ def test_the_port_of_a_program(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=f"port {port}"):
-            Document(server=port)
-    with Document(server=port, manager=True) as docs:
-        assert docs.url == f"http://127.0.0.1:{port}"
+            Document(manager=port)
+    with Document(manager=port) as docs:
+        assert docs.status().url == f"http://127.0.0.1:{port}"
     with Document() as docs:
-        assert docs.url is None
+        assert docs.status().url is None
     with pytest.raises(ConfigError, match="manager must be"):
         Document(manager="page")
 
@@ -272,15 +272,15 @@ def test_ui_opens_the_page(monkeypatch):
     opened = []
     monkeypatch.setattr("webbrowser.open", opened.append)
     with Document(manager="ui") as docs:
-        assert opened == [f"{docs.url}/"]
+        assert opened == [f"{docs.status().url}/"]
 
 
 def test_a_large_request_head_is_refused():
     """A request whose head does not fit is refused, and others are answered."""
     with Document(manager=True) as docs:
         with socket.create_connection(
-            ("127.0.0.1", int(docs.url.rpartition(":")[2])), timeout=10
+            ("127.0.0.1", int(docs.status().url.rpartition(":")[2])), timeout=10
         ) as large:
             large.sendall(b"GET / HTTP/1.1\r\nx: " + b"a" * 100_000)
             assert large.recv(100).startswith(b"HTTP/1.1 400")
-        assert httpx.get(f"{docs.url}/healthz", timeout=60).status_code == 200
+        assert httpx.get(f"{docs.status().url}/healthz", timeout=60).status_code == 200

@@ -8,8 +8,8 @@ import threading
 import httpx2 as httpx
 import pytest
 
-from lazyrag.server.core.made_sets import MadeSets
 from lazyrag.server.core.principal import Principal
+from lazyrag.server.core.runtime_sets import RuntimeSets
 from lazyrag.server.core.sets import SetFollower, records
 from lazyrag.server.page.page import change_defaults, defaults_of
 from tests.server.running import serving, wait_for
@@ -142,10 +142,10 @@ def test_created_sets_have_the_configured_embeddings(service, client):
     """They are searched by keywords and vectors; a later model of the configuration is for later
     sets.
     """
-    service.made = MadeSets(service.state, f"{__name__}:letters")
+    service.runtime_sets = RuntimeSets(service.state, f"{__name__}:letters")
     stop = threading.Event()
     thread = threading.Thread(
-        target=SetFollower(service.made, service, write=True).run, args=[stop]
+        target=SetFollower(service.runtime_sets, service, write=True).run, args=[stop]
     )
     thread.start()
     try:
@@ -175,21 +175,21 @@ def test_a_process_is_ready_when_it_has_opened_the_sets_of_before(client, servic
     out of service.
     """
     state = service.state
-    service.made = MadeSets(state)
-    before = service.made.add("before")
+    service.runtime_sets = RuntimeSets(state)
+    before = service.runtime_sets.add("before")
     service.began = before.created + 1.0
     assert client.get("/readyz").status_code == 503
-    follower = SetFollower(service.made, service, write=True)
+    follower = SetFollower(service.runtime_sets, service, write=True)
     follower.look()
     assert client.get("/readyz").status_code == 200
     assert client.post(f"{SETS}/before/search", json={"query": "tea"}).status_code == 200
     service.began -= 2.0
-    service.made.add("later")
+    service.runtime_sets.add("later")
     assert client.get("/readyz").status_code == 200
-    service.made.delete("before")
+    service.runtime_sets.delete("before")
     follower.look()
     service.began += 2.0
-    service.made.delete("later")
+    service.runtime_sets.delete("later")
     assert client.get("/readyz").status_code == 200
     stop = threading.Event()
     stop.set()

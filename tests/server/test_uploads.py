@@ -25,11 +25,11 @@ from fastapi.testclient import TestClient
 
 from lazyrag import Document
 from lazyrag.loaders import LoadLimits
-from lazyrag.server.api import uploads
-from lazyrag.server.api.uploads import checked_name
 from lazyrag.server.app import create_app
+from lazyrag.server.core import upload_files
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.service import Service
+from lazyrag.server.core.upload_files import checked_name
 from lazyrag.server.jobs import Jobs, Worker
 from tests.server import running
 
@@ -262,7 +262,7 @@ def test_a_full_disk(client, service, monkeypatch):
     def fail(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(uploads, "_write", fail)
+    monkeypatch.setattr(upload_files, "write_block", fail)
     answer = post(client, ("a.md", b"Tea."))
     assert (answer.status_code, "disk" in answer.json()["detail"]) == (507, True)
     assert stored(service) == []
@@ -339,7 +339,7 @@ def test_idempotency_keys_expire(client, service):
     headers = {"Idempotency-Key": "k1"}
     first = post(client, ("a.md", b"Tea."), headers=headers).json()["job"]["id"]
     [path] = (service.state / "keys").iterdir()
-    before = time.time() - uploads.KEPT_S - 1
+    before = time.time() - upload_files.KEPT_S - 1
     os.utime(path, (before, before))
     assert post(client, ("a.md", b"Other."), headers=headers).json()["job"]["id"] != first
 
@@ -443,7 +443,7 @@ def test_old_uploads_are_removed(client, service):
     """After 24 hours without a new part, an unfinished upload is removed."""
     upload = begin(client, b"tea")
     folder = service.state / "uploads" / ".set-notes"
-    before = time.time() - uploads.KEPT_S - 1
+    before = time.time() - upload_files.KEPT_S - 1
     os.utime(folder / "unfinished" / upload["id"], (before, before))
     begin(client, b"coffee")
     assert client.get(f"{SET}/uploads/{upload['id']}").status_code == 404

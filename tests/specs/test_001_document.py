@@ -373,7 +373,7 @@ def test_manager_serves_the_document(folder):
     did.
     """
     with Document(folder({"a.txt": "茶"}), manager=True) as docs:
-        assert httpx2.get(f"{docs.url}/healthz", timeout=60).status_code == 200
+        assert httpx2.get(f"{docs.status().url}/healthz", timeout=60).status_code == 200
         assert by_path(docs) == {"a.txt": "茶"}
 
 
@@ -397,7 +397,7 @@ def test_launcher_says_where_the_service_ingests(folder, tmp_path, monkeypatch):
     with Document(
         folder({"a.txt": "茶"}), embed=scale_work.embed, manager=True, launcher=1
     ) as docs:
-        docs.activate_group("FineChunk", embed_keys=docs.embed_keys)
+        docs.activate_group("FineChunk", embed_keys=docs.reader.embed_keys)
         job = Jobs(docs).submit("add_texts", {"texts": {"b": "coffee"}}, key="b")
         while Jobs(docs).get(job.id).state in ("WAITING", "WORKING"):
             time.sleep(0.02)

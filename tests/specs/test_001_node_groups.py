@@ -250,7 +250,7 @@ def test_ref_adds_the_nodes_of_another_group(two):
     assert contents(two, "beside") == ["采露鲜锅出成", "小客早"]
     two.create_node_group("sentence", transform=lambda b: b, parent="block", replace=True)
     assert contents(two, "below") == ["采摘1", "鲜叶1", "成品1", "小院1", "客人1"]
-    assert two.verify() == ()
+    assert two.maintenance.verify() == ()
     seen.clear()
     with pytest.raises(AlreadyRegisteredError, match="another ref"):
         two.create_node_group("below", transform=numbered, parent="block", ref="keyword")
@@ -299,7 +299,7 @@ def test_nodes_with_ref_are_made_again_only_where_something_changed(folder):
         (path / "b.txt").write_text("四五", encoding="utf-8")
         docs.sync()
         assert (contents(docs, "sum"), seen) == ([2, 2, 1], ["四五"])
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
 
 
 def test_the_parent_is_the_whole_document_by_default(two):
@@ -667,7 +667,7 @@ def test_memo_calls_a_model_once_for_each_text(folder, kind):
         (path / "c.txt").write_text("又改了。\n新的。\n新的。", encoding="utf-8")
         docs.sync()
         assert (len(docs.get_nodes("summary")), calls[8:]) == (11, ["新的。"])
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
 
 
 @pytest.mark.parametrize(

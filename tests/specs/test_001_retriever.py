@@ -1067,7 +1067,7 @@ def test_hits_keep_what_they_showed_when_the_document_is_closed(tmp_path, stored
         docs.create_node_group("line", transform=lambda d: d.split("\n"))
         retriever = Retriever(docs, "line", similarity="bm25_chinese", topk=1)
         [read], [unread] = retriever("绿茶"), retriever("水温")
-        [root] = docs.find_parent(LAZY_ROOT_NAME)([unread])
+        [root] = docs.find(LAZY_ROOT_NAME)([unread])
         [seen] = docs.restricted({"file_name": "a.md"}).get_nodes("line", limit=1)
         shown = read.location, read.parent.text, dict(read.global_metadata)
         scored, score = read.with_score(7.0), read.score

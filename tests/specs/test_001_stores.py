@@ -14,8 +14,8 @@ from lazyrag import DataType, DocField, DocNode, Document, IngestionWarning, Ret
 from lazyrag.errors import ConfigError, IngestionError
 from lazyrag.stores.config import StoreChoice, StoreConf
 from lazyrag.stores.memory import MapSegmentStore
-from lazyrag.stores.milvus import IndexSettings
-from lazyrag.stores.opensearch import Shape, read_shape
+from lazyrag.stores.milvus_index import IndexSettings
+from lazyrag.stores.opensearch_encoding import Shape, read_shape
 from lazyrag.stores.protocol import StoreLocation, VectorSchema, segment_stores
 from lazyrag.types import SPARSE
 

@@ -143,8 +143,8 @@ def test_versions_of_the_index_can_be_listed_and_rolled_back(dataset):
             (dataset / "tea.txt").write_text("white tea", encoding="utf-8")
             watcher.wait_for_sync(PATIENCE_S)
             assert texts(docs) == ["white tea"]
-            assert len(docs.versions("tea.txt")) == 2
-            docs.rollback("tea.txt")
+            assert len(docs.versions.list("tea.txt")) == 2
+            docs.versions.rollback("tea.txt")
             assert texts(docs) == ["black tea", "green tea"]
             watcher.wait_for_sync(PATIENCE_S)  # until the file changes, a sync leaves it so
             assert texts(docs) == ["black tea", "green tea"]

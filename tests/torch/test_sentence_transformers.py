@@ -32,7 +32,7 @@ from lazyrag.models import (
 )
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.models.local import local_rerank_model
-from lazyrag.models.onnx.session import POOLINGS, pooled
+from lazyrag.models.onnx.pooling import POOLINGS, pooled
 from tests.tiny_models import VOCABULARY, write_tokenizer
 
 # of torch and transformers, which are not ours to quieten

@@ -11,6 +11,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Literal, TypeAlias, get_args
 
 from lazyrag.data.fields import DataType, Schema
@@ -25,10 +26,10 @@ from lazyrag.ranking.fusion import Normalisation, normalised
 from lazyrag.sources.extract import ExtractSetting
 from lazyrag.sources.extract import extract as extract_items
 from lazyrag.transforms.dify_rules import Rule
+from lazyrag.types import Metadata
 from lazyrag.validation import (
     is_list_of,
     known_arguments,
-    known_keywords,
     require,
     validate_choice,
     validate_integer,
@@ -53,12 +54,12 @@ def validate_threshold(score_threshold: Any) -> float:
     return 0.0 if score_threshold is None else unit_score(score_threshold, "score_threshold")
 
 
-def unit_score(score: Any, what: str = "score") -> float:
+def unit_score(score: Any, name: str = "score") -> float:
     """Return a score in [0, 1]; rounding errors beyond a bound are clipped.
 
     Args:
         score: The number.
-        what: Its name in messages.
+        name: Its name in messages.
 
     Raises:
         ConfigError: If it is not a number in that range.
@@ -71,7 +72,7 @@ def unit_score(score: Any, what: str = "score") -> float:
     hint = "Normalise the scores of a complete result: Document.from_nodes(nodes, normalise='max')."
     require(
         is_number and -_ROUNDING <= score <= 1 + _ROUNDING,
-        what,
+        name,
         score,
         "a number from 0 to 1",
         hint,
@@ -151,8 +152,8 @@ class Document:
 
     Example:
         >>> doc = Document("Green tea", {"source": "tea.md"})
-        >>> doc.provider, doc == Document("Green tea", {"source": "tea.md"}), doc == Document("Green tea")
-        ('dify', True, False)
+        >>> doc.provider, doc == Document("Green tea")
+        ('dify', False)
     """
 
     __slots__ = ("children", "metadata", "page_content", "provider")
@@ -207,7 +208,6 @@ class Document:
         return cls(node.text, metadata_of(node, dataset_id))
 
     @classmethod
-    @known_keywords
     def from_nodes(
         cls, nodes: Iterable[DocNode], dataset_id: str = "", *, normalise: Normalisation = "max"
     ) -> list[Document]:
@@ -236,9 +236,9 @@ class Document:
 
     def with_score(self, score: float) -> Document:
         """Return a copy with another ``metadata["score"]`` and the same children."""
-        made = Document(self.page_content, {**self.metadata, "score": score})
-        made.children = self.children
-        return made
+        document = Document(self.page_content, {**self.metadata, "score": score})
+        document.children = self.children
+        return document
 
     def to_node(self) -> DocNode:
         """Convert to a node outside any tree, with the metadata's ``doc_id`` as uid and ``score``
@@ -261,9 +261,9 @@ class Document:
             "a text, not empty",
         )
         score = self.metadata.get("score")
-        own = {name: value for name, value in self.metadata.items() if name != "score"}
+        metadata = {name: value for name, value in self.metadata.items() if name != "score"}
         score = None if score is None else unit_score(score)
-        return DocNode(text=self.page_content, metadata=own, uid=uid, score=score)
+        return DocNode(text=self.page_content, metadata=metadata, uid=uid, score=score)
 
 
 @known_arguments
@@ -294,7 +294,7 @@ class DocumentSegment:
     content: str
     position: int = 0
     score: float | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Metadata = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         validate_integer("position", self.position, 0)
@@ -347,9 +347,8 @@ def metadata_of(node: DocNode, dataset_id: str = "") -> dict[str, Any]:
     if node.group:
         metadata |= {"document_id": node.document_id, "position": node.number - 1}
         metadata.setdefault("source", node.path)
-        pages = [
-            one.label for one in node.locations if one.kind == "page" and one.label.isdecimal()
-        ]
+        pages = [location.label for location in node.locations if location.kind == "page"]
+        pages = [label for label in pages if label.isdecimal()]
         if pages:
             metadata.setdefault("page", int(pages[0]))
     metadata |= {"doc_id": node.uid, "doc_hash": doc_hash(node.text)}
@@ -454,7 +453,8 @@ class MetadataCondition:
         ConfigError: If an argument is invalid.
 
     Example:
-        >>> MetadataCondition("or", [Condition("author", "is", "Luo"), Condition("year", ">", 2020)]).to_filter()
+        >>> conditions = [Condition("author", "is", "Luo"), Condition("year", ">", 2020)]
+        >>> MetadataCondition("or", conditions).to_filter()
         Or(Condition('author', 'eq', 'Luo'), Condition('year', 'gt', 2020))
     """
 
@@ -486,7 +486,8 @@ class MetadataCondition:
             ConfigError: If it has something else.
 
         Example:
-            >>> values = {"conditions": [{"name": "author", "comparison_operator": "start with", "value": "Lu"}]}
+            >>> condition = {"name": "author", "comparison_operator": "start with", "value": "Lu"}
+            >>> values = {"conditions": [condition]}
             >>> MetadataCondition.from_dict(values).to_filter()
             And(Condition('author', 'ge', 'Lu'), Condition('author', 'lt', 'Lv'))
         """
@@ -547,10 +548,16 @@ def _number(name: str, value: Any) -> float:
     number = None if isinstance(value, bool) else exact_number(value)
     if number is None:
         is_huge = isinstance(value, int) and value.bit_length() > sys.float_info.max_exp
-        shown = f"an integer of {value.bit_length()} bits" if is_huge else f"{value!r:.80}"
+        description = f"an integer of {value.bit_length()} bits" if is_huge else f"{value!r:.80}"
         hint = "Compare texts by 'is' and 'is not'."
-        raise ConfigError(f"The value for {name!r} must be a finite number; got {shown}. {hint}")
+        raise ConfigError(
+            f"The value for {name!r} must be a finite number; got {description}. {hint}"
+        )
     return number
+
+
+MakeFilter: TypeAlias = Callable[[str, Any], Filter]
+"""Makes a filter from a field's name and the value to compare with."""
 
 
 def _values(name: str, value: Any) -> list[Any]:
@@ -583,33 +590,45 @@ def _ends(name: str, value: Any) -> Filter:
     raise ConfigError(f"'end with' on {name!r} is not supported by every store. {hint}")
 
 
-def _ordered(op: str) -> Callable[[str, Any], Filter]:
-    return lambda name, value: FieldCondition(name, op, _number(name, value))
+def _any_value(_: str, value: Any) -> Any:
+    return value
 
 
-_FILTERS: Mapping[str, Callable[[str, Any], Filter]] = {
-    "contains": lambda name, value: FieldCondition(name, "contains", _text(name, value)),
-    "not contains": lambda name, value: _present(
-        name, ~FieldCondition(name, "contains", _text(name, value))
-    ),
+def _compare(
+    op: str, read: Callable[[str, Any], Any] = _any_value, *, needs_field: bool = False
+) -> MakeFilter:
+    """Make the filter of a comparison from a field's name and the value as `read` validates it."""
+
+    def make_filter(name: str, value: Any) -> Filter:
+        condition = FieldCondition(name, op, read(name, value))
+        return _present(name, condition) if needs_field else condition
+
+    return make_filter
+
+
+def _contains_not(name: str, value: Any) -> Filter:
+    return _present(name, ~FieldCondition(name, "contains", _text(name, value)))
+
+
+_FILTERS: Mapping[str, MakeFilter] = {
+    "contains": _compare("contains", _text),
+    "not contains": _contains_not,
     "start with": _starts,
     "end with": _ends,
-    "is": lambda name, value: FieldCondition(name, "eq", value),
-    "is not": lambda name, value: _present(name, FieldCondition(name, "ne", value)),
+    "is": _compare("eq"),
+    "is not": _compare("ne", needs_field=True),
     "empty": lambda name, _: FieldCondition(name, "exists", False),
     "not empty": lambda name, _: FieldCondition(name, "exists"),
-    "in": lambda name, value: FieldCondition(name, "in", _values(name, value)),
-    "not in": lambda name, value: _present(
-        name, FieldCondition(name, "not in", _values(name, value))
-    ),
-    "=": _ordered("eq"),
-    "≠": lambda name, value: _present(name, FieldCondition(name, "ne", _number(name, value))),
-    ">": _ordered("gt"),
-    "<": _ordered("lt"),
-    "≥": _ordered("ge"),
-    "≤": _ordered("le"),
-    "before": lambda name, value: FieldCondition(name, "lt", value),
-    "after": lambda name, value: FieldCondition(name, "gt", value),
+    "in": _compare("in", _values),
+    "not in": _compare("not in", _values, needs_field=True),
+    "=": _compare("eq", _number),
+    "≠": _compare("ne", _number, needs_field=True),
+    ">": _compare("gt", _number),
+    "<": _compare("lt", _number),
+    "≥": _compare("ge", _number),
+    "≤": _compare("le", _number),
+    "before": _compare("lt"),
+    "after": _compare("gt"),
 }
 
 COMPARISONS: tuple[str, ...] = tuple(_FILTERS)
@@ -634,7 +653,8 @@ class ProcessRule:
         ConfigError: If the mode is unknown, or does not fit the rules.
 
     Example:
-        >>> ProcessRule("custom", {"segmentation": {"max_tokens": 200, "separator": "\n"}}).rule.segmentation
+        >>> segmentation = {"max_tokens": 200, "separator": "\n"}
+        >>> ProcessRule("custom", {"segmentation": segmentation}).rule.segmentation
         Segmentation(max_tokens=200, chunk_overlap=0, separator='\n')
     """
 
@@ -721,9 +741,10 @@ def transform(
     Example:
         >>> from lazyrag.transforms import Segmentation
         >>> rule = Rule(Segmentation(50, 0, "\n"))
-        >>> chunks = transform([Document("Tea. " * 30 + "\n" + "Coffee. " * 30, {"source": "a.md"})], rule)
-        >>> chunks[0].metadata["source"], [chunk.metadata["position"] for chunk in chunks] == [*range(len(chunks))]
-        ('a.md', True)
+        >>> text = "Tea. " * 30 + "\n" + "Coffee. " * 30
+        >>> chunks = transform([Document(text, {"source": "a.md"})], rule)
+        >>> chunks[0].metadata["source"], chunks[1].metadata["position"]
+        ('a.md', 1)
     """
     chunking = _validate_rule(rule)
     complete = list(documents) if isinstance(documents, Iterable) else documents
@@ -740,11 +761,9 @@ def _validate_rule(rule: Any) -> Rule:
     return chunking
 
 
-def _chunks(
-    texts: Sequence[tuple[str, Mapping[str, Any]]], rule: Rule, dataset_id: str
-) -> list[Document]:
+def _chunks(texts: Sequence[tuple[str, Metadata]], rule: Rule, dataset_id: str) -> list[Document]:
     """Cut texts with metadata; the texts may be longer than a document."""
-    by_id: dict[str, tuple[str, Mapping[str, Any]]] = {}
+    by_id: dict[str, tuple[str, Metadata]] = {}
     for number, (text, metadata) in enumerate(texts, start=1):
         name = str(metadata.get("doc_id") or metadata.get("source") or f"document {number}")
         if by_id.setdefault(name, (text, metadata))[1] is not metadata:
@@ -766,16 +785,16 @@ def _chunks(
             for node in docs.get_nodes(groups.child):
                 parent = chunks[node.path][node.parent.uid]
                 parent.children.append(_chunk(node, parent.metadata, dataset_id))
-    return [chunk for of_one in chunks.values() for chunk in of_one.values()]
+    return [*chain.from_iterable(by_uid.values() for by_uid in chunks.values())]
 
 
-def _chunk(node: DocNode, metadata: Mapping[str, Any], dataset_id: str) -> Document:
-    own = {
+def _chunk(node: DocNode, metadata: Metadata, dataset_id: str) -> Document:
+    fields = {
         "doc_id": str(uuid.UUID(hex=digest([dataset_id, node.uid]))),
         "doc_hash": doc_hash(node.text),
         "document_id": metadata.get("document_id") or metadata.get("doc_id") or node.document_id,
         "position": node.number - 1,
     }
     return Document(
-        node.text, {**metadata, **own, **({"dataset_id": dataset_id} if dataset_id else {})}
+        node.text, {**metadata, **fields, **({"dataset_id": dataset_id} if dataset_id else {})}
     )

@@ -24,7 +24,7 @@ from lazyrag.interop.frameworks import TwoWayEmbeddings, embedder_of
 from lazyrag.models.embedding import EmbedCallable
 from lazyrag.models.embedding_cache import CachedEmbedder, EmbeddingCache, VectorSpace, spec_names
 from lazyrag.models.protocols import Embedder, InputType
-from lazyrag.validation import known_arguments, known_keywords, require
+from lazyrag.validation import known_arguments, require
 
 
 class EmbeddingInputType(str, enum.Enum):
@@ -92,7 +92,8 @@ class CacheEmbedding(Embeddings):
         >>> import pathlib, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     cache = pathlib.Path(folder, "cache.db")
-        ...     with CacheEmbedding(lambda text: [float(len(text)), 1.0], cache, identity="toy:length") as embeddings:
+        ...     embed = lambda text: [float(len(text)), 1.0]
+        ...     with CacheEmbedding(embed, cache, identity="toy:length") as embeddings:
         ...         embeddings.embed_documents(["tea", "tea"])
         [[3.0, 1.0], [3.0, 1.0]]
     """
@@ -139,14 +140,13 @@ class CacheEmbedding(Embeddings):
                 f"{self.embedder.identity!r} returns sparse vectors; specification 004 has dense"
                 " ones."
             )
-        return [[float(number) for number in vector] for vector in vectors]
+        return [list(map(float, vector)) for vector in vectors]
 
 
 def _now() -> dt.datetime:
     return dt.datetime.now(dt.timezone.utc)
 
 
-@known_arguments
 @dataclass
 class Embedding:
     """Row of specification 004's table of cached embeddings (section 7). It is mutable, as in the
@@ -201,9 +201,9 @@ class Embedding:
         except (binascii.Error, ValueError, TypeError):
             vector = []
         if not vector:
-            shown = f"{self.embedding_vector!r:.60}"
+            encoded = f"{self.embedding_vector!r:.60}"
             raise ConfigError(
-                f"The row {self.id!r} has no vector: {shown}. Set one with set_embedding."
+                f"The row {self.id!r} has no vector: {encoded}. Set one with set_embedding."
             )
         return vector
 
@@ -224,17 +224,16 @@ def rows_of(cache: EmbeddingCache, space: VectorSpace, texts: Iterable[str]) -> 
     """
     provider, model = spec_names(space.identity, space.dimension, space.normalised)
     distinct = _distinct(texts)
-    found: dict[str, Any] = dict(cache.get_many(space, distinct))
+    vectors: dict[str, Any] = dict(cache.get_many(space, distinct))
     rows = []
     for text in distinct:
-        if text in found:
+        if text in vectors:
             row = Embedding(model, doc_hash(text), provider)
-            row.set_embedding(found[text])
+            row.set_embedding(vectors[text])
             rows.append(row)
     return rows
 
 
-@known_keywords
 def keep_rows(
     cache: EmbeddingCache,
     space: VectorSpace,
@@ -275,14 +274,16 @@ def keep_rows(
             f"The rows are of several models: {sorted(models)!r:.200}. Import one model at a time."
         )
     for provider, model in () if rename else models - _names(space):
-        given = f"the model {model!r:.80} of provider {provider!r:.80}"
+        model_of_rows = f"the model {model!r:.80} of provider {provider!r:.80}"
         hint = "Pass the rows' space, or rename=True if only the names differ."
         raise ConfigError(
-            f"The rows are of {given}, and the space is {space.identity!r:.80}. {hint}"
+            f"The rows are of {model_of_rows}, and the space is {space.identity!r:.80}. {hint}"
         )
-    found = {text: by_hash[md5] for text, md5 in hashes.items() if md5 in by_hash}
-    cache.put_many(space, {text: _numbers(row.get_embedding()) for text, row in found.items()})
-    return len(found)
+    row_of_text = {text: by_hash[md5] for text, md5 in hashes.items() if md5 in by_hash}
+    cache.put_many(
+        space, {text: _numbers(row.get_embedding()) for text, row in row_of_text.items()}
+    )
+    return len(row_of_text)
 
 
 def _names(space: VectorSpace) -> set[tuple[str, str]]:

@@ -37,7 +37,6 @@ from lazyrag.registry import Registry
 from lazyrag.retrieval.hybrid import RetrievalMethod
 from lazyrag.retrieval.similarity import bm25_chinese, cosine
 from lazyrag.validation import (
-    known_arguments,
     known_keywords,
     require,
     validate_choice,
@@ -99,7 +98,8 @@ class RerankRunnerFactory:
     """Makes rerankers by name (spec 004, section 10).
 
     Example:
-        >>> runner = RerankRunnerFactory.create_rerank_runner("reranking_model", lambda query, documents, top_n: [])
+        >>> model = lambda query, documents, top_n: []
+        >>> runner = RerankRunnerFactory.create_rerank_runner("reranking_model", model)
         >>> type(runner).__name__
         'RerankModelRunner'
     """
@@ -130,7 +130,6 @@ class RerankRunnerFactory:
         return runner
 
     @staticmethod
-    @known_keywords
     def register(name: str, runner: RerankRunner, *, replace: bool = False) -> RerankRunner:
         """Register a reranker.
 
@@ -157,11 +156,12 @@ def distinct(documents: Sequence[Document]) -> list[Document]:
         ConfigError: If one is not a `Document`, or its ``doc_id`` cannot be hashed.
 
     Example:
-        >>> len(distinct([Document("tea", {"doc_id": "1", "score": 0.5}), Document("tea", {"doc_id": "1"})]))
+        >>> documents = [Document("tea", {"doc_id": "1", "score": score}) for score in (0.5, 0.4)]
+        >>> len(distinct(documents))
         1
     """
     seen: set[Any] = set()
-    found: list[Document] = []
+    unique: list[Document] = []
     for document in documents:
         require(
             isinstance(document, Document),
@@ -171,13 +171,13 @@ def distinct(documents: Sequence[Document]) -> list[Document]:
         )
         doc_id = document.metadata.get("doc_id")
         try:
-            is_duplicate = doc_id in seen if doc_id is not None else document in found
+            is_duplicate = doc_id in seen if doc_id is not None else document in unique
         except TypeError as exc:
             raise ConfigError(f"doc_id must be a string; got {doc_id!r:.80}.") from exc
         if not is_duplicate:
             seen.add(doc_id)
-            found.append(document)
-    return found
+            unique.append(document)
+    return unique
 
 
 class _ScoringRunner(BaseRerankRunner):
@@ -204,15 +204,16 @@ class _ScoringRunner(BaseRerankRunner):
         require(isinstance(query, str), "query", query, "a string")
         lowest = validate_threshold(score_threshold)
         most = None if top_n is None else validate_integer("top_n", top_n, 1, MAX_TOP_K)
-        found = distinct(documents)
-        ranking = self._rank(query, [document.page_content for document in found]) if found else []
-        return [found[at].with_score(score) for at, score in ranking if score >= lowest][:most]
+        candidates = distinct(documents)
+        if not candidates:
+            return []
+        ranking = self._rank(query, [document.page_content for document in candidates])
+        return [candidates[at].with_score(score) for at, score in ranking if score >= lowest][:most]
 
     @abc.abstractmethod
     def _rank(self, query: str, texts: list[str]) -> list[tuple[int, float]]: ...
 
 
-@known_arguments
 class RerankModelRunner(_ScoringRunner):
     """Reranks documents by a rerank model.
 
@@ -227,7 +228,8 @@ class RerankModelRunner(_ScoringRunner):
         ConfigError: If an argument is invalid.
 
     Example:
-        >>> by_length = lambda query, documents, top_n: [(i, len(d) / 9) for i, d in enumerate(documents)]
+        >>> def by_length(query, documents, top_n):
+        ...     return [(number, len(text) / 9) for number, text in enumerate(documents)]
         >>> runner = RerankModelRunner(by_length)
         >>> [found] = runner.run("tea?", [Document("tea"), Document("green tea")], top_n=1)
         >>> found.page_content, found.metadata["score"]
@@ -252,7 +254,6 @@ class RerankModelRunner(_ScoringRunner):
         return [(at, score) for (at, _), score in zip(ranking, scores, strict=True)]
 
 
-@known_arguments
 class WeightRerankRunner(_ScoringRunner):
     """Reranks documents by ``vector_score * vector_weight + keyword_score * keyword_weight`` (spec
     004, section 5).
@@ -271,8 +272,9 @@ class WeightRerankRunner(_ScoringRunner):
     Example:
         >>> from lazyrag.ranking import KeywordSetting, VectorSetting
         >>> weights = Weights(VectorSetting(0.0, "none", "none"), KeywordSetting(1.0))
-        >>> found = WeightRerankRunner(weights).run("green tea", [Document("black tea"), Document("green tea")])
-        >>> [document.page_content for document in found]
+        >>> documents = [Document("black tea"), Document("green tea")]
+        >>> ranked = WeightRerankRunner(weights).run("green tea", documents)
+        >>> [document.page_content for document in ranked]
         ['green tea', 'black tea']
     """
 
@@ -300,13 +302,12 @@ class WeightRerankRunner(_ScoringRunner):
             DocNode(text=text, uid=str(at), embeddings={"": vector})
             for at, (text, vector) in enumerate(zip(texts, vectors[1:], strict=True))
         ]
-        by_vector = [(node, clipped_cosine(cosine(vectors[0], node))) for node in nodes]
-        by_keyword = normalised(bm25_chinese(query, nodes), "max") if query.strip() else []
-        pairs = [
-            [(int(node.uid), score) for node, score in ranking]
-            for ranking in (by_vector, by_keyword)
-        ]
-        return weighted(pairs, weights=self.weights.shares, normalise="none")
+        by_vector = [(int(node.uid), clipped_cosine(cosine(vectors[0], node))) for node in nodes]
+        by_keyword: list[tuple[int, float]] = []
+        if query.strip():
+            scored = normalised(bm25_chinese(query, nodes), "max")
+            by_keyword = [(int(node.uid), score) for node, score in scored]
+        return weighted([by_vector, by_keyword], weights=self.weights.shares, normalise="none")
 
     def _vectors(self, query: str, texts: list[str]) -> list[Any]:
         """Vectors of the query and the texts; zeros if they do not count, or the query is blank."""
@@ -366,22 +367,21 @@ def retrieve(
     if not query.strip():
         return []
     keywords = {} if filters is None else {"filters": filters}
-    found: list[Document] = []
+    documents: list[Document] = []
     if RetrievalMethod.is_support_semantic_search(method):
-        found += vector.search_by_vector(
+        documents += vector.search_by_vector(
             query, limit, score_threshold if reranker is None else None, **keywords
         )
     if method is not RetrievalMethod.SEMANTIC_SEARCH:
-        found += vector.search_by_full_text(query, limit, **keywords)
-    found = distinct(found)
+        documents += vector.search_by_full_text(query, limit, **keywords)
+    documents = distinct(documents)
     if reranker is not None:
-        return reranker.run(query, found, score_threshold, limit)
-    return [document for document in found if unit_score(document.metadata.get("score")) >= lowest][
-        :limit
-    ]
+        return reranker.run(query, documents, score_threshold, limit)
+    scores = [unit_score(document.metadata.get("score")) for document in documents]
+    pairs = zip(documents, scores, strict=True)
+    return [document for document, score in pairs if score >= lowest][:limit]
 
 
-@known_arguments
 @dataclass(frozen=True, slots=True)
 class RetrievalChildChunk:
     """A found child of a segment.
@@ -399,7 +399,6 @@ class RetrievalChildChunk:
     position: int = 0
 
 
-@known_arguments
 @dataclass(frozen=True, slots=True)
 class RetrievalSegments:
     r"""A segment to read with its found children (named by spec 004).
@@ -414,9 +413,12 @@ class RetrievalSegments:
         >>> docs = Document()
         >>> docs.create_node_group("line", transform=str.splitlines)
         >>> _ = docs.add_texts({"teas": "green tea\nblack tea"})
-        >>> [found] = RetrievalSegments.from_nodes(Retriever(docs, "line", "bm25")("green tea"))
-        >>> found.segment.content == "green tea\nblack tea", [child.content for child in found.child_chunks]
-        (True, ['green tea', 'black tea'])
+        >>> nodes = Retriever(docs, "line", "bm25")("green tea")
+        >>> [segments] = RetrievalSegments.from_nodes(nodes)
+        >>> segments.segment.content
+        'green tea\nblack tea'
+        >>> [child.content for child in segments.child_chunks]
+        ['green tea', 'black tea']
     """
 
     segment: DocumentSegment
@@ -435,19 +437,19 @@ class RetrievalSegments:
             ConfigError: If a score is below 0, or not finite.
         """
         scores = iter(unit_scores([node.score for node in nodes if node.score is not None], "max"))
-        found: dict[str, tuple[DocNode, list[RetrievalChildChunk], float | None]] = {}
+        segments: dict[str, tuple[DocNode, list[RetrievalChildChunk], float | None]] = {}
         for node in nodes:
             score = None if node.score is None else next(scores)
             parent = None if node.group == LAZY_ROOT_NAME else node.parent
             read = node if parent is None else parent
-            _, children, _ = found.setdefault(read.uid, (read, [], score))
+            _, children, _ = segments.setdefault(read.uid, (read, [], score))
             if parent is not None:
                 children.append(
                     RetrievalChildChunk(node.uid, node.text, score, max(node.number - 1, 0))
                 )
         return [
             cls(_segment(read, score, dataset_id), tuple(children), score)
-            for read, children, score in found.values()
+            for read, children, score in segments.values()
         ]
 
 

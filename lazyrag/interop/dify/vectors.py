@@ -30,7 +30,8 @@ from lazyrag.registry import Registry
 from lazyrag.retrieval.hybrid import OVER_SIMILARITY
 from lazyrag.retrieval.retriever import Retriever
 from lazyrag.transforms.base import NodeTransform
-from lazyrag.validation import check_keywords, is_list_of, known_keywords, require, validate_integer
+from lazyrag.types import Keywords
+from lazyrag.validation import check_keywords, is_list_of, require, validate_integer
 
 
 class Field(str, enum.Enum):
@@ -79,7 +80,12 @@ class BaseVector(abc.ABC):
         threshold.
         """
 
-    def search_by_full_text(self, query: str, top_k: int, **kwargs: Any) -> list[Document]:  # noqa: ARG002  for subclasses
+    def search_by_full_text(
+        self,
+        query: str,  # noqa: ARG002  for subclasses
+        top_k: int,  # noqa: ARG002
+        **kwargs: Any,  # noqa: ARG002
+    ) -> list[Document]:
         """Return at most top_k documents by full-text search, best first.
 
         Raises:
@@ -137,9 +143,9 @@ def documents_by_id(documents: Any, parent: str | None = None) -> dict[str, Docu
         >>> [*documents_by_id([Document("tea", {"doc_id": "1"})])]
         ['1']
     """
-    what = "documents" if parent is None else f"children of {parent!r:.80}"
+    name = "documents" if parent is None else f"children of {parent!r:.80}"
     require(
-        is_list_of(documents, Document), what, documents, "a list of lazyrag.interop.dify.Document"
+        is_list_of(documents, Document), name, documents, "a list of lazyrag.interop.dify.Document"
     )
     by_id: dict[str, Document] = {}
     for number, document in enumerate(documents):
@@ -179,7 +185,7 @@ class _CollectionVector(BaseVector):
     def __init__(
         self, docs: Collection, group_name: str, dataset: Any, embeddings: Any = None
     ) -> None:
-        super().__init__(dataset, [*docs.fields], embeddings)
+        super().__init__(dataset, [*docs.reader.fields], embeddings)
         self.docs = docs
         self.group_name = group_name
 
@@ -214,11 +220,9 @@ class _CollectionVector(BaseVector):
             [node.with_score(score) for node, score in zip(nodes, scores, strict=True)]
         )
 
-    def _search(
-        self, similarity: str, query: str, top_k: int, kwargs: Mapping[str, Any]
-    ) -> list[DocNode]:
-        check_keywords("The search", _known_keywords, kwargs, skip=0)
-        filters = filter_of(kwargs.get("filters"), self.docs.fields)
+    def _search(self, similarity: str, query: str, top_k: int, kwargs: Keywords) -> list[DocNode]:
+        check_keywords("The search", _search_keywords, kwargs, skip=0)
+        filters = filter_of(kwargs.get("filters"), self.docs.reader.fields)
         return self._retrieve(
             similarity, query, validate_integer("top_k", top_k, 1, MAX_TOP_K), filters
         )
@@ -232,7 +236,7 @@ class _CollectionVector(BaseVector):
     def _documents(self, nodes: list[DocNode]) -> list[Document]: ...
 
 
-def _known_keywords(*, filters: MetadataCondition | FilterLike | None = None) -> None:
+def _search_keywords(*, filters: MetadataCondition | FilterLike | None = None) -> None:
     """The additional keywords of a search."""
 
 
@@ -339,8 +343,8 @@ class DocumentVector(_CollectionVector):
         if any(document.children for document in by_id.values()):
             self.group_name = _CHILDREN
         # so that nothing becomes live without its vector
-        if self.docs.embed_keys or self.group_name == _CHILDREN:
-            self.docs.activate_group(self.group_name, embed_keys=self.docs.embed_keys)
+        if self.docs.reader.embed_keys or self.group_name == _CHILDREN:
+            self.docs.activate_group(self.group_name, embed_keys=self.docs.reader.embed_keys)
         texts = {doc_id: document.page_content for doc_id, document in by_id.items()}
         report = self.docs.add_texts(texts, stored)
         failed = [failure for failure in report.failed if failure.path in texts]
@@ -379,16 +383,16 @@ class DocumentVector(_CollectionVector):
 
     def _documents(self, nodes: list[DocNode]) -> list[Document]:
         parents = self.docs.find(LAZY_ROOT_NAME)(nodes)
-        found = {
+        documents = {
             node.uid: Document(node.text, {**_content(node), "score": node.score})
             for node in parents
         }
         for node in nodes:
-            if node.group == _CHILDREN and node.metadata and node.document_id in found:
-                parent = found[node.document_id]
+            if node.group == _CHILDREN and node.metadata and node.document_id in documents:
+                parent = documents[node.document_id]
                 metadata = {**parent.metadata, **_content(node), "score": node.score}
                 parent.children.append(Document(node.text, metadata))
-        return [*found.values()]
+        return [*documents.values()]
 
     def _stored(self, doc_id: str, document: Document) -> dict[str, Any]:
         """The stored metadata of a document: all but the score, the fields to filter by, and the
@@ -403,12 +407,12 @@ class DocumentVector(_CollectionVector):
         try:
             check_metadata(metadata)
             for name, value in fields.items():
-                check_value(name, self.docs.fields[name], value)
+                check_value(name, self.docs.reader.fields[name], value)
         except ConfigError as exc:
             raise ConfigError(f"The document {doc_id!r:.80} cannot be stored. {exc}") from exc
         children = [
-            {"text": one.page_content, "metadata": self._stored(doc_id, one)}
-            for one in document.children
+            {"text": child.page_content, "metadata": self._stored(doc_id, child)}
+            for child in document.children
         ]
         return {**fields, _CONTENT: metadata, **({_CHILDREN: children} if children else {})}
 
@@ -486,7 +490,6 @@ vector_factories.declare("map", "lazyrag.interop.dify.vectors:on_map")
 vector_factories.declare("milvus", "lazyrag.interop.dify.vectors:on_milvus")
 
 
-@known_keywords
 def register_vector_factory(
     name: str, factory: VectorFactory, *, replace: bool = False
 ) -> VectorFactory:
@@ -532,9 +535,10 @@ class Vector:
 
     Example:
         >>> with Vector("teas", embeddings=lambda text: [float("tea" in text), 1.0]) as vector:
-        ...     vector.create([Document(text, {"doc_id": text}) for text in ("green tea", "coffee")])
-        ...     [document.page_content for document in vector.search_by_vector("tea?", top_k=1)]
-        ['green tea']
+        ...     vector.create([Document("tea", {"doc_id": "1"}), Document("soup", {"doc_id": "2"})])
+        ...     [document] = vector.search_by_vector("tea?", top_k=1)
+        >>> document.page_content
+        'tea'
     """
 
     def __init__(
@@ -595,8 +599,8 @@ class Vector:
         """
         lowest = validate_threshold(score_threshold)
         limit = validate_integer("top_k", top_k, 1, MAX_TOP_K)
-        found = self.store.search_by_vector(query, limit, score_threshold, **kwargs)
-        return [document for document in found[:top_k] if self._score(document) >= lowest]
+        documents = self.store.search_by_vector(query, limit, score_threshold, **kwargs)
+        return [document for document in documents[:top_k] if self._score(document) >= lowest]
 
     def search_by_full_text(self, query: str, top_k: int = 4, **kwargs: Any) -> list[Document]:
         """Search documents by full text; see `search_by_vector`.
@@ -604,12 +608,12 @@ class Vector:
         Raises:
             UnsupportedError: If the store has no full-text search.
         """
-        found = self.store.search_by_full_text(
+        documents = self.store.search_by_full_text(
             query, validate_integer("top_k", top_k, 1, MAX_TOP_K), **kwargs
         )[:top_k]
-        for document in found:
+        for document in documents:
             self._score(document)
-        return found
+        return documents
 
     def delete(self) -> None:
         """Delete all documents."""

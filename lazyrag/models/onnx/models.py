@@ -33,19 +33,10 @@ from lazyrag.models.embedding import (
     validate_embed_texts,
 )
 from lazyrag.models.embedding_cache import EmbeddingCache, VectorSpace
-from lazyrag.models.onnx.session import (
-    Ids,
-    ModelFolder,
-    Output,
-    Row,
-    TextModel,
-    TooLong,
-    find_model,
-    normalised,
-    run_batches,
-    settle,
-    windows,
-)
+from lazyrag.models.onnx.folder import ModelFolder
+from lazyrag.models.onnx.hub import find_model
+from lazyrag.models.onnx.pooling import normalised, settle
+from lazyrag.models.onnx.session import Ids, Output, Row, TextModel, TooLong, run_batches, windows
 from lazyrag.models.protocols import Embedded, EmbeddedBatch, InputType
 from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
 from lazyrag.types import Matrix, Vector
@@ -130,13 +121,13 @@ class OnnxCrossEncoder:
         Raises:
             ConfigError: If a file has changed since the model was loaded.
         """
-        own = {
+        settings = {
             "activation": self._activation,
             "label": self._label,
             "output": self._output,
             "swayed": self._batch_dependent,
         }
-        return self._model.identity(self.name, own)
+        return self._model.identity(self.name, settings)
 
     def __call__(
         self, query: str, documents: Sequence[str], top_n: int | None = None
@@ -146,15 +137,17 @@ class OnnxCrossEncoder:
         Scores are in [0, 1], except for the activation ``"identity"``, and comparable across
         queries. A query that leaves no room for a document is a ConfigError.
         """
-        found, limit = checked_documents(documents, top_n)
-        distinct = list(dict.fromkeys(found))
+        passages, limit = checked_documents(documents, top_n)
+        distinct = list(dict.fromkeys(passages))
         rows = self._rows(query, distinct)
         scores: dict[str, float] = {}
         for batch in run_batches(rows, self._scores, self._rows_at_once, self._model.threads):
             # np.max propagates nan, which checked_ranking reports.
             scores.update((distinct[number], float(np.max(windows))) for number, windows in batch)
         return checked_ranking(
-            ((position, scores[one]) for position, one in enumerate(found)), len(found), repr(self)
+            ((position, scores[passage]) for position, passage in enumerate(passages)),
+            len(passages),
+            repr(self),
         )[:limit]
 
     def _rows(self, query: str, documents: Sequence[str]) -> list[tuple[int, Row]]:
@@ -208,7 +201,7 @@ def _output(folder: ModelFolder, model: TextModel) -> str:
     chosen = (
         "logits" if "logits" in flat else flat[0] if len(model.ranks) == len(flat) == 1 else None
     )
-    others = {str(one.get("type")).rpartition(".")[2] for one in folder.modules() or []} - {
+    others = {str(module.get("type")).rpartition(".")[2] for module in folder.modules() or []} - {
         "Transformer"
     }
     if chosen is None or others:
@@ -229,9 +222,9 @@ def _count_labels(model: TextModel, output: str) -> int:
     return len(model.run([model.two.row(*model.ids(["a", "a"]))], output)[0])
 
 
-def _label(folder: ModelFolder, labels: int, wanted: int | None) -> int:
-    if wanted is not None:
-        return validate_integer("label", wanted, 0, labels - 1)
+def _label(folder: ModelFolder, labels: int, label: int | None) -> int:
+    if label is not None:
+        return validate_integer("label", label, 0, labels - 1)
     if labels > 1:
         names = folder.read_json_object("config.json").get("id2label")
         listed = f": {names}" if isinstance(names, dict) else ""
@@ -242,11 +235,11 @@ def _label(folder: ModelFolder, labels: int, wanted: int | None) -> int:
     return 0
 
 
-def _activation(folder: ModelFolder, labels: int, wanted: Activation | None) -> Activation:
-    if wanted is not None:
+def _activation(folder: ModelFolder, labels: int, activation: Activation | None) -> Activation:
+    if activation is not None:
         allowed = get_args(Activation) if labels > 1 else ("sigmoid", "identity")
         return cast(
-            "Activation", validate_choice(f"activation for {labels} labels", wanted, allowed)
+            "Activation", validate_choice(f"activation for {labels} labels", activation, allowed)
         )
     if labels > 1:
         return "softmax"
@@ -270,7 +263,7 @@ def _declared_activation(folder: ModelFolder) -> Any:
         nested.get("activation_fn") if isinstance(nested, dict) else None,
         config.get("sbert_ce_default_activation_function"),
     )
-    return next((one for one in positions if one is not None), None)
+    return next((declared for declared in positions if declared is not None), None)
 
 
 T = TypeVar("T")
@@ -416,9 +409,9 @@ class OnnxEmbedder:
         Raises:
             EmbeddingError: If a text cannot be embedded; the error of the first one.
         """
-        asked = CheckedEmbedder(self, repr(self))
+        checked = CheckedEmbedder(self, repr(self))
         return stack_dense(
-            asked.embed_each(texts, self.dimension, input_type), asked.name, self.dimension
+            checked.embed_each(texts, self.dimension, input_type), checked.name, self.dimension
         )
 
     def embed_batches(
@@ -442,7 +435,7 @@ class OnnxEmbedder:
                 results.append(self._recipe.of_text([row for row, _ in rows]))
                 if stored is not None:
                     tokens[texts[position]] = np.concatenate(
-                        [one for _, one in rows if one is not None]
+                        [matrix for _, matrix in rows if matrix is not None]
                     )
             if stored is not None:
                 stored.put(tokens)
@@ -470,21 +463,21 @@ class OnnxEmbedder:
         """
         self._require_tokens()
         if self._tokens is not None and input_type == "document":
-            known = self._tokens.get(validate_embed_texts(texts))
-            new = [text for text in dict.fromkeys(texts) if text not in known]
-            known |= self._tokens.put(
+            vectors = self._tokens.get(validate_embed_texts(texts))
+            new = [text for text in dict.fromkeys(texts) if text not in vectors]
+            vectors |= self._tokens.put(
                 dict(zip(new, self._token_embeddings(new, input_type), strict=True))
             )
-            return [known[text] for text in texts]
+            return [vectors[text] for text in texts]
         return self._token_embeddings(texts, input_type)
 
     def _token_embeddings(self, texts: Sequence[str], input_type: InputType) -> list[Matrix]:
-        found: dict[int, list[Matrix] | EmbeddingError] = {}
+        results: dict[int, list[Matrix] | EmbeddingError] = {}
         for batch in self._computed(texts, input_type, _token_vectors):
-            found.update(batch)
+            results.update(batch)
         arrays = []
         for position in range(len(texts)):
-            rows = found[position]
+            rows = results[position]
             if isinstance(rows, EmbeddingError):
                 raise rows
             arrays.append(np.concatenate(rows))
@@ -531,17 +524,18 @@ class OnnxEmbedder:
     def _room(self, prefix: int) -> int:
         return self.max_tokens - self._model.one.size - prefix
 
-    def _dimension(self, wanted: int | None) -> int:
+    def _dimension(self, requested: int | None) -> int:
         """Return the length of a vector, measured on one."""
         row = self._model.one.row(*self._model.ids(["a"]))
-        whole = len(self._recipe.of_row(row, self._model.run([row], self._recipe.output)[0])[1])
-        if wanted is not None and wanted > whole:
+        length = len(self._recipe.of_row(row, self._model.run([row], self._recipe.output)[0])[1])
+        if requested is not None and requested > length:
             msg = (
-                f"dimension is {wanted}; {self.name!r} gives vectors of {whole} numbers. Give at"
+                f"dimension is {requested}; {self.name!r} gives vectors of {length} numbers. Give"
+                " at"
                 " most so many, or None."
             )
             raise ConfigError(msg)
-        return min(whole, self._recipe.dimension or whole)
+        return min(length, self._recipe.dimension or length)
 
     def _computed(
         self, texts: Sequence[str], input_type: InputType, of_row: Callable[[Row, Output], T]
@@ -555,7 +549,7 @@ class OnnxEmbedder:
                 outputs = self._model.run(rows, self._recipe.output)
             except Exception as exc:  # noqa: BLE001  whatever the runtime raises is what becomes of a text
                 if len(rows) > 1:  # perhaps of one of them only
-                    return [one for row in rows for one in run([row])]
+                    return [result for row in rows for result in run([row])]
                 return [_failure(f"{self!r} failed: {sentence(exc)}", exc)]
             return [of_row(row, output) for row, output in zip(rows, outputs, strict=True)]
 
@@ -599,9 +593,9 @@ class OnnxEmbedder:
         # joins the next word.
         both = min(len(ids), len(prefix))
         differs = np.flatnonzero(ids[:both] != prefix[:both])
-        own = int(differs[0]) if len(differs) else both
-        room = self._room(own)
-        rest = ids[own:]
+        shared = int(differs[0]) if len(differs) else both
+        room = self._room(shared)
+        rest = ids[shared:]
         if not len(rest):
             return _failure(
                 f"The text {shown(text)} has nothing in it that {self.name!r} reads; leave it out."
@@ -614,8 +608,8 @@ class OnnxEmbedder:
         if self._recipe.too_long == "cut":
             rest = rest[:room]
         return [
-            self._model.one.row(np.concatenate([ids[:own], one]), prefix=own)
-            for one in windows(rest, room)
+            self._model.one.row(np.concatenate([ids[:shared], window]), prefix=shared)
+            for window in windows(rest, room)
         ]
 
 
@@ -640,8 +634,8 @@ class TokenVectors:
 
     def get(self, texts: Sequence[str]) -> dict[str, Matrix]:
         """The vectors of those texts that have some: rows of length 1."""
-        found: Mapping[str, Any] = self._cache.get_many(self._space, texts)
-        return {text: _from_codes(codes) for text, codes in found.items()}
+        stored: Mapping[str, Any] = self._cache.get_many(self._space, texts)
+        return {text: _from_codes(codes) for text, codes in stored.items()}
 
     def put(self, vectors: Mapping[str, Matrix]) -> dict[str, Matrix]:
         """Store vectors; returns them as `get` will. If the file cannot be written, that is a
@@ -652,7 +646,7 @@ class TokenVectors:
             self._cache.put_many(self._space, codes)
         except StoreError as exc:
             warn_user(f"Could not store token vectors: {sentence(exc)}", CacheWarning)
-        return {text: _from_codes(one) for text, one in codes.items()}
+        return {text: _from_codes(text_codes) for text, text_codes in codes.items()}
 
 
 def _codes(rows: Matrix) -> bytes:
@@ -660,8 +654,8 @@ def _codes(rows: Matrix) -> bytes:
     scaled = rows * (
         127 / np.maximum(np.abs(rows).max(axis=1, keepdims=True), np.finfo(np.float32).tiny)
     )
-    whole: bytes = np.rint(scaled).astype(np.int8).tobytes()
-    return struct.pack("<I", rows.shape[1]) + whole
+    codes: bytes = np.rint(scaled).astype(np.int8).tobytes()
+    return struct.pack("<I", rows.shape[1]) + codes
 
 
 def _from_codes(codes: bytes) -> Matrix:
@@ -673,8 +667,10 @@ def _from_codes(codes: bytes) -> Matrix:
 
 def _whole(results: list[T | EmbeddingError]) -> list[T] | EmbeddingError:
     """Return the results of a text's rows, or the first error among them."""
-    errors = (one for one in results if isinstance(one, EmbeddingError))
-    return next(errors, None) or [one for one in results if not isinstance(one, EmbeddingError)]
+    errors = (result for result in results if isinstance(result, EmbeddingError))
+    return next(errors, None) or [
+        result for result in results if not isinstance(result, EmbeddingError)
+    ]
 
 
 def _failure(message: str, cause: BaseException | None = None) -> EmbeddingError:
@@ -749,16 +745,16 @@ def max_sims(query: Matrix, documents: Sequence[Matrix]) -> NDArray[np.float64]:
     _check("The query", query, None)
     for document in documents:
         _check("A document", document, query.shape[1])
-    asked = np.ascontiguousarray(normalised(query).T)
-    step = max(1, _PRODUCT // asked.size)
-    found = np.empty(len(documents))
+    columns = np.ascontiguousarray(normalised(query).T)
+    step = max(1, _PRODUCT // columns.size)
+    sums = np.empty(len(documents))
     for number, document in enumerate(documents):
         products = [
-            document[first : first + step] @ asked for first in range(0, len(document), step)
+            document[first : first + step] @ columns for first in range(0, len(document), step)
         ]
         cosines = np.concatenate(products) / _lengths(document)[:, None]
-        found[number] = np.clip(cosines.max(axis=0), -1.0, 1.0).sum(dtype=np.float64)
-    return found
+        sums[number] = np.clip(cosines.max(axis=0), -1.0, 1.0).sum(dtype=np.float64)
+    return sums
 
 
 def _lengths(rows: Matrix) -> Vector:
@@ -819,18 +815,24 @@ class MaxSimModel:
     ) -> list[tuple[int, float]]:
         """Rank documents; see `RerankModel`."""
         checked_query(query)
-        found, limit = checked_documents(documents, top_n)
+        passages, limit = checked_documents(documents, top_n)
         if (unknown_share(self.embedder, query) or 0.0) >= UNREAD_SHARE:
-            return [(position, 0.0) for position in range(len(found))][:limit]
+            return [(position, 0.0) for position in range(len(passages))][:limit]
         try:
-            [asked] = self.embedder.token_embeddings([query], "query")
-            told = self._vectors(list(dict.fromkeys(found)))
+            [query_vectors] = self.embedder.token_embeddings([query], "query")
+            vectors = self._vectors(list(dict.fromkeys(passages)))
         except EmbeddingError as exc:
             raise RetrievalError(f"{self!r} failed: {sentence(exc)}") from exc
-        scores = dict(zip(told, max_sims(asked, list(told.values())) / len(asked), strict=True))
+        scores = dict(
+            zip(
+                vectors,
+                max_sims(query_vectors, list(vectors.values())) / len(query_vectors),
+                strict=True,
+            )
+        )
         return checked_ranking(
-            ((position, scores.get(one, -1.0)) for position, one in enumerate(found)),
-            len(found),
+            ((position, scores.get(passage, -1.0)) for position, passage in enumerate(passages)),
+            len(passages),
             repr(self),
         )[:limit]
 
@@ -838,19 +840,19 @@ class MaxSimModel:
         """The token vectors of those documents that have tokens: what is kept, and the others from
         the embedder.
         """
-        kept = self._kept.get(documents)
+        cached = self._kept.get(documents)
         new = [
             document
             for document in documents
-            if document not in kept and self._has_tokens(document)
+            if document not in cached and self._has_tokens(document)
         ]
-        made = (
+        embedded = (
             dict(zip(new, self.embedder.token_embeddings(new, "document"), strict=True))
             if new
             else {}
         )
-        self._kept.put(made)
-        together = {**kept, **made}
+        self._kept.put(embedded)
+        together = {**cached, **embedded}
         return {document: together[document] for document in documents if document in together}
 
     def _has_tokens(self, document: str) -> bool:
@@ -877,15 +879,15 @@ class _Kept:
     def get(self, texts: Iterable[str]) -> dict[str, Matrix]:
         """What is kept of some texts."""
         with self._lock:
-            found = {text: self._rows[text] for text in texts if text in self._rows}
-            for text in found:
+            cached = {text: self._rows[text] for text in texts if text in self._rows}
+            for text in cached:
                 self._rows.move_to_end(text)
-            return found
+            return cached
 
-    def put(self, made: dict[str, Matrix]) -> None:
+    def put(self, vectors: dict[str, Matrix]) -> None:
         """Keep vectors; what was used longest ago goes."""
         with self._lock:
-            for text, rows in made.items():
+            for text, rows in vectors.items():
                 size = _size(text, rows)
                 if size <= self._most and text not in self._rows:
                     self._rows[text] = rows
@@ -915,20 +917,20 @@ def _kept_for(embedder: object) -> _Kept:
     if not can_share(embedder):
         return _Kept(TOKEN_CACHE_BYTES)
     with _sharing:
-        kept = _shared.get(id(embedder))
-        if kept is None:
-            kept = _shared[id(embedder)] = _Kept(TOKEN_CACHE_BYTES)
+        shared = _shared.get(id(embedder))
+        if shared is None:
+            shared = _shared[id(embedder)] = _Kept(TOKEN_CACHE_BYTES)
             weakref.finalize(embedder, _shared.pop, id(embedder), None).atexit = False
-        return kept
+        return shared
 
 
 def _size(text: str, rows: Matrix) -> int:
     return rows.nbytes + 4 * len(text)  # Python takes up to 4 bytes for a letter
 
 
-def _check(what: str, tokens: Matrix, dimension: int | None) -> None:
+def _check(name: str, tokens: Matrix, dimension: int | None) -> None:
     if tokens.ndim != 2 or not len(tokens) or dimension not in {None, tokens.shape[1]}:
         allowed = "(tokens, dim)" if dimension is None else f"(tokens, {dimension})"
         raise ConfigError(
-            f"{what} has the shape {tokens.shape}; give {allowed}, at least one token."
+            f"{name} has the shape {tokens.shape}; give {allowed}, at least one token."
         )

@@ -256,7 +256,7 @@ class Endpoint:
 
     def hide_secrets(self, fault: EndpointError) -> EndpointError:
         """Remove the key and the headers from an error's message: some servers repeat them."""
-        fault.what = self._secrets.hidden(fault.what)
+        fault.problem = self._secrets.hidden(fault.problem)
         return fault
 
     def close(self) -> None:
@@ -391,9 +391,10 @@ class Endpoint:
                 yield None
                 return
             if content_type.partition(";")[0].strip().lower() != "text/event-stream":
-                found = self._secrets.hidden(content_type)
+                shown_type = self._secrets.hidden(content_type)
                 raise EndpointError(
-                    f"the answer is no stream, but of content type {found!r:.80}. Check base_url."
+                    f"the answer is no stream, but of content type {shown_type!r:.80}."
+                    " Check base_url."
                 )
             async for event in self._http.EventSource(response, max_event_size=most):
                 size += len(event.data)
@@ -546,7 +547,7 @@ class _Call:
             self._endpoint.pause(fault.wait_s or 0.0)
             return False
         requested = f" The server asks to wait {fault.wait_s:g} s." if fault.wait_s else ""
-        fault.what += (
+        fault.problem += (
             f"{requested} deadline_s={self._endpoint.deadline_s:g} leaves no time for another try."
         )
         return True
@@ -575,7 +576,7 @@ class EndpointError(Exception):
     """A failed call; the public models convert it to errors of the package.
 
     Args:
-        what: What happened and what to do, to follow "failed: ".
+        problem: What happened and what to do, to follow "failed: ".
         status: HTTP status; None if there was no response, or a 200 that cannot be used.
         retries: How often to retry: 0 for never, `ALWAYS` for as often as the endpoint allows.
         wait_s: Pause that the server requests, in seconds.
@@ -585,7 +586,7 @@ class EndpointError(Exception):
         tries: How often the call was tried.
     """
 
-    what: str
+    problem: str
     status: int | None = None
     retries: int = 0
     wait_s: float | None = None
@@ -604,7 +605,7 @@ class EndpointError(Exception):
         return redirect or self.exhausted or self.status in {401, 403, 404, 405}
 
     def __str__(self) -> str:
-        return self.what + (f" It was tried {self.tries} times." if self.tries > 1 else "")
+        return self.problem + (f" It was tried {self.tries} times." if self.tries > 1 else "")
 
 
 def response_error(
@@ -630,10 +631,10 @@ def response_error(
             " not followed"
         )
         advice = "Set base_url to where the endpoint is."
-    shown = f"{status} {responses.get(status, '')}".rstrip()
+    status_line = f"{status} {responses.get(status, '')}".rstrip()
     is_transient = status in _TRANSIENT or (status >= 500 and status not in _PERMANENT)
     return EndpointError(
-        f"{shown}: {sentence(message)} {advice}".rstrip(),
+        f"{status_line}: {sentence(message)} {advice}".rstrip(),
         status=status,
         retries=ALWAYS if is_transient and code not in _PERMANENT_CODES else 0,
         wait_s=retry_after_s(headers),
@@ -792,10 +793,13 @@ class RateLimit:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        given = {"requests_per_minute": requests_per_minute, "tokens_per_minute": tokens_per_minute}
+        limits = {
+            "requests_per_minute": requests_per_minute,
+            "tokens_per_minute": tokens_per_minute,
+        }
         most = [
-            math.inf if one is None else validate_integer(name, one, 1)
-            for name, one in given.items()
+            math.inf if limit is None else validate_integer(name, limit, 1)
+            for name, limit in limits.items()
         ]
         self.requests_per_minute, self.tokens_per_minute = most
         self._clock = clock
@@ -818,13 +822,13 @@ class RateLimit:
         while self._started and self._started[0][0] + WINDOW_S <= now:
             self._started.popleft()
         count = len(self._started)
-        used = sum(own for _, own in self._started)
+        used = sum(used_tokens for _, used_tokens in self._started)
         pause = 0.0
-        for start, own in self._started:
+        for start, used_tokens in self._started:
             if count < self.requests_per_minute and used + tokens <= self.tokens_per_minute:
                 break
             count = count - 1
-            used = used - own
+            used = used - used_tokens
             pause = start + WINDOW_S - now
         return pause
 
@@ -892,9 +896,9 @@ def secret_headers(api_key: Any, headers: Any) -> Secrets:
     return Secrets(further)
 
 
-def _check_header(what: str, *texts: Any) -> None:
+def _check_header(name: str, *texts: Any) -> None:
     if not all(isinstance(text, str) and text.isascii() and text.isprintable() for text in texts):
-        raise ConfigError(f"{what} must be ASCII characters on one line; its value is not shown.")
+        raise ConfigError(f"{name} must be ASCII characters on one line; its value is not shown.")
 
 
 def checked_url(base_url: Any) -> str:
@@ -906,14 +910,14 @@ def checked_url(base_url: Any) -> str:
     if not isinstance(base_url, str):
         raise ConfigError(f"{expected}; got {type(base_url).__name__}.")
     url = base_url.strip().rstrip("/")
-    shown = url.partition("?")[0].partition("#")[0].rpartition("@")[2]
+    safe_url = url.partition("?")[0].partition("#")[0].rpartition("@")[2]
     try:
         parts = urllib.parse.urlsplit(url)
         is_valid = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
     except ValueError:
         is_valid = False
     if not is_valid or "@" in parts.netloc or any(mark in url for mark in "?# \t\n\\"):
-        raise ConfigError(f"{expected}; got {shown!r:.200}.")
+        raise ConfigError(f"{expected}; got {safe_url!r:.200}.")
     return url
 
 

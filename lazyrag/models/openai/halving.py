@@ -88,9 +88,9 @@ class Halving(Generic[R]):
             while self._probes and not self._accepted and self.verdict is None:
                 faults.append(await self._probe(self._probes.pop()))
             rejected = [
-                one
-                for one in faults
-                if one is not None and one.refused and one.status == fault.status
+                failed
+                for failed in faults
+                if failed is not None and failed.refused and failed.status == fault.status
             ]
             if 1 < len(rejected) == len(faults):
                 self.verdict = rejected[0]

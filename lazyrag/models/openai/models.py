@@ -189,15 +189,16 @@ class HttpChatModel(_HttpModel):
             )
         except EndpointError as exc:
             raise GenerationError(self._message(exc)) from exc
-        usages = [one for one in (usage, *(one for _, one in more)) if one is not None]
+        all_usages = [usage, *(reported for _, reported in more)]
+        usages = [reported for reported in all_usages if reported is not None]
         name = answer.get("model")
         return ChatCompletion(
             (*choices, *(choice for choice, _ in more)),
             name if isinstance(name, str) else "",
             (
                 Usage(
-                    sum(one.prompt_tokens for one in usages),
-                    sum(one.completion_tokens for one in usages),
+                    sum(reported.prompt_tokens for reported in usages),
+                    sum(reported.completion_tokens for reported in usages),
                 )
                 if usages
                 else None
@@ -238,8 +239,10 @@ class HttpChatModel(_HttpModel):
     async def _deltas(
         self, messages: tuple[Message, ...], options: ChatOptions
     ) -> AsyncGenerator[ChatDelta, None]:
-        wanted = {} if usage_of_calls.get() is None else {"stream_options": {"include_usage": True}}
-        body = {**wanted, **_body(self.model, messages, options), "stream": True}
+        stream_options = (
+            {} if usage_of_calls.get() is None else {"stream_options": {"include_usage": True}}
+        )
+        body = {**stream_options, **_body(self.model, messages, options), "stream": True}
         try:
             async with contextlib.aclosing(
                 deltas_of(self.endpoint.events(_CHAT_PATH, body), options.n)
@@ -304,7 +307,7 @@ def choices_of(answer: Any, most: int) -> list[ChatChoice]:
     choices = _list_of_dicts(answer, "choices")
     if not choices:
         raise EndpointError(f"the answer has no candidate: {shown(answer)}.")
-    found = []
+    candidates = []
     for choice in sorted(choices, key=_index)[:most]:
         message = choice.get("message")
         if not isinstance(message, dict):
@@ -312,28 +315,28 @@ def choices_of(answer: Any, most: int) -> list[ChatChoice]:
         text = _text(message.get("content"))
         if text is None:
             raise _no_text(message, choice.get("finish_reason"))
-        found.append(
+        candidates.append(
             ChatChoice(
                 SurrogateJoiner().feed(text, is_last=True), _reason(choice), _logprobs(choice)
             )
         )
-    return found
+    return candidates
 
 
 async def deltas_of(
-    events: AsyncGenerator[Any, None], wanted: int
+    events: AsyncGenerator[Any, None], candidate_count: int
 ) -> AsyncGenerator[ChatDelta, None]:
     """Yield the pieces of a streamed answer, without empty ones.
 
     Args:
         events: Parsed events; None for ``[DONE]``.
-        wanted: Number of candidates.
+        candidate_count: Number of candidates.
 
     Raises:
         EndpointError: After the last piece, if the answer is cut off, or a candidate is missing or
             has no text.
     """
-    candidates = [_Candidate() for _ in range(wanted)]
+    candidates = [_Candidate() for _ in range(candidate_count)]
     done = False
     count = 0
     try:
@@ -347,20 +350,27 @@ async def deltas_of(
                         yield delta
     except EndpointError as exc:
         if count:
-            exc.what = f"{exc.what} The answer is incomplete: it broke off after {count} pieces."
+            exc.problem = (
+                f"{exc.problem} The answer is incomplete: it broke off after {count} pieces."
+            )
         raise
-    if not done and not all(one.finished for one in candidates):
+    if not done and not all(candidate.finished for candidate in candidates):
         raise EndpointError(
             f"the stream ended early, after {count} pieces. The answer is incomplete."
         )
-    missing = sum(not one.came for one in candidates)
-    if missing:
+    _check_candidates(candidates)
+
+
+def _check_candidates(candidates: Sequence[_Candidate]) -> None:
+    """Raise an EndpointError if a candidate is missing or has no text."""
+    came = sum(candidate.came for candidate in candidates)
+    if came < len(candidates):
         raise EndpointError(
-            f"the stream held {wanted - missing} of {wanted} candidates. Use n=1, or do not stream."
+            f"the stream held {came} of {len(candidates)} candidates. Use n=1, or do not stream."
         )
-    for one in candidates:
-        if one.instead is not None and not one.has_text:
-            raise _no_text(one.instead, None)
+    for candidate in candidates:
+        if candidate.instead is not None and not candidate.has_text:
+            raise _no_text(candidate.instead, None)
 
 
 @dataclass(slots=True)
@@ -381,15 +391,15 @@ def _delta(choice: dict[str, Any], candidates: list[_Candidate]) -> ChatDelta:
     # a whole message, from a server that does not stream
     message = choice.get("delta", choice.get("message"))
     message = message if isinstance(message, dict) else {}
-    one = candidates[index]
+    candidate = candidates[index]
     reason = _reason(choice)
-    text = one.joiner.feed(_text(message.get("content")) or "", is_last=reason is not None)
+    text = candidate.joiner.feed(_text(message.get("content")) or "", is_last=reason is not None)
     delta = ChatDelta(text, index, reason, _logprobs(choice))
-    one.came = True
-    one.finished = one.finished or delta.finish_reason is not None
-    one.has_text = one.has_text or bool(delta.text)
+    candidate.came = True
+    candidate.finished = candidate.finished or delta.finish_reason is not None
+    candidate.has_text = candidate.has_text or bool(delta.text)
     if message.get("refusal") or message.get("tool_calls"):
-        one.instead = message
+        candidate.instead = message
     return delta
 
 
@@ -410,9 +420,9 @@ def _text(content: Any) -> str | None:
         return content
     parts = content if isinstance(content, list) else [None]
     texts: list[Any] = [
-        one.get("text")
-        for one in parts
-        if isinstance(one, dict) and one.get("type", "text") == "text"
+        part.get("text")
+        for part in parts
+        if isinstance(part, dict) and part.get("type", "text") == "text"
     ]
     if not all(isinstance(part, dict) for part in parts) or not all(
         isinstance(text, str) for text in texts
@@ -424,10 +434,10 @@ def _text(content: Any) -> str | None:
 
 
 def _list_of_dicts(answer: Any, name: str) -> list[dict[str, Any]]:
-    found = answer.get(name, []) if isinstance(answer, dict) else None
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+    entries = answer.get(name, []) if isinstance(answer, dict) else None
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise EndpointError(f"the answer must be {{{name!r}: [...]}}; got {shown(answer)}.")
-    return found
+    return entries
 
 
 def _index(choice: dict[str, Any]) -> int:
@@ -446,7 +456,7 @@ def _logprobs(choice: dict[str, Any]) -> tuple[TokenLogprob, ...] | None:
     if tokens is None:
         return None
     try:
-        return tuple(TokenLogprob(str(one["token"]), float(one["logprob"])) for one in tokens)
+        return tuple(TokenLogprob(str(token["token"]), float(token["logprob"])) for token in tokens)
     except (TypeError, KeyError, ValueError, OverflowError) as exc:
         raise EndpointError(
             f"logprobs must be [{{'token', 'logprob'}}, ...]; got {shown(tokens)}."
@@ -582,10 +592,15 @@ class HttpEmbedder(_HttpModel):
     ) -> EmbeddedBatch:
         results = await halving.results(texts)
         # One error may be that of many texts.
-        errors = {id(one): self._error(one) for one in results if isinstance(one, EndpointError)}
+        errors = {
+            id(error): self._error(error) for error in results if isinstance(error, EndpointError)
+        }
         return EmbeddedBatch(
             positions,
-            [errors[id(one)] if isinstance(one, EndpointError) else one for one in results],
+            [
+                errors[id(result)] if isinstance(result, EndpointError) else result
+                for result in results
+            ],
         )
 
     async def _request(self, texts: list[str]) -> list[Embedded]:
@@ -621,18 +636,20 @@ def _in_order(answer: Any, count: int) -> list[Any]:
     """
     data = answer.get("data") if isinstance(answer, dict) else None
     if not isinstance(data, list) or not all(
-        isinstance(one, dict) and "embedding" in one for one in data
+        isinstance(entry, dict) and "embedding" in entry for entry in data
     ):
         raise EndpointError(
             f"the answer must be {{'data': [{{'index', 'embedding'}}, ...]}}; got {shown(answer)}."
         )
-    found = {one.get("index"): one["embedding"] for one in data if type(one.get("index")) is int}
-    if len(data) != count or found.keys() != set(range(count)):
-        indices = f"{[one.get('index') for one in data]!r:.80}"
+    vector_of = {
+        entry.get("index"): entry["embedding"] for entry in data if type(entry.get("index")) is int
+    }
+    if len(data) != count or vector_of.keys() != set(range(count)):
+        indices = f"{[entry.get('index') for entry in data]!r:.80}"
         raise EndpointError(
             f"the answer to {count} texts has {len(data)} vectors with the indices {indices}."
         )
-    return [found[index] for index in range(count)]
+    return [vector_of[index] for index in range(count)]
 
 
 RerankApi: TypeAlias = Literal["common", "tei"]
@@ -716,7 +733,7 @@ class HttpRerankModel(_HttpModel):
                 *map(rank, range(0, len(documents), self.batch_size))
             )
             results = [result for part in parts for result in part]
-            faults = [one for one in results if isinstance(one, EndpointError)]
+            faults = [result for result in results if isinstance(result, EndpointError)]
             if faults and len(faults) == len(results):
                 raise faults[0]
         except EndpointError as exc:
@@ -747,10 +764,14 @@ class HttpRerankModel(_HttpModel):
             results = answer = await self.endpoint.post("/rerank", body, count)
             score = "score"
             form = "[{'index', 'score'}, ...]"
-        if not isinstance(results, list) or not all(_is_result(one, score) for one in results):
+        if not isinstance(results, list) or not all(
+            _is_result(result, score) for result in results
+        ):
             raise EndpointError(f"the answer must be {form}; got {shown(answer)}.")
         try:
-            ranking = checked_ranking([(one["index"], one[score]) for one in results], count, "It")
+            ranking = checked_ranking(
+                [(result["index"], result[score]) for result in results], count, "It"
+            )
         except RetrievalError as exc:
             raise EndpointError(str(exc)) from exc
         if len(ranking) < top_n:
@@ -759,9 +780,9 @@ class HttpRerankModel(_HttpModel):
         return [scores.get(index) for index in range(count)]
 
 
-def _is_result(one: Any, score: str) -> bool:
+def _is_result(result: Any, score: str) -> bool:
     return (
-        isinstance(one, dict)
-        and type(one.get("index")) is int
-        and type(one.get(score)) in (int, float)
+        isinstance(result, dict)
+        and type(result.get("index")) is int
+        and type(result.get(score)) in (int, float)
     )

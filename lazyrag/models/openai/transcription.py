@@ -114,11 +114,12 @@ def _pieces(answer: Any) -> str | list[tuple[float, float, str]]:
     Raises:
         EndpointError: If it has neither.
     """
-    found = answer if isinstance(answer, dict) else {}
-    if segments := found.get("segments"):
+    fields = answer if isinstance(answer, dict) else {}
+    if segments := fields.get("segments"):
         try:
             pieces = [
-                (float(one["start"]), float(one["end"]), str(one["text"])) for one in segments
+                (float(segment["start"]), float(segment["end"]), str(segment["text"]))
+                for segment in segments
             ]
         except (KeyError, TypeError, ValueError) as exc:
             msg = "the segments of the answer must be [{'start', 'end', 'text'}, ...]"
@@ -128,6 +129,6 @@ def _pieces(answer: Any) -> str | list[tuple[float, float, str]]:
         raise EndpointError(
             f"the times of the answer must be 0 <= start <= end; got {shown(segments)}."
         )
-    if not isinstance(text := found.get("text"), str):
+    if not isinstance(text := fields.get("text"), str):
         raise EndpointError(f"the answer must be {{'text', 'segments'}}; got {shown(answer)}.")
     return text

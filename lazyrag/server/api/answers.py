@@ -33,12 +33,14 @@ from lazyrag.evaluation.metrics import Comparison, compare, source_span
 from lazyrag.pipeline import RAGPipeline
 from lazyrag.retrieval.base import BaseRetriever, hits_of
 from lazyrag.server.api import search
-from lazyrag.server.api.search import MAX_QUERY, Filters, Limit, Name, Reading, Scope, SearchOptions
-from lazyrag.server.core.body import Body
+from lazyrag.server.api.search import Filters, Limit, Question
+from lazyrag.server.core.body import Body, Name, SearchOptions
 from lazyrag.server.core.guard import ADD_EVENT, KEPT_S, open_book
 from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError, problem_of
 from lazyrag.server.core.service import location_of, needs
+from lazyrag.server.core.set_request import Searching, SetRequest, as_json
+from lazyrag.types import JsonObject
 
 router = APIRouter(prefix="/api/v1/sets/{set}")
 log = logging.getLogger("lazyrag.server")
@@ -64,8 +66,6 @@ Event = tuple[int, str, str]
 """Number, name and JSON of an event."""
 
 # Models
-
-Question = Annotated[str, Field(max_length=MAX_QUERY)]
 
 
 class Turn(Body):
@@ -106,9 +106,9 @@ _Answer = create_model(
     text=(str | None, ...),
     citations=(search.list_of(search.model_of(Citation)), ...),
     problems=(list[ProblemNote], ...),
-    hits=(search.list_of(search.model_of(Hit, score=float | None, metadata=dict[str, Any])), ...),
+    hits=(search.list_of(search.model_of(Hit, score=float | None, metadata=JsonObject)), ...),
     measures=(
-        dict[str, Any],
+        JsonObject,
         Field(description="`query` (what was searched), `seconds`, `usage` (tokens)."),
     ),
 )
@@ -234,7 +234,7 @@ class Notebook:
     def join(self, task: Any, principal: Principal) -> None:
         """Count a task among those that write answers for a principal, until it ends."""
         self.tasks[task] = principal.id
-        task.add_done_callback(lambda one: self.tasks.pop(one, None))
+        task.add_done_callback(lambda finished: self.tasks.pop(finished, None))
 
     def rows(self, query: str, *values: Any) -> list[Any]:
         """Run a query that reads."""
@@ -246,15 +246,15 @@ class Notebook:
         with self._database.writing(durable=durable) as connection:
             connection.executemany(query, rows)
 
-    def question(self, scope: Scope, answer: str) -> str:
+    def question(self, call: SetRequest, answer: str) -> str:
         """Return the question of an answer.
 
         Raises:
             ProblemError: 404 if the principal has no such answer.
         """
         query = "SELECT question FROM answer WHERE id = ? AND owner = ? AND created > ?"
-        for [found] in self.rows(query, answer, owner_of(scope), time.time() - KEPT_S):
-            return str(found)
+        for [question] in self.rows(query, answer, owner_of(call), time.time() - KEPT_S):
+            return str(question)
         remedy = f"Answers can be read for {KEPT_S / 60:.0f} minutes, by those who asked."
         raise ProblemError(404, f"There is no answer {answer!r:.80}.", remedy)
 
@@ -274,55 +274,55 @@ class Notebook:
         with self._database.writing() as connection:
             return bool(connection.execute("DELETE FROM record WHERE id = ?", (number,)).rowcount)
 
-    def add(self, scope: Scope, kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    def add(self, call: SetRequest, kind: str, body: Mapping[str, Any]) -> JsonObject:
         """Store a record, and return it. Ids are in the order of time, and tell nothing of others'
         records.
         """
-        made = {"id": f"{time.time_ns():016x}{uuid.uuid4().hex[-8:]}", "created": time.time()}
+        record = {"id": f"{time.time_ns():016x}{uuid.uuid4().hex[-8:]}", "created": time.time()}
         row = (
             kind,
-            scope.name,
-            made["id"],
-            scope.principal.id,
-            made["created"],
+            call.name,
+            record["id"],
+            call.principal.id,
+            record["created"],
             json.dumps(body, ensure_ascii=False),
         )
         self.write("INSERT INTO record VALUES (?, ?, ?, ?, ?, ?)", row, durable=True)
-        return {**made, "principal": scope.principal.id, **body}
+        return {**record, "principal": call.principal.id, **body}
 
     def records(
         self,
-        scope: Scope,
+        call: SetRequest,
         kind: str,
         after: str = "",
         limit: int = 1_000,
-        one: str | None = None,
+        record_id: str | None = None,
         *,
         is_own: bool = False,
-    ) -> list[dict[str, Any]]:
+    ) -> list[JsonObject]:
         """Return records, oldest first: with labels the principal's own, as others may have seen
         more than it does.
         """
-        own = scope.principal.id if is_own or scope.principal.labels is not None else None
+        owner = call.principal.id if is_own or call.principal.labels is not None else None
         query = (
             "SELECT id, created, principal, body FROM record WHERE kind = ? AND set_name = ? AND id"
             " > ? AND id = coalesce(?, id) AND principal = coalesce(?, principal) ORDER BY id"
             " LIMIT ?"
         )
-        rows = self.rows(query, kind, scope.name, after, one, own, limit)
+        rows = self.rows(query, kind, call.name, after, record_id, owner, limit)
         return [
             {"id": row[0], "created": row[1], "principal": row[2], **json.loads(row[3])}
             for row in rows
         ]
 
-    def record(self, scope: Scope, kind: str, number: str) -> dict[str, Any]:
+    def record(self, call: SetRequest, kind: str, number: str) -> JsonObject:
         """Return a record.
 
         Raises:
             ProblemError: 404 if there is none that the principal sees.
         """
-        for found in self.records(scope, kind, one=number):
-            return found
+        for record in self.records(call, kind, record_id=number):
+            return record
         raise ProblemError(
             404,
             f"There is no record {number!r:.80} in {kind}.",
@@ -330,17 +330,17 @@ class Notebook:
         )
 
 
-def owner_of(scope: Scope) -> str:
+def owner_of(call: SetRequest) -> str:
     """Who may read an answer: a principal with its labels, in a set."""
-    return json.dumps([scope.name, scope.principal.id, scope.principal.labels])
+    return json.dumps([call.name, call.principal.id, call.principal.labels])
 
 
 async def _book(request: Request) -> Notebook:
     state = request.app.state
     if not hasattr(state, "notebook"):
         state.notebook = Notebook(state.service.state)
-    found: Notebook = state.notebook
-    return found
+    notebook: Notebook = state.notebook
+    return notebook
 
 
 Book = Annotated[Notebook, Depends(_book)]
@@ -351,47 +351,45 @@ _EVENT = {
     "type": "object",
     "properties": {name: {"type": "string"} for name in ("event", "id", "data")},
 }
-_EVENTS: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"text/event-stream": {"schema": _EVENT}}}
-}
+_EVENTS: dict[int | str, JsonObject] = {200: {"content": {"text/event-stream": {"schema": _EVENT}}}}
 
 
 @router.post("/answers", tags=["answers"], response_model=_Answer, responses=_EVENTS)
-async def ask(body: AnswerBody, scope: Reading, book: Book, request: Request) -> Response:
+async def ask(body: AnswerBody, call: Searching, book: Book, request: Request) -> Response:
     """Answer a question from the documents, with citations.
 
     With `stream` the events are `delta` (text), `citation`, `problem` and `done` (the complete
     answer). The header `Location` names the answer, and `GET .../events` goes on with a stream that
     was cut.
     """
-    book.require_room(scope.principal)
-    run = scope.service.run
+    book.require_room(call.principal)
+    run = call.service.run
     answer = uuid.uuid4().hex
     now = time.time()
-    pieces = _pieces(body, scope, await run(scope.retriever, body))
-    row = answer, owner_of(scope), body.question, now, now
+    pieces = _pieces(body, call, await run(call.retriever, body))
+    row = answer, owner_of(call), body.question, now, now
     await run(book.write, "INSERT INTO answer VALUES (?, ?, ?, ?, ?)", row)
     task = asyncio.create_task(
-        _supervise(scope, book, answer, _write(scope, book, answer, body.question, pieces))
+        _supervise(call, book, answer, _write(call, book, answer, body.question, pieces))
     )
-    book.join(task, scope.principal)
-    headers = location_of(request, "one_answer", set=scope.name, answer=answer)
+    book.join(task, call.principal)
+    headers = location_of(request, "one_answer", set=call.name, answer=answer)
     if body.stream:
-        return _streamed(follow(scope, book, answer, 0), headers)
-    events = [event async for event in follow(scope, book, answer, 0, request) if event[0]]
-    found = answer_of(answer, body.question, events)
-    if found["state"] == "FAILED":
-        raise ProblemError(**found["problems"][-1])
-    return search.as_json(found, 200, headers)
+        return _stream_events(follow(call, book, answer, 0), headers)
+    events = [event async for event in follow(call, book, answer, 0, request) if event[0]]
+    result = answer_of(answer, body.question, events)
+    if result["state"] == "FAILED":
+        raise ProblemError(**result["problems"][-1])
+    return as_json(result, 200, headers)
 
 
 @router.get("/answers/{answer}", tags=["answers"], response_model=_Answer)
-async def one_answer(answer: str, scope: Reading, book: Book) -> Response:
+async def one_answer(answer: str, call: Searching, book: Book) -> Response:
     """Get an answer, as far as it is written. Only who asked can read it, and only for some
     minutes.
     """
-    return await scope.respond(
-        lambda: answer_of(answer, book.question(scope, answer), book.events(answer))
+    return await call.respond(
+        lambda: answer_of(answer, book.question(call, answer), book.events(answer))
     )
 
 
@@ -403,33 +401,31 @@ async def one_answer(answer: str, scope: Reading, book: Book) -> Response:
 )
 async def answer_events(
     answer: str,
-    scope: Reading,
+    call: Searching,
     book: Book,
     last_event_id: Annotated[str, Header(max_length=20)] = "0",
 ) -> Response:
     """Get the events of an answer after the one that `Last-Event-ID` names, and go on while it is
     written.
     """
-    await scope.service.run(book.question, scope, answer)
+    await call.service.run(book.question, call, answer)
     after = int(last_event_id) if last_event_id.isascii() and last_event_id.isdecimal() else 0
-    if await scope.service.run(book.rows, _ENDED, answer, min(after, 2**62)):
+    if await call.service.run(book.rows, _ENDED, answer, min(after, 2**62)):
         return Response(status_code=204)  # a browser that was cut off at the end connects no more
-    return _streamed(follow(scope, book, answer, min(after, 2**62)), {})
+    return _stream_events(follow(call, book, answer, min(after, 2**62)), {})
 
 
 async def _pieces(
-    body: AnswerBody, scope: Scope, retriever: BaseRetriever[Any]
-) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    body: AnswerBody, call: SetRequest, retriever: BaseRetriever[Any]
+) -> AsyncIterator[tuple[str, JsonObject]]:
     """The events of an answer; the last one, ``hits``, has what the model read."""
     filters = search.filter_of(body.filters)
-    if scope.service.chat is None:
-        hits = await scope.service.run(
-            lambda: hits_of(retriever(body.question, filters, body.topk))
-        )
+    if call.service.chat is None:
+        hits = await call.service.run(lambda: hits_of(retriever(body.question, filters, body.topk)))
         yield "problem", {"detail": NO_MODEL}
         yield "hits", {"hits": to_dict(hits), "measures": {"query": body.question}}
         return
-    pipeline = RAGPipeline(retriever=retriever, generator=scope.service.chat)
+    pipeline = RAGPipeline(retriever=retriever, generator=call.service.chat)
     history = [turn.model_dump() for turn in body.history]
     # `astream` warns of problems, which are events here
     run = pipeline._run(body.question, history)
@@ -462,22 +458,22 @@ def _not_condensed(failure: GenerationError | None) -> str:
     """The problem that a question was searched as it is, without the text of the model's
     endpoint.
     """
-    found = problem_of(failure or GenerationError(""))
-    return f"The question was searched as it is. {found.detail} {found.remedy}"
+    problem = problem_of(failure or GenerationError(""))
+    return f"The question was searched as it is. {problem.detail} {problem.remedy}"
 
 
 async def _write(
-    scope: Scope,
+    call: SetRequest,
     book: Notebook,
     answer: str,
     question: str,
-    pieces: AsyncIterator[tuple[str, dict[str, Any]]],
+    pieces: AsyncIterator[tuple[str, JsonObject]],
 ) -> None:
     """Store the events of an answer. The last one is ``done``, also after an error or a
     cancellation.
     """
     events: list[Event] = []
-    found: dict[str, Any] = {"hits": [], "measures": {}}
+    outcome: JsonObject = {"hits": [], "measures": {}}
     state = "SUCCESS"
     stored = 0
     lock = asyncio.Lock()
@@ -490,14 +486,14 @@ async def _write(
         async with lock:  # readers go on behind the last event: none may come before another
             rows = [(answer, *event) for event in events[stored:]]
             if rows:
-                await scope.service.run(book.write, ADD_EVENT, *rows)
+                await call.service.run(book.write, ADD_EVENT, *rows)
             stored += len(rows)
 
     flushing = asyncio.create_task(_repeat(flush))  # also while the model pauses
     try:
         async for name, data in pieces:
             if name == "hits":
-                found = data
+                outcome = data
                 continue
             add(name, **data)
     except asyncio.CancelledError:
@@ -514,7 +510,7 @@ async def _write(
             log.exception("answer %s failed", answer)
         add("problem", detail=problem.detail, remedy=problem.remedy, status=problem.status)
     flushing.cancel()
-    add("done", **{**answer_of(answer, question, events), "state": state, **found})
+    add("done", **{**answer_of(answer, question, events), "state": state, **outcome})
     await flush()
 
 
@@ -524,39 +520,40 @@ async def _repeat(call: Callable[[], Awaitable[None]]) -> None:
         await asyncio.sleep(POLL_S)
 
 
-async def _supervise(scope: Scope, book: Notebook, answer: str, writing: Any) -> None:
+async def _supervise(call: SetRequest, book: Notebook, answer: str, writing: Any) -> None:
     """Write an answer, and cancel that when nobody reads it any more."""
     task = asyncio.ensure_future(writing)
     query = "SELECT 1 FROM answer WHERE id = ? AND followed > ?"
     while not (await asyncio.wait([task], timeout=STOP_S))[0]:
-        if not await scope.service.run(book.rows, query, answer, time.time() - GRACE_S):
+        if not await call.service.run(book.rows, query, answer, time.time() - GRACE_S):
             task.cancel()
     await task
 
 
-def answer_of(answer: str, question: str, events: Sequence[Event]) -> dict[str, Any]:
+def answer_of(answer: str, question: str, events: Sequence[Event]) -> JsonObject:
     """An answer as far as its events tell."""
     read = [(name, json.loads(data)) for _, name, data in events]
     if read and read[-1][0] == "done":
-        found: dict[str, Any] = read[-1][1]
-        return found
-    of = {
-        kind: [data for name, data in read if name == kind]
-        for kind in ("delta", "citation", "problem")
-    }
-    text = "".join(data["text"] for data in of["delta"]) if of["delta"] else None
-    more: dict[str, Any] = {
-        "text": text,
-        "citations": of["citation"],
-        "problems": of["problem"],
+        answer_record: JsonObject = read[-1][1]
+        return answer_record
+    data_of: dict[str, list[Any]] = {"delta": [], "citation": [], "problem": []}
+    for name, data in read:
+        data_of.setdefault(name, []).append(data)
+    deltas = data_of["delta"]
+    return {
+        "id": answer,
+        "state": "WORKING",
+        "question": question,
+        "text": "".join(data["text"] for data in deltas) if deltas else None,
+        "citations": data_of["citation"],
+        "problems": data_of["problem"],
         "hits": [],
         "measures": {},
     }
-    return {"id": answer, "state": "WORKING", "question": question, **more}
 
 
 async def follow(
-    scope: Scope, book: Notebook, answer: str, after: int, request: Request | None = None
+    call: SetRequest, book: Notebook, answer: str, after: int, request: Request | None = None
 ) -> AsyncIterator[Event]:
     """The events of an answer after a number, until the last one. A number of 0 means that none
     came for a while.
@@ -572,9 +569,9 @@ async def follow(
         if now - noted > GRACE_S / 4:
             # it may have been stopped
             query = "UPDATE answer SET followed = ? WHERE id = ? AND followed >= 0"
-            await scope.service.run(book.write, query, (time.time(), answer))
+            await call.service.run(book.write, query, (time.time(), answer))
             noted = now
-        for event in await scope.service.run(book.events, answer, after):
+        for event in await call.service.run(book.events, answer, after):
             yield event
             after = event[0]
             quiet = now
@@ -587,7 +584,7 @@ async def follow(
         await asyncio.sleep(POLL_S)
 
 
-def _streamed(events: AsyncIterator[Event], headers: Mapping[str, str]) -> Response:
+def _stream_events(events: AsyncIterator[Event], headers: Mapping[str, str]) -> Response:
     async def body() -> AsyncIterator[bytes]:
         async for number, name, data in events:
             yield (
@@ -608,7 +605,7 @@ def event_stream(body: AsyncIterator[bytes], headers: Mapping[str, str] | None =
 # Feedback, golden questions, evaluations
 
 _LABELS = ("ids", "spans", "texts", "references")
-_as_writer: dict[str, Any] = {"tags": ["evaluation"], "dependencies": [needs("write")]}
+_as_writer: JsonObject = {"tags": ["evaluation"], "dependencies": [needs("write")]}
 
 
 _WORDS = {
@@ -622,25 +619,28 @@ def _list(kind: str, model: Any) -> None:
     """Add the routes that read the records of a kind."""
 
     async def list_records(
-        scope: Reading,
+        call: Searching,
         book: Book,
         after: Annotated[str, Query(max_length=64)] = "",
         limit: Limit = 100,
     ) -> Response:
         """List records, oldest first; `after` is the last id of the page before."""
-        return await scope.respond(book.records, scope, kind, after, limit)
+        return await call.respond(book.records, call, kind, after, limit)
 
-    async def one_record(number: str, scope: Reading, book: Book) -> Response:
+    async def one_record(number: str, call: Searching, book: Book) -> Response:
         """Get a record."""
-        return await scope.respond(book.record, scope, kind, number)
+        return await call.respond(book.record, call, kind, number)
 
-    many, one = _WORDS[kind]
-    listed = f"List {many}, oldest first; `after` is the last id of the page before."
+    plural, singular = _WORDS[kind]
+    listed = f"List {plural}, oldest first; `after` is the last id of the page before."
     router.get(
         f"/{kind}", tags=["evaluation"], response_model=search.list_of(model), description=listed
     )(list_records)
     get = router.get(
-        f"/{kind}/{{number}}", tags=["evaluation"], response_model=model, description=f"Get {one}."
+        f"/{kind}/{{number}}",
+        tags=["evaluation"],
+        response_model=model,
+        description=f"Get {singular}.",
     )
     get(one_record)
 
@@ -654,14 +654,14 @@ for _kind, _model in {
 
 
 @router.post("/feedback", tags=["evaluation"], status_code=201, response_model=Feedback)
-async def give_feedback(body: FeedbackBody, scope: Reading, book: Book) -> Response:
+async def give_feedback(body: FeedbackBody, call: Searching, book: Book) -> Response:
     """Judge an answer, or a hit."""
 
-    def store() -> dict[str, Any]:
+    def store() -> JsonObject:
         query = body.query
-        about = {} if body.hit is None else {body.hit: scope.node(body.hit).path}
+        about = {} if body.hit is None else {body.hit: call.node(body.hit).path}
         if body.answer is not None:
-            query = book.question(scope, body.answer)
+            query = book.question(call, body.answer)
             cited = answer_of(body.answer, query, book.events(body.answer))["citations"]
             about = about or {citation["uid"]: citation["source"] for citation in cited}
         elif body.hit is None:
@@ -675,97 +675,108 @@ async def give_feedback(body: FeedbackBody, scope: Reading, book: Book) -> Respo
             "uids": list(about),
             "documents": list(dict.fromkeys(about.values())),
         }
-        return book.add(scope, "feedback", {**body.model_dump(), **more})
+        return book.add(call, "feedback", {**body.model_dump(), **more})
 
-    return await scope.respond(store, status=201)
+    return await call.respond(store, status=201)
 
 
 @router.post("/golden", status_code=201, response_model=GoldenModel, **_as_writer)
-async def add_golden(body: GoldenBody, scope: Reading, book: Book) -> Response:
+async def add_golden(body: GoldenBody, call: Searching, book: Book) -> Response:
     """Add a golden question, or make one of a good judgement, whose sources must be found."""
-    return await scope.respond(store_golden, scope, book, body, status=201, slow=True)
+    return await call.respond(store_golden, call, book, body, status=201, slow=True)
 
 
 def store_golden(
-    scope: Scope, book: Notebook, body: GoldenBody, replaces: str = ""
-) -> dict[str, Any]:
+    call: SetRequest, book: Notebook, body: GoldenBody, replaces: str = ""
+) -> JsonObject:
     """Store a golden question whose labels are in the documents, perhaps in place of the one with
     an id.
 
     Raises:
         ProblemError: 409, 422 if it cannot be stored; then nothing is replaced.
     """
-    given = body.model_dump()
+    fields = body.model_dump()
     if body.feedback is not None:
-        judged = book.record(scope, "feedback", body.feedback)
+        judged = book.record(call, "feedback", body.feedback)
         if not judged["good"]:
             raise ProblemError(
                 409, "The judgement is bad, so it names nothing to find.", "Give labels yourself."
             )
-        given["question"] = body.question or judged["query"]
-        given["spans"] += [asdict(source_span(scope.node(uid))) for uid in judged["uids"]]
-    if not given["question"].strip() or not any(given[name] for name in _LABELS):
+        fields["question"] = body.question or judged["query"]
+        fields["spans"] += [asdict(source_span(call.node(uid))) for uid in judged["uids"]]
+    if not fields["question"].strip() or not any(fields[name] for name in _LABELS):
         raise ProblemError(
             422, "A golden question needs a question and a label.", "Add what must be found."
         )
-    known = {one["question"] for one in book.records(scope, "golden") if one["id"] != replaces}
-    if given["question"] in known:
+    questions = {
+        record["question"] for record in book.records(call, "golden") if record["id"] != replaces
+    }
+    if fields["question"] in questions:
         raise ProblemError(
             409, "The set has this golden question already.", "Delete it to replace it."
         )
     # its labels are in the documents
-    judge(golden_of([given]), scope.docs, scope.retriever(SearchOptions()))
+    judge(golden_of([fields]), call.docs, call.retriever(SearchOptions()))
     book.take(replaces)
-    return book.add(scope, "golden", given)
+    return book.add(call, "golden", fields)
 
 
 @router.delete("/golden/{number}", status_code=204, **_as_writer)
-async def delete_golden(number: str, scope: Reading, book: Book) -> Response:
+async def delete_golden(number: str, call: Searching, book: Book) -> Response:
     """Delete a golden question."""
-    await scope.service.run(book.record, scope, "golden", number)
-    await scope.service.run(book.write, "DELETE FROM record WHERE id = ?", (number,))
+    await call.service.run(book.record, call, "golden", number)
+    await call.service.run(book.write, "DELETE FROM record WHERE id = ?", (number,))
     return Response(status_code=204)
 
 
 @router.post("/evaluations", status_code=201, response_model=_Evaluation, **_as_writer)
-async def evaluate(body: EvaluationBody, scope: Reading, book: Book) -> Response:
+async def evaluate(body: EvaluationBody, call: Searching, book: Book) -> Response:
     """Compare two ways to search by the golden questions: means, differences, p-values."""
 
-    def run() -> dict[str, Any]:
+    def run() -> JsonObject:
         began = time.perf_counter()
+        stored, _, (report_a, report_b) = judged_golden(call, book, (body.a, body.b))
         measures = []
-        stored, _, reports = judged_golden(scope, book, (body.a, body.b))
-        for a, b in zip(*(report.verdicts for report in reports), strict=True):
-            of_one = [
-                {one.question: one.values.get(a.measure) for one in report.questions}
-                for report in reports
-            ]
-            values = [
-                {key: value for key, value in one.items() if value is not None} for one in of_one
-            ]
-            found = {"measure": a.measure, "questions": a.questions, "a": a.value, "b": b.value}
-            measures.append({**found, **asdict(compare(*values))})
+        for a, b in zip(report_a.verdicts, report_b.verdicts, strict=True):
+            comparison = compare(
+                _values_by_question(report_a, a.measure), _values_by_question(report_b, a.measure)
+            )
+            means = {"measure": a.measure, "questions": a.questions, "a": a.value, "b": b.value}
+            measures.append({**means, **asdict(comparison)})
         seconds = round(time.perf_counter() - began, 3)
         result = {"questions": len(stored), "seconds": seconds, "measures": measures}
-        return book.add(scope, "evaluations", {**body.model_dump(), **result})
+        return book.add(call, "evaluations", {**body.model_dump(), **result})
 
-    return await scope.respond(run, status=201, slow=True)
+    return await call.respond(run, status=201, slow=True)
+
+
+def _values_by_question(report: GoldenReport, measure: str) -> dict[str, float]:
+    """The values of a measure, of the questions that have one."""
+    return {
+        question.question: question.values[measure]
+        for question in report.questions
+        if question.values.get(measure) is not None
+    }
 
 
 def judged_golden(
-    scope: Scope, book: Notebook, options: Sequence[SearchOptions]
-) -> tuple[list[dict[str, Any]], Golden, list[GoldenReport]]:
+    call: SetRequest, book: Notebook, options: Sequence[SearchOptions]
+) -> tuple[list[JsonObject], Golden, list[GoldenReport]]:
     """The golden questions of a set, and what some ways to search find for them.
 
     Raises:
         ProblemError: 409 if there are none, or too many.
     """
-    stored = book.records(scope, "golden")
+    stored = book.records(call, "golden")
     if not 1 <= len(stored) <= MAX_GOLDEN:
         detail = f"There are {len(stored)} golden questions; an evaluation takes 1 to {MAX_GOLDEN}."
         raise ProblemError(409, detail, "Add or delete some.")
     golden = golden_of(stored)
-    return stored, golden, [judge(golden, scope.docs, scope.retriever(one)) for one in options]
+    return (
+        stored,
+        golden,
+        [judge(golden, call.docs, call.retriever(search_options)) for search_options in options],
+    )
 
 
 def golden_of(stored: Sequence[Mapping[str, Any]]) -> Golden:
@@ -773,15 +784,17 @@ def golden_of(stored: Sequence[Mapping[str, Any]]) -> Golden:
     list.
     """
     questions = []
-    for line, one in enumerate(stored, start=1):
+    for line, record in enumerate(stored, start=1):
         labels = [
             LocationLabel(span["path"], "", span["start"], span["end"], line)
-            for span in one["spans"]
+            for span in record["spans"]
         ]
-        labels += [LocationLabel("", text, None, None, line) for text in one["texts"]]
-        more = tuple(one["ids"]), tuple(labels), tuple(one["references"])
-        questions.append(GoldenQuestion(one["question"], line, *more))
+        labels += [LocationLabel("", text, None, None, line) for text in record["texts"]]
+        more = tuple(record["ids"]), tuple(labels), tuple(record["references"])
+        questions.append(GoldenQuestion(record["question"], line, *more))
     measures = [
-        found for found in map(golden_measure, MEASURES) if any(map(found.applies_to, questions))
+        measure
+        for measure in map(golden_measure, MEASURES)
+        if any(map(measure.applies_to, questions))
     ]
     return Golden(Path("golden questions"), tuple(questions), dict.fromkeys(measures, 1.0))

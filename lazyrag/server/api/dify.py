@@ -12,10 +12,10 @@ from lazyrag.data.encoding import to_dict
 from lazyrag.data.filters import And, Condition, Filter, Not, Or
 from lazyrag.pipeline.tracing import retrieval_span
 from lazyrag.retrieval.base import hits_of
-from lazyrag.server.api.search import MAX_QUERY, MAX_TEXT
-from lazyrag.server.api.uploads import reply
+from lazyrag.server.api.search import Question
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.service import passage_url
+from lazyrag.server.core.set_request import MAX_TEXT, reply
 from lazyrag.server.openai.answers import set_named
 from lazyrag.server.openai.protocol import Reading, store_ids, unit_score
 
@@ -51,8 +51,13 @@ class Comparison(BaseModel):
         if operator.endswith("empty"):
             return Or(*(Condition(name, "exists", operator == "not empty") for name in names))
         op = _OPERATORS.get(operator, operator)
-        found = [Condition(name, op, self.value) for name in names]
-        return Or(*(Not(one) if operator == "not contains" else one for one in found))
+        conditions = [Condition(name, op, self.value) for name in names]
+        return Or(
+            *(
+                Not(condition) if operator == "not contains" else condition
+                for condition in conditions
+            )
+        )
 
 
 class Conditions(BaseModel):
@@ -73,7 +78,7 @@ class RetrievalBody(BaseModel):
     """A query to a knowledge base: a set, by its name or by the id of its vector store."""
 
     knowledge_id: Annotated[str, Field(max_length=200)]
-    query: Annotated[str, Field(max_length=MAX_QUERY)]
+    query: Question
     retrieval_setting: RetrievalSetting = RetrievalSetting()
     metadata_condition: Conditions | None = None
 
@@ -85,30 +90,34 @@ async def retrieve(body: RetrievalBody, call: Reading) -> Response:
     """
     name = (await call.run(store_ids, call.service)).get(body.knowledge_id, body.knowledge_id)
     docs = await call.run(set_named, call, name, body.knowledge_id)
-    given = body.metadata_condition
+    condition = body.metadata_condition
     setting = body.retrieval_setting
-    parts = [one.filter() for one in (given.conditions or () if given else ())]
-    where = (Or if given and given.logical_operator == "or" else And)(*parts) if parts else None
+    parts = [
+        comparison.filter() for comparison in (condition.conditions or () if condition else ())
+    ]
+    where = (
+        (Or if condition and condition.logical_operator == "or" else And)(*parts) if parts else None
+    )
 
     def find() -> dict[str, Any]:
         retriever = call.service.retriever(docs, call.service.group_of(name), "default", None, None)
         with retrieval_span(name, body.query, setting.top_k):
             hits = hits_of(retriever(body.query, where, setting.top_k))
-        if sum(len(one.text) for one in hits) > MAX_TEXT:
+        if sum(len(hit.text) for hit in hits) > MAX_TEXT:
             raise ProblemError(
                 413, f"The records have more than {MAX_TEXT:,} characters.", "Ask for fewer."
             )
         records = []
         for hit in hits:
-            score = unit_score(hit.score, by_keywords=not docs.embed_keys)
-            own = {
+            score = unit_score(hit.score, by_keywords=not docs.reader.embed_keys)
+            node_fields = {
                 "path": hit.source,
                 "document_id": hit.document_id,
                 "node": hit.id,
                 "raw_score": hit.score,
             }
             url = passage_url(call.request, name, hit.source, hit.id)
-            fields = to_dict({"url": url, **hit.metadata, **own})
+            fields = to_dict({"url": url, **hit.metadata, **node_fields})
             metadata = {key: value for key, value in fields.items() if value is not None}
             if score >= (setting.score_threshold or 0.0):
                 title = hit.source.rpartition("/")[2]

@@ -20,7 +20,9 @@ from lazyrag.data.encoding import to_dict
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import IMAGE
 from lazyrag.document import Document, DocumentInfo, DocumentVersion, Marks, VersionDiff
-from lazyrag.ingest.sync import MAX_DELETED
+from lazyrag.ingest.changes import MAX_DELETED
+from lazyrag.read import marks, page_image
+from lazyrag.read.rows import dataset_file, is_in_dataset
 from lazyrag.server.api import uploads
 from lazyrag.server.api.search import (
     JsonFilter,
@@ -31,21 +33,22 @@ from lazyrag.server.api.search import (
     list_of,
     model_of,
 )
-from lazyrag.server.api.uploads import (
-    Administration,
-    Call,
-    JobModel,
-    Nested,
-    Reading,
-    Writing,
-    reply,
-)
+from lazyrag.server.api.uploads import JobModel, Nested
 from lazyrag.server.core.body import Body as StrictModel
 from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.service import needs, service_of
+from lazyrag.server.core.set_request import (
+    Administration,
+    Reading,
+    SetRequest,
+    Writing,
+    digest_of,
+    reply,
+)
+from lazyrag.server.core.upload_files import checked_name
 from lazyrag.server.jobs import Jobs
-from lazyrag.types import State
+from lazyrag.types import JsonObject, State
 
 router = APIRouter(prefix="/api/v1", tags=["documents"])
 
@@ -92,7 +95,7 @@ _Status = create_model(
     writer=(str, ""),
 )
 _Group = create_model("DocumentGroup", status=(State, ...), nodes=_Number)
-_Document = model_of(DocumentInfo, groups=dict[str, _Group])  # type: ignore[valid-type]  # it is made at run time
+_Document = model_of(DocumentInfo, groups=dict[str, _Group])  # type: ignore[valid-type]
 _Diff = model_of(VersionDiff)
 _Marks = model_of(Marks)
 _Documents = create_model("Documents", documents=(list_of(_Document), ...), next=(str | None, ...))
@@ -113,13 +116,8 @@ class _Png(Response):
 async def list_sets(request: Request, principal: Annotated[Principal, needs("read")]) -> Response:
     """The sets that the principal may read."""
     service = service_of(request)
-    return reply(
-        {
-            "sets": [
-                _set_info(name, service.view(name, principal)) for name in service.names(principal)
-            ]
-        }
-    )
+    names = service.names(principal)
+    return reply({"sets": [_set_info(name, service.view(name, principal)) for name in names]})
 
 
 @router.get("/sets/{set}", response_model=_OneSet)
@@ -135,22 +133,23 @@ async def get_status(call: Reading) -> Response:
     return reply(await call.run_slow(status_of, call))
 
 
-def _set_info(name: str, docs: Document) -> dict[str, Any]:
-    fields = {one: field.data_type.name for one, field in docs.fields.items()}
+def _set_info(name: str, docs: Document) -> JsonObject:
+    fields = {field_name: field.data_type.name for field_name, field in docs.reader.fields.items()}
     return {
         "name": name,
         "groups": list(docs.groups),
         "fields": fields,
-        "embed_keys": list(docs.embed_keys),
+        "embed_keys": list(docs.reader.embed_keys),
     }
 
 
-def status_of(call: Call) -> dict[str, Any]:
+def status_of(call: SetRequest) -> JsonObject:
     """The status of what a principal sees: of everything from the ledger's tree, else from its
     documents.
     """
     if call.principal.labels is None:
         status = to_dict(call.docs.status())
+        del status["url"]  # the client has it
         del status["errors"]  # documents have them
         return {**status, "name": call.name}
     failed: list[tuple[str, str]] = []
@@ -175,10 +174,10 @@ async def list_documents(
     page = await call.run(
         call.docs.documents, after=after, limit=limit, status=status, filters=condition
     )
-    return _tagged(
+    return _reply_with_tag(
         call,
         {
-            "documents": [*map(call.public, page)],
+            "documents": [*map(call.hide_error_details, page)],
             "next": page[-1].id if len(page) == limit else None,
         },
     )
@@ -187,14 +186,14 @@ async def list_documents(
 @router.get("/sets/{set}/documents/{document_id:path}", response_model=_Document)
 async def get_document(call: Reading, document_id: str) -> Response:
     """A document."""
-    return _tagged(call, await call.visible(document_id))
+    return _reply_with_tag(call, await call.require_visible(document_id))
 
 
 @router.get("/sets/{set}/versions/{document_id:path}", response_model=_Versions)
 async def get_versions(call: Reading, document_id: str) -> Response:
     """The stored versions of a document, oldest first."""
-    await call.visible(document_id)
-    return reply({"versions": await call.run(call.docs.versions, document_id)})
+    await call.require_visible(document_id)
+    return reply({"versions": await call.run(call.docs.versions.list, document_id)})
 
 
 @router.get("/sets/{set}/diffs/{document_id:path}", response_model=_Diff)
@@ -205,14 +204,14 @@ async def get_diff(
     after: Annotated[int | None, Query(ge=1)] = None,
 ) -> Response:
     """Compare two versions of a document; the second is the live one by default."""
-    await call.visible(document_id)
-    return reply(await call.run_slow(call.docs.diff, document_id, before, after))
+    await call.require_visible(document_id)
+    return reply(await call.run_slow(call.docs.versions.diff, document_id, before, after))
 
 
 @router.get("/sets/{set}/files/{document_id:path}", response_class=FileResponse)
 async def get_file(call: Reading, document_id: str) -> Response:
     """The file of a document, to be saved: a browser never shows it as a page."""
-    await call.visible(document_id)
+    await call.require_visible(document_id)
     path = await call.run(file_of, call, document_id)
     if path is None:
         raise ProblemError(404, "The document has no file any more.", "Read its text instead.")
@@ -221,17 +220,14 @@ async def get_file(call: Reading, document_id: str) -> Response:
     return FileResponse(path, media_type=kind, headers=FILE_HEADERS, filename=saved_as)
 
 
-def file_of(call: Call, identity: str) -> Path | None:
+def file_of(call: SetRequest, identity: str) -> Path | None:
     """The file of a live document: an upload, or a file of the dataset that no link replaces."""
     uploaded = uploads.uploaded_file(call, identity)
     if uploaded is not None:
         return uploaded
-    dataset = call.whole._indexer.dataset
-    found = dataset.find(identity)
-    if found is None or not found.path.is_file():
-        return None
-    inside = dataset.folder is None or found.path.resolve().is_relative_to(dataset.folder.resolve())
-    return found.path if inside or dataset.follow_links else None
+    reader = call.unrestricted.reader
+    path = dataset_file(reader, identity)
+    return path if path is not None and is_in_dataset(reader, path) else None
 
 
 @router.get("/sets/{set}/pages/{document_id:path}", response_class=_Png)
@@ -242,9 +238,9 @@ async def get_page_image(
     width: Annotated[int, Query(ge=16, le=4096)] = 1024,
 ) -> Response:
     """The picture of a page, as PNG."""
-    await call.visible(document_id)
+    await call.require_visible(document_id)
     path = await call.run(file_of, call, document_id)
-    image = await call.run_slow(call.docs.page_image, document_id, page, width=width, file=path)
+    image = await call.run_slow(page_image, call.docs, document_id, page, width=width, file=path)
     return _Png(image, headers=FILE_HEADERS)
 
 
@@ -255,36 +251,37 @@ async def get_image(call: Reading, uid: str) -> Response:
     return Response(data, media_type=node.metadata["media_type"], headers=FILE_HEADERS)
 
 
-def _image(call: Call, uid: str) -> tuple[DocNode, bytes]:
+def _image(call: SetRequest, uid: str) -> tuple[DocNode, bytes]:
     reader = call.docs.reader
-    found = next((one for one in reader.held(uid) if IMAGE in one.metadata), None)
-    if found is None:
+    segment = next(
+        (candidate for candidate in reader.held(uid) if IMAGE in candidate.metadata), None
+    )
+    if segment is None:
         raise ProblemError(404, "There is no such picture.", "Search the group 'image' again.")
-    node = reader.show(found)
+    node = reader.show(segment)
     return node, node.image(file_of(call, node.path))
 
 
 @router.get("/sets/{set}/marks/{document_id:path}", response_model=_Marks)
 async def get_marks(call: Reading, document_id: str, start: _Position, end: _Position) -> Response:
     """Locate a span of the text: boxes on pages, from 0 to 1, or characters of the shown text."""
-    await call.visible(document_id)
+    await call.require_visible(document_id)
     path = await call.run(file_of, call, document_id)
-    return reply(await call.run_slow(call.docs.marks, document_id, (start, end), file=path))
+    return reply(await call.run_slow(marks, call.docs, document_id, (start, end), file=path))
 
 
-def _tagged(call: Call, value: Any) -> Response:
+def _reply_with_tag(call: SetRequest, value: Any) -> Response:
     """A value with a tag of what this principal sees of it; 304 if the client has it."""
     response = reply(value)
-    tag = hashlib.sha256(f"{call.principal.labels!r}".encode() + bytes(response.body)).hexdigest()[
-        :32
-    ]
+    content = f"{call.principal.labels!r}".encode() + bytes(response.body)
+    tag = hashlib.sha256(content).hexdigest()[:32]
     headers = {
         "ETag": f'"{tag}"',
         "Cache-Control": "private, no-cache",
         "Vary": "Authorization, Cookie",
     }
-    known = call.request.headers.get("if-none-match", "")
-    if known == "*" or f'"{tag}"' in known:
+    client_tags = call.request.headers.get("if-none-match", "")
+    if client_tags == "*" or f'"{tag}"' in client_tags:
         return Response(None, 304, headers)
     response.headers.update(headers)
     return response
@@ -333,70 +330,72 @@ class Sync(StrictModel):
 
 
 @router.post("/sets/{set}/delete", **_accepted)
-async def delete_documents(call: Writing, wanted: Documents) -> Response:
+async def delete_documents(call: Writing, body: Documents) -> Response:
     """Delete documents."""
-    await call.visible(*wanted.documents)
-    return await call.accept("delete_files", {"documents": wanted.documents})
+    await call.require_visible(*body.documents)
+    return await call.submit_job("delete_files", {"documents": body.documents})
 
 
 @router.delete("/sets/{set}/documents/{document_id:path}", **_accepted)
 async def delete_document(call: Writing, document_id: str) -> Response:
     """Delete a document."""
-    await call.visible(document_id)
-    return await call.accept("delete_files", {"documents": [document_id]})
+    await call.require_visible(document_id)
+    return await call.submit_job("delete_files", {"documents": [document_id]})
 
 
 @router.post("/sets/{set}/metadata", **_accepted)
-async def update_metadata(call: Writing, wanted: Metadata) -> Response:
+async def update_metadata(call: Writing, body: Metadata) -> Response:
     """Change metadata of documents."""
-    await call.visible(*wanted.changes)
+    await call.require_visible(*body.changes)
     if call.principal.labels is not None and any(
-        "labels" in one for one in wanted.changes.values()
+        "labels" in change for change in body.changes.values()
     ):
         raise ProblemError(
             403, "A token with labels cannot change labels.", "Use a token without labels."
         )
-    return await call.accept("update_metadata", {"changes": wanted.changes})
+    return await call.submit_job("update_metadata", {"changes": body.changes})
 
 
 @router.post("/sets/{set}/rollback", **_accepted)
-async def roll_back(call: Writing, wanted: Rollback) -> Response:
+async def roll_back(call: Writing, body: Rollback) -> Response:
     """Make an earlier version of a document live again, with the labels that it had."""
     require_all(call)
-    await call.visible(wanted.document)
-    return await call.accept("rollback", wanted.model_dump())
+    await call.require_visible(body.document)
+    return await call.submit_job("rollback", body.model_dump())
 
 
 @router.post("/sets/{set}/purge", **_accepted)
-async def purge(call: Administration, wanted: Purge) -> Response:
+async def purge(call: Administration, body: Purge) -> Response:
     """Delete a document and its uploaded file so that no byte of it remains, with a certificate."""
     require_all(call)
-    return await call.accept(
-        "purge", await call.run(uploads.purge_arguments, call, wanted.document)
+    return await call.submit_job(
+        "purge", await call.run(uploads.purge_arguments, call, body.document)
     )
 
 
 @router.post("/sets/{set}/texts", status_code=202, response_model=_AddedTexts)
-async def add_texts(call: Writing, wanted: Texts) -> Response:
+async def add_texts(call: Writing, body: Texts) -> Response:
     """Add texts; the response has the id of each."""
-    ids, job = await call.run(submit_texts, call, wanted)
-    return call.accepted(job, ids=ids)
+    ids, job = await call.run(submit_texts, call, body)
+    return call.job_response(job, ids=ids)
 
 
-def submit_texts(call: Call, wanted: Texts) -> tuple[dict[str, str], Any]:
+def submit_texts(call: SetRequest, body: Texts) -> tuple[dict[str, str], Any]:
     """Submit the job that adds texts; returns their ids by name, and the job."""
-    key = call.key("add_texts", wanted.model_dump())
-    uploads.require_named(wanted.metadata, wanted.texts, "texts")
+    key = call.key("add_texts", body.model_dump())
+    uploads.require_named(body.metadata, body.texts, "texts")
     ids: dict[str, str] = {}
-    metadata: dict[str, dict[str, Any]] = {}
-    for given in wanted.texts:
-        identity, own = call.owned(uploads.checked_name(given), wanted.metadata.get(given, {}), key)
+    metadata: dict[str, JsonObject] = {}
+    for name in body.texts:
+        identity, text_metadata = call.authorize_addition(
+            checked_name(name), body.metadata.get(name, {}), key
+        )
         if identity in ids.values():
             raise ProblemError(409, f"Two texts have the name {identity!a}.", "Rename one of them.")
-        ids[given] = identity
-        metadata |= {identity: own} if own else {}
-    texts = {ids[given]: text for given, text in wanted.texts.items()}
-    return ids, Jobs(call.whole).submit(
+        ids[name] = identity
+        metadata |= {identity: text_metadata} if text_metadata else {}
+    texts = {ids[name]: text for name, text in body.texts.items()}
+    return ids, Jobs(call.unrestricted).submit(
         "add_texts", {"texts": texts, "metadata": metadata}, key=key
     )
 
@@ -404,7 +403,7 @@ def submit_texts(call: Call, wanted: Texts) -> tuple[dict[str, str], Any]:
 @router.post("/sets/{set}/sync", responses=uploads.ESTIMATED, **_accepted)
 async def sync(
     call: Writing,
-    wanted: Annotated[Sync | None, Body()] = None,
+    body: Annotated[Sync | None, Body()] = None,
     dry_run: bool = False,
     price: Annotated[float, Query(ge=0)] = 0,
 ) -> Response:
@@ -412,14 +411,14 @@ async def sync(
     uploads.
     """
     require_all(call)
-    given = wanted or Sync()
+    bounds = body or Sync()
     if dry_run:
-        plan = await call.run_slow(call.docs.plan, max_deleted=given.max_deleted)
+        plan = await call.run_slow(call.docs.plan, max_deleted=bounds.max_deleted)
         return reply({"files": plan.files, **uploads.estimate(call, plan, price)})
-    return await call.accept("sync", given.model_dump())
+    return await call.submit_job("sync", bounds.model_dump())
 
 
-def require_all(call: Call) -> None:
+def require_all(call: SetRequest) -> None:
     """Refuse what concerns all documents to a principal with labels."""
     if call.principal.labels is not None:
         raise ProblemError(
@@ -448,9 +447,9 @@ _ACTIONS: Mapping[str, tuple[str, Any, str]] = {
 
 
 def _action(kind: str, who: Any, summary: str) -> Callable[..., Any]:
-    async def act(call: Call, arguments: dict[str, Any] | None = None) -> Response:
+    async def act(call: SetRequest, arguments: JsonObject | None = None) -> Response:
         require_all(call)
-        return await call.accept(kind, arguments or {})
+        return await call.submit_job(kind, arguments or {})
 
     act.__doc__ = summary
     act.__annotations__ = {
@@ -483,16 +482,18 @@ async def own_job(call: Reading, job_id: str) -> Any:
 OwnJob = Annotated[Any, Depends(own_job)]
 
 
-def own_jobs(call: Call, after: str | None, limit: int, state: State | None = None) -> list[Any]:
+def own_jobs(
+    call: SetRequest, after: str | None, limit: int, state: State | None = None
+) -> list[Any]:
     """A page of the jobs that a principal submitted, the newest first; administrators see all."""
-    found: list[Any] = []
+    jobs: list[Any] = []
     last = None if after is None else getattr(call.job(after), "id", "")
-    while len(found) < limit and (
-        page := Jobs(call.whole).list(after=last, limit=_PAGE, state=state)
+    while len(jobs) < limit and (
+        page := Jobs(call.unrestricted).list(after=last, limit=_PAGE, state=state)
     ):
         last = page[-1].id
-        found += [job for job in page if call.owns(job)]
-    return found[:limit]
+        jobs += [job for job in page if call.owns(job)]
+    return jobs[:limit]
 
 
 @router.get("/sets/{set}/jobs", response_model=_Jobs)
@@ -502,25 +503,27 @@ async def list_jobs(
     """A page of jobs, the newest first."""
     jobs = await call.run(own_jobs, call, after, limit, state)
     following = call.job_id(jobs[-1]) if len(jobs) == limit else None
-    return _tagged(call, {"jobs": [call.shown(job) for job in jobs], "next": following})
+    return _reply_with_tag(
+        call, {"jobs": [call.describe_job(job) for job in jobs], "next": following}
+    )
 
 
 @router.get("/sets/{set}/jobs/{job_id}", response_model=JobModel)
 async def get_job(call: Reading, job: OwnJob) -> Response:
     """A job."""
-    return reply(call.shown(job))
+    return reply(call.describe_job(job))
 
 
 @router.post("/sets/{set}/jobs/{job_id}/cancel", response_model=JobModel)
 async def cancel_job(call: Writing, job: OwnJob) -> Response:
     """Cancel a job: at once if it waits, else at the next safe point."""
-    return reply(call.shown(await call.run(Jobs(call.whole).cancel, job.id)))
+    return reply(call.describe_job(await call.run(Jobs(call.unrestricted).cancel, job.id)))
 
 
 @router.post("/sets/{set}/jobs/{job_id}/retry", response_model=JobModel)
 async def retry_job(call: Writing, job: OwnJob) -> Response:
     """Run a failed or cancelled job again."""
-    return reply(call.shown(await call.run(Jobs(call.whole).retry, job.id)))
+    return reply(call.describe_job(await call.run(Jobs(call.unrestricted).retry, job.id)))
 
 
 @router.get("/sets/{set}/jobs/{job_id}/events", response_class=EventSourceResponse)
@@ -532,12 +535,12 @@ async def get_job_events(
     Every event is the whole job: after ``Last-Event-ID`` the present one is all that was missed.
     """
     while True:
-        state = uploads.digest_of(job.state, job.attempts, to_dict(job.progress))[:16]
+        state = digest_of(job.state, job.attempts, to_dict(job.progress))[:16]
         if state != last_event_id or job.is_finished:
             kind = "done" if job.is_finished else "progress"
-            yield ServerSentEvent(raw_data=json.dumps(call.shown(job)), event=kind, id=state)
+            yield ServerSentEvent(raw_data=json.dumps(call.describe_job(job)), event=kind, id=state)
         if job.is_finished:
             return
         last_event_id = state
         await anyio.sleep(_LOOK_S)
-        job = await call.run(Jobs(call.whole).get, job.id)
+        job = await call.run(Jobs(call.unrestricted).get, job.id)

@@ -10,8 +10,8 @@ from pydantic import Field
 from starlette.responses import Response
 
 from lazyrag.models.protocols import Usage, usage_of_calls
-from lazyrag.server.api.search import MAX_QUERY, MAX_TEXT
-from lazyrag.server.api.uploads import reply
+from lazyrag.server.api.search import MAX_QUERY
+from lazyrag.server.core.set_request import MAX_TEXT, reply
 from lazyrag.server.openai.answers import no_model, rerankers_of, unless_gone
 from lazyrag.server.openai.protocol import Model, Reading, unit_score
 
@@ -46,39 +46,43 @@ async def rerank(body: RerankBody, call: Reading) -> Response:
     """Order documents by the configured rerank model, or by BM25, whose scores are mapped to the
     range from 0 to 1.
     """
-    texts = [one if isinstance(one, str) else one.text for one in body.documents]
-    known = rerankers_of(call)
-    if body.model not in known:
+    texts = [
+        document if isinstance(document, str) else document.text for document in body.documents
+    ]
+    models = rerankers_of(call)
+    if body.model not in models:
         raise no_model(body.model)
-    model = known[body.model]
+    model = models[body.model]
     is_v1 = call.request.scope["route"].path == "/v1/rerank"
-    shown = is_v1 if body.return_documents is None else body.return_documents
+    with_texts = is_v1 if body.return_documents is None else body.return_documents
 
     def work() -> dict[str, Any]:
         calls: list[Usage] = []
         usage_of_calls.set(calls)
         results = []
         for index, score in model(body.query, texts, body.top_n):
-            own = score
+            relevance = score
             # which gives a text without a word of the query more than 0, unless it is alone
             if body.model == "bm25":
                 [(_, alone)] = model(body.query, [texts[index]])
-                own = unit_score(score if alone else 0.0, by_keywords=True)
-            more = {"document": {"text": texts[index]}} if shown else {}
-            results.append({"index": index, "relevance_score": own, "raw_score": score, **more})
-        found: dict[str, Any] = {"id": str(uuid.uuid4()), "results": results}
-        tokens = sum(one.prompt_tokens for one in calls)
+                relevance = unit_score(score if alone else 0.0, by_keywords=True)
+            more = {"document": {"text": texts[index]}} if with_texts else {}
+            results.append(
+                {"index": index, "relevance_score": relevance, "raw_score": score, **more}
+            )
+        response: dict[str, Any] = {"id": str(uuid.uuid4()), "results": results}
+        tokens = sum(call_usage.prompt_tokens for call_usage in calls)
         if not is_v1:
             meta = {
                 "api_version": {"version": "2"},
                 **({"tokens": {"input_tokens": tokens}} if calls else {}),
             }
-            return {**found, "meta": meta}
+            return {**response, "meta": meta}
         usage = (
             {"usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
             if calls or body.model == "bm25"
             else {}
         )
-        return {**found, "object": "list", "model": body.model, **usage}
+        return {**response, "object": "list", "model": body.model, **usage}
 
     return reply(await unless_gone(call.request, call.run(work)))

@@ -207,16 +207,18 @@ class Access:
         require(
             name.isprintable() and len(name) <= 100, "name", name, "up to 100 printable characters"
         )
-        found = (
-            None if labels is None else tuple(sorted(set(validate_texts("labels", list(labels)))))
-        )
-        require(
-            found != (), "labels", list(found or ()), "a list of texts, or None for all documents"
-        )
+        checked_labels = None
+        if labels is not None:
+            checked_labels = tuple(sorted(set(validate_texts("labels", list(labels)))))
+            require(
+                bool(checked_labels), "labels", [], "a list of texts, or None for all documents"
+            )
         now = int(time.time())
-        token = Token(secrets.token_hex(6), name, scope, found, now, _end(now, expires), None, None)
+        token = Token(
+            secrets.token_hex(6), name, scope, checked_labels, now, _end(now, expires), None, None
+        )
         text = f"lrg_{token.id}_{secrets.token_hex(24)}"
-        stored = None if found is None else json.dumps(found)
+        stored = None if checked_labels is None else json.dumps(checked_labels)
         with self._writer.writing(durable=True) as connection:
             connection.execute(
                 "INSERT INTO token VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -230,8 +232,8 @@ class Access:
         with self._reader.reading() as connection:
             rows = connection.execute(_SELECT_TOKENS).fetchall()
         return [
-            Token(one, name, scope, _labels(labels), *rest)
-            for one, name, scope, labels, *rest in rows
+            Token(token_id, name, scope, _labels(labels), *rest)
+            for token_id, name, scope, labels, *rest in rows
         ]
 
     def revoke(self, token_id: str, *, by: str = "local") -> None:
@@ -241,10 +243,10 @@ class Access:
             NotRegisteredError: If there is no such token.
         """
         with self._writer.writing(durable=True) as connection:
-            known = [one for (one,) in connection.execute("SELECT id FROM token")]
-            if token_id not in known:
+            token_ids = [identity for (identity,) in connection.execute("SELECT id FROM token")]
+            if token_id not in token_ids:
                 raise NotRegisteredError(
-                    f"There is no token {token_id!r}. {known_names(token_id, known)}"
+                    f"There is no token {token_id!r}. {known_names(token_id, token_ids)}"
                 )
             now = int(time.time())
             connection.execute(
@@ -284,7 +286,10 @@ class Access:
     def _principal(self, source: str, column: str, text: str, *keys: Any) -> Principal | None:
         now = int(time.time())
         with self._reader.reading() as connection:
-            query = f"SELECT token.id, scope, labels, used, {column} FROM {source} AND {_VALID}"  # noqa: S608
+            query = (
+                f"SELECT token.id, scope, labels, used, {column} FROM {source}"  # noqa: S608
+                f" AND {_VALID}"
+            )
             row = connection.execute(query, (*keys, now)).fetchone()
         if not hmac.compare_digest(row[4] if row else "", _digest(text)):
             return None
@@ -352,12 +357,12 @@ class Access:
         last, previous = connection.execute(
             "SELECT id, hash FROM audit ORDER BY id DESC LIMIT 1"
         ).fetchone() or (0, "")
-        [own] = connection.execute(_NEXT_OWN, (principal,)).fetchone()
+        [own_number] = connection.execute(_NEXT_OWN, (principal,)).fetchone()
         ids = json.dumps(list(documents))
         now = int(time.time() * 1000)
         content = [
             last + 1,
-            own,
+            own_number,
             now,
             principal,
             address,
@@ -368,7 +373,7 @@ class Access:
             request,
             text,
         ]
-        connection.execute(_INSERT_AUDIT, (*content, _chained(previous, content)))
+        connection.execute(_INSERT_AUDIT, (*content, _chain_hash(previous, content)))
 
     def audit(
         self,
@@ -392,29 +397,15 @@ class Access:
             by: Only those of this principal.
             action: Only those whose action has this text.
         """
-        is_whole = principal.labels is None
-        number, who = ("id", by) if is_whole else ("own", principal.id)
+        sees_all = principal.labels is None
+        number, author = ("id", by) if sees_all else ("own", principal.id)
         # A hash would depend on the rows of others.
-        select = _SELECT_AUDIT if is_whole else _SELECT_AUDIT.replace("hash", "''")
+        select = _SELECT_AUDIT if sees_all else _SELECT_AUDIT.replace("hash", "''")
         where = f"{number} > ? AND {number} < ? AND ? IN (principal, '') AND instr(action, ?)"
         statement = f"{select} WHERE {where} ORDER BY id{' DESC' if newest else ''} LIMIT ?"
         with self._reader.reading() as connection:
-            rows = connection.execute(statement, (after, before, who, action, limit)).fetchall()
-        return [
-            AuditRow(
-                one if is_whole else own,
-                at,
-                who,
-                where,
-                what,
-                name,
-                tuple(json.loads(ids)),
-                status,
-                request,
-                *more,
-            )
-            for one, own, at, who, where, what, name, ids, status, request, *more in rows
-        ]
+            rows = connection.execute(statement, (after, before, author, action, limit)).fetchall()
+        return [_audit_row(row, sees_all=sees_all) for row in rows]
 
     def verify_audit(self) -> AuditCheck:
         """Check the chain of hashes."""
@@ -423,10 +414,17 @@ class Access:
         with Database(self.path, ACCESS_FORMAT) as database, database.reading() as connection:
             for *content, digest in connection.execute(f"{_SELECT_AUDIT} ORDER BY id"):
                 count += 1
-                if content[0] != count or _chained(previous, content) != digest:
+                if content[0] != count or _chain_hash(previous, content) != digest:
                     return AuditCheck(count, digest, count)
                 previous = digest
         return AuditCheck(count, previous, None)
+
+
+def _audit_row(row: tuple[Any, ...], *, sees_all: bool) -> AuditRow:
+    number, own_number, at, author, address, action, dataset, documents, *others = row
+    ids = tuple(json.loads(documents))
+    number = number if sees_all else own_number
+    return AuditRow(number, at, author, address, action, dataset, ids, *others)
 
 
 def _digest(text: str) -> str:
@@ -434,7 +432,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _chained(previous: str, content: Sequence[Any]) -> str:
+def _chain_hash(previous: str, content: Sequence[Any]) -> str:
     # Rows without a text have the hash that they had before there was that column.
     return _digest(
         f"{previous}\n{json.dumps(content if content[-1] else content[:-1], ensure_ascii=False)}"
@@ -453,7 +451,10 @@ def _end(now: int, expires: str | None) -> int | None:
         expires,
         "a period such as '12h', '90d' or '8w'",
     )
-    return now + int(match[1]) * {"h": 3600, "d": 86_400, "w": 604_800}[match[2]] if match else None
+    if match is None:
+        return None
+    seconds = {"h": 3600, "d": 86_400, "w": 604_800}[match[2]]
+    return now + int(match[1]) * seconds
 
 
 class Buckets:
@@ -494,7 +495,7 @@ def check_bind(host: str, access: Access, at: Path) -> None:
     """
     now = time.time()
     if is_local(host) or any(
-        one.revoked is None and (one.expires or now + 1) > now for one in access.tokens()
+        token.revoked is None and (token.expires or now + 1) > now for token in access.tokens()
     ):
         return
     msg = f"host must be 127.0.0.1 or ::1 as long as there is no token; got {host!r}."

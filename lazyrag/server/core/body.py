@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from lazyrag.errors import ConfigError
 from lazyrag.validation import named_filters
@@ -19,10 +19,26 @@ class Body(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _rename(cls, given: Any) -> Any:
-        if "filters" not in cls.model_fields or not isinstance(given, dict):
-            return given
+    def _rename(cls, values: Any) -> Any:
+        if "filters" not in cls.model_fields or not isinstance(values, dict):
+            return values
         try:
-            return named_filters(given)
+            return named_filters(values)
         except ConfigError as exc:
             raise ValueError(str(exc)) from exc
+
+
+Name = Annotated[str, Field(max_length=200)]
+
+
+class SearchOptions(Body):
+    """How to search. `default` is hybrid search if the set has embeddings, else keyword search."""
+
+    group: Name = "MediumChunk"
+    retriever: Annotated[
+        Name, Field(description="`default`, `hybrid`, `vector`, or the name of a similarity.")
+    ] = "default"
+    embed_keys: Annotated[list[Name] | None, Field(max_length=16, description="Null for all.")] = (
+        None
+    )
+    target: Annotated[Name | None, Field(description="Map the hits to this group.")] = None

@@ -24,6 +24,7 @@ from pydantic import (
 )
 
 from lazyrag.errors import ConfigError, DatasetPathError, known_names, sentence
+from lazyrag.project import Project, base_url, label_fields, make_embedder, new_project
 
 if TYPE_CHECKING:
     from lazyrag.document import Document
@@ -52,15 +53,15 @@ _EXPECTED = {
 """What values must be, by pattern or type of error, where pydantic's words are for programmers."""
 
 
-def _located(path: Path, info: ValidationInfo) -> Path:
+def _resolve_path(path: Path, info: ValidationInfo) -> Path:
     return info.context / path.expanduser() if info.context else path
 
 
-Located = Annotated[Path, AfterValidator(_located)]
+Located = Annotated[Path, AfterValidator(_resolve_path)]
 """A path that is relative to the configuration file."""
 
 
-def _checked_loading(text: str) -> str:
+def _validate_loading(text: str) -> str:
     from lazyrag.ingest.load_files import parse_loading
 
     parse_loading(text)
@@ -140,7 +141,7 @@ class SetConfig(_Section):
     """Name of the Document in ``store_conf``; by default the same one."""
     launcher: int | str | None = None
     """Where to load, chunk and embed, as for ``lazyrag index --launcher``."""
-    loading: Annotated[str, AfterValidator(_checked_loading)] = ""
+    loading: Annotated[str, AfterValidator(_validate_loading)] = ""
     """How child processes read files, as for ``lazyrag index --loading``; ``processes=0`` for
     none."""
     embed: str | None = None
@@ -188,16 +189,14 @@ class SetConfig(_Section):
     def labels_of(self, path: Path) -> dict[str, Any] | None:
         """Metadata of a file: its labels, for `file_metadata`."""
         patterns = self.labels if isinstance(self.labels, dict) else {"*": self.labels}
-        name = (
-            path.absolute().relative_to(self.path.absolute()).as_posix() if self.path else path.name
-        )
-        found = [
-            label
-            for pattern, labels in patterns.items()
-            if fnmatch.fnmatch(name, pattern)
-            for label in labels
-        ]
-        return {"labels": list(dict.fromkeys(found))} if found else None
+        name = path.name
+        if self.path:
+            name = path.absolute().relative_to(self.path.absolute()).as_posix()
+        labels: dict[str, None] = {}
+        for pattern, names in patterns.items():
+            if fnmatch.fnmatch(name, pattern):
+                labels.update(dict.fromkeys(names))
+        return {"labels": list(labels)} if labels else None
 
 
 _any_letter = functools.partial(re.compile(r"\[!?\]?[^\]]*\]").sub, "?")  # in place of brackets
@@ -225,15 +224,15 @@ class Config(_Section):
     @model_validator(mode="after")
     def _check(self) -> Config:
         if self.server.state.resolve() in {
-            one.path.resolve() for one in self.sets.values() if one.path
+            chosen.path.resolve() for chosen in self.sets.values() if chosen.path
         }:
             raise ValueError("server.state must not be the folder of a set")
         stores = [
-            (one.store or one.path, one.store_conf)
-            for one in self.sets.values()
-            if one.store or one.path
+            (chosen.store or chosen.path, chosen.store_conf)
+            for chosen in self.sets.values()
+            if chosen.store or chosen.path
         ]
-        if any(stores.count(one) > 1 for one in stores):
+        if any(stores.count(store) > 1 for store in stores):
             raise ValueError("sets must have a store each, and two have the same; set their store")
         return self
 
@@ -250,7 +249,7 @@ def read_config(path: Path, *, store: Path | None = None, **server: Any) -> Conf
         ConfigError: If a key is unknown or has a wrong value; the message names it.
     """
     path = path.expanduser().absolute()
-    given = {name: value for name, value in server.items() if value is not None}
+    overrides = {name: value for name, value in server.items() if value is not None}
     if not path.is_file():
         if not path.is_dir():
             raise DatasetPathError(f"There is no folder or configuration file {path}.")
@@ -261,10 +260,10 @@ def read_config(path: Path, *, store: Path | None = None, **server: Any) -> Conf
         )
         name = re.sub(r"[^\w.-]+", "-", path.name).strip(".-") or "files"
         table = {
-            "server": {"state": state, **given},
+            "server": {"state": state, **overrides},
             "sets": {name: {"path": path, "store": store}},
         }
-        return _validated("", table, Path.cwd())
+        return _validate("", table, Path.cwd())
     if store is not None:
         raise ConfigError(
             f"--store is for a folder; got it with the file {path}. Set sets.NAME.store there."
@@ -274,16 +273,16 @@ def read_config(path: Path, *, store: Path | None = None, **server: Any) -> Conf
     except (OSError, ValueError) as exc:
         raise ConfigError(f"{path.name} cannot be read as TOML: {sentence(str(exc))}") from exc
     if isinstance(table.get("server", {}), dict):
-        table["server"] = {**table.get("server", {}), **given}
-    return _validated(f"{path.name}: ", table, path.parent)
+        table["server"] = {**table.get("server", {}), **overrides}
+    return _validate(f"{path.name}: ", table, path.parent)
 
 
-def _validated(where: str, table: Mapping[str, Any], folder: Path) -> Config:
+def _validate(where: str, table: Mapping[str, Any], folder: Path) -> Config:
     try:
         return Config.model_validate(table, context=folder)
     except ValidationError as exc:
         error = exc.errors(include_url=False)[0]
-    place = [str(one) for one in error["loc"]]
+    place = [str(part) for part in error["loc"]]
     if error["type"] == "extra_forbidden":
         section: Any = SetConfig if place[0] == "sets" else Config
         if len(place) == 2:  # noqa: PLR2004
@@ -297,7 +296,7 @@ def _validated(where: str, table: Mapping[str, Any], folder: Path) -> Config:
             " path."
         )
     # pydantic's own
-    name = ".".join(one for one in place if not re.match(r"(list|dict)\[|\[key\]", one))
+    name = ".".join(part for part in place if not re.match(r"(list|dict)\[|\[key\]", part))
     raise ConfigError(
         f"{where}{name} {expectation(error).replace('an object', 'a table')}.".replace(":  ", ": ")
     )
@@ -305,17 +304,19 @@ def _validated(where: str, table: Mapping[str, Any], folder: Path) -> Config:
 
 def expectation(error: Mapping[str, Any]) -> str:
     """What is wrong with a value, of an error of pydantic: ``must be a valid integer; got 'x'``."""
-    found = _EXPECTED.get(error.get("ctx", {}).get("pattern", error["type"]))
-    if found is None:
-        found = re.sub(
+    expected = _EXPECTED.get(error.get("ctx", {}).get("pattern", error["type"]))
+    if expected is None:
+        expected = re.sub(
             r"^(Value error, )?(Input|String|List|Dictionary)? ?(should|must)", "must", error["msg"]
         )
-        found = re.sub(r"^Value error, |, unable to .*| after validation, not \d+$", "", found)
-    given = error["input"]
+        expected = re.sub(
+            r"^Value error, |, unable to .*| after validation, not \d+$", "", expected
+        )
+    value = error["input"]
     return (
-        f"{found}; got {given!r}"
-        if isinstance(given, (str, int, float)) and len(str(given)) <= 80
-        else found
+        f"{expected}; got {value!r}"
+        if isinstance(value, (str, int, float)) and len(str(value)) <= 80
+        else expected
     )
 
 
@@ -364,61 +365,73 @@ def open_set(
         StoreError: If there is nothing to read yet.
         ConfigError: If the embedding model is not on this machine.
     """
-    import lazyrag.project as projects
-    from lazyrag.document import Document
-    from lazyrag.ingest.load_files import parse_loading
     from lazyrag.text.analyzers import term_function
 
     # Readers have the files, too: to send them, and to estimate a sync.
-    path = chosen.path if write or (chosen.path is not None and chosen.path.is_dir()) else None
-    more: dict[str, Any] = {"file_metadata": chosen.labels_of if chosen.labels and path else None}
+    has_files = chosen.path is not None and (write or chosen.path.is_dir())
+    options: dict[str, Any] = {"file_metadata": None}
+    if chosen.labels and has_files:
+        options["file_metadata"] = chosen.labels_of
     if write:
-        more |= {"keep_versions": chosen.keep_versions, "launcher": chosen.launcher}
-    if write and path:
-        more.update(include=chosen.include, exclude=chosen.exclude)
-    own = (
-        chosen.embed
-        if chosen.embed and ":" in chosen.embed and not chosen.embed.startswith("openai:")
-        else ""
-    )
-    if chosen.path is not None and chosen.store_conf is None and not own:
-        project = projects.new_project(chosen.path, chosen.store).with_options(
-            embed=chosen.embed, fields=fields
-        )
-        docs: Document = project.open(
-            write=write, files=path is not None, loading=chosen.loading, **more
-        )
+        options |= {"keep_versions": chosen.keep_versions, "launcher": chosen.launcher}
+        if has_files:
+            from lazyrag.document import FileSelection
+
+            options["files"] = FileSelection(chosen.include, chosen.exclude)
+    if chosen.path is None or chosen.store_conf is not None or _is_python_object(chosen.embed):
+        docs = _open_store(name, chosen, state, options, write=write, has_files=has_files)
+    else:
+        project = new_project(chosen.path, chosen.store)
+        project = project.with_options(embed=chosen.embed, fields=fields)
+        docs = project.open(write=write, with_files=has_files, loading=chosen.loading, **options)
         if write:
             project.save()
-    else:
-        embed = (
-            load_object(own)
-            if own
-            else projects.make_embedder(chosen.embed)
-            if chosen.embed
-            else None
-        )
-        folder = chosen.store or (
-            chosen.path / ".lazyrag" if chosen.path else state / "sets" / name
-        )
-        conf = chosen.store_conf or projects.Project(folder, folder).store_conf
-        if write and chosen.store_conf is None:
-            folder.mkdir(parents=True, exist_ok=True)
-        more |= parse_loading(chosen.loading)
-        more.update(
-            store_conf=conf,
-            name=chosen.name,
-            doc_fields=projects.label_fields(),
-            read_only=not write,
-        )
-        docs = Document(path, embed, **more)
     if chosen.setup:
         load_object(chosen.setup)(docs)
-    for group in chosen.groups if write else ():
-        docs.reader.line(group)  # raises if there is no such group
-    for analyser in chosen.analysers if write else ():
-        term_function(analyser)
+    if write:
+        for group in chosen.groups:
+            docs.reader.line(group)  # raises if there is no such group
+        for analyser in chosen.analysers:
+            term_function(analyser)
     return docs
+
+
+def _is_python_object(embed: str | None) -> bool:
+    """Whether an embedding model is given as ``module:attribute``."""
+    return embed is not None and ":" in embed and not embed.startswith("openai:")
+
+
+def _open_store(
+    name: str,
+    chosen: SetConfig,
+    state: Path,
+    options: dict[str, Any],
+    *,
+    write: bool,
+    has_files: bool,
+) -> Document:
+    """Open the Document of a set that is no project of the command line."""
+    from lazyrag.document import Document
+    from lazyrag.ingest.load_files import parse_loading
+
+    embed = None
+    if _is_python_object(chosen.embed):
+        embed = load_object(chosen.embed or "")
+    elif chosen.embed:
+        embed = make_embedder(chosen.embed)
+    folder = chosen.store or (chosen.path / ".lazyrag" if chosen.path else state / "sets" / name)
+    if write and chosen.store_conf is None:
+        folder.mkdir(parents=True, exist_ok=True)
+    return Document(
+        chosen.path if has_files else None,
+        embed,
+        store_conf=chosen.store_conf or Project(folder, folder).store_conf,
+        name=chosen.name,
+        doc_fields=label_fields(),
+        read_only=not write,
+        **options,
+        **parse_loading(chosen.loading),
+    )
 
 
 def open_chat(chosen: ModelsConfig) -> Any:
@@ -442,6 +455,4 @@ def _open_model(target: str, url: str, of_endpoint: Any) -> Any:
     kind, _, name = target.partition(":")
     if kind != "openai":
         return load_object(target) if target else None
-    from lazyrag.project import base_url
-
     return of_endpoint(url or base_url(), name, api_key=os.environ.get("OPENAI_API_KEY"))

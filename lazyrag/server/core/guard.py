@@ -9,7 +9,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,8 @@ from lazyrag.server.jobs import Jobs, Worker, documents_of
 from lazyrag.storage.database import Database, FileFormat
 
 if TYPE_CHECKING:
+    import sqlite3
+
     from lazyrag.document import Document
 
 KEPT_S = 900.0
@@ -110,15 +112,17 @@ def guarded(
     labels = json.loads(match[1])[1] if match else None
     if labels is not None:
         seen = docs.restricted({"labels": labels})
-        known = Jobs(docs).ledger.documents.named(documents)
-        for one in documents:
+        rows = Jobs(docs).ledger.documents.named(documents)
+        for document in documents:
             present = (
-                seen.document(one).labels if one in known and known[one].status == "live" else ()
+                seen.documents(ids=[document])[0].labels
+                if document in rows and rows[document].status == "live"
+                else ()
             )
-            given = arguments.get("metadata", {}).get(one, {}).get("labels", present)
-            if present and set(given) != set(present):
+            requested = arguments.get("metadata", {}).get(document, {}).get("labels", present)
+            if present and set(requested) != set(present):
                 raise ConfigError(
-                    f"The labels of {one!r} have changed meanwhile. Send the request again."
+                    f"The labels of {document!r} have changed meanwhile. Send the request again."
                 )
     if kind == "purge":  # before the certificate, and after it for those that were begun meanwhile
         forget_answers(name, state, documents)
@@ -139,35 +143,44 @@ def forget_answers(
         is_purge: Whether to end those that are being written, too, and to delete records about the
             documents.
     """
-    names = (
-        {""} if documents is None else {*documents, *(one.rpartition("/")[2] for one in documents)}
-    )
-    quoted = [""] if documents is None else [json.dumps(one, ensure_ascii=False) for one in names]
+    quoted = [""]
+    if documents is not None:
+        names = {*documents, *(document.rpartition("/")[2] for document in documents)}
+        quoted = [json.dumps(quoted_name, ensure_ascii=False) for quoted_name in names]
     with open_book(state) as book:
         with book.writing(durable=True) as connection:
             answers = connection.execute(_READ, ("done" if is_purge else "", name)).fetchall()
-            gone = [
-                (one,)
-                for one, read in answers
-                if (any(map(read.__contains__, quoted)) if read else is_purge)
+            # one without text yet may come to quote them
+            ids = [
+                (answer,)
+                for answer, text in answers
+                if (_has_any(text, quoted) if text else is_purge)
             ]
             connection.executemany(
-                "DELETE FROM answer WHERE id = ? AND owner LIKE '[\"/v1/responses\",%'", gone
+                "DELETE FROM answer WHERE id = ? AND owner LIKE '[\"/v1/responses\",%'", ids
             )
-            connection.executemany("DELETE FROM event WHERE answer = ?", gone)
-            connection.executemany("UPDATE answer SET question = '' WHERE id = ?", gone)
-            ends = [(one, _LAST, "done", json.dumps({"id": one, **_END})) for (one,) in gone]
+            connection.executemany("DELETE FROM event WHERE answer = ?", ids)
+            connection.executemany("UPDATE answer SET question = '' WHERE id = ?", ids)
+            ends = [
+                (answer, _LAST, "done", json.dumps({"id": answer, **_END})) for (answer,) in ids
+            ]
             connection.executemany(ADD_EVENT, ends)
             if is_purge:  # responses that are being written look for it
                 connection.execute(_MARK, (time.time(),))
-            records = connection.execute(
-                "SELECT id, body FROM record WHERE set_name = ?", (name,)
-            ).fetchall()
-            named = [
-                (one,)
-                for one, text in records
-                if (one,) in gone or any(map(text.__contains__, quoted))
-            ]
-            connection.executemany("DELETE FROM record WHERE id = ?", named if is_purge else ())
-        if is_purge or gone:
+                _delete_records(connection, name, quoted, ids)
+        if is_purge or ids:
             book.shrink()  # also the log
+
+
+def _delete_records(
+    connection: sqlite3.Connection, name: str, quoted: Sequence[str], answers: Sequence[Any]
+) -> None:
+    """Delete the records of a set that name documents, or have the id of an answer."""
+    query = "SELECT id, body FROM record WHERE set_name = ?"
+    records = connection.execute(query, (name,)).fetchall()
+    ids = [(record,) for record, text in records if (record,) in answers or _has_any(text, quoted)]
+    connection.executemany("DELETE FROM record WHERE id = ?", ids)
+
+
+def _has_any(text: str, parts: Iterable[str]) -> bool:
+    return any(part in text for part in parts)

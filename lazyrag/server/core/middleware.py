@@ -47,7 +47,8 @@ _LIMITS: Sequence[tuple[re.Pattern[str], float]] = (
 )
 _QUERIES = re.compile(  # they change nothing
     r"POST (/api/v1/sets/[^/]+/(search|why-not|answers|grep|_\w+)|/v1/vector_stores/[^/]+/search"
-    r"|/v1/(chat/completions|responses|embeddings|rerank)|/v2/rerank|/dify/retrieval|/mcp|/s/[^/]+/ask)"
+    r"|/v1/(chat/completions|responses|embeddings|rerank)|/v2/rerank|/dify/retrieval|/mcp"
+    r"|/s/[^/]+/ask)"
 )
 _SLOWEST = 4_096  # bytes of a body per second, after READ_S
 _MAX_HEADERS = 16_384
@@ -166,7 +167,9 @@ class AccessMiddleware:
                 *passed,
                 *_FORWARDED.findall(";".join(headers.getlist("forwarded"))),
             ]
-            return Principal() if all(is_local(one) for one in addresses if one) else None
+            return (
+                Principal() if all(is_local(address) for address in addresses if address) else None
+            )
         if (bearer := _bearer(headers)) is not None:
             return access.of_token(bearer)
         session = cookie_parser(headers.get("cookie", "")).get(COOKIE)
@@ -179,11 +182,11 @@ class AccessMiddleware:
             ProblemError: 503 if that is not possible.
         """
         state = scope["state"]
-        found = _SET.match(path)
+        match = _SET.match(path)
         document = scope.get("path_params", {}).get("document_id")
         row = {
             "address": _address(scope),
-            "dataset": state.get("dataset") or (found[1][:100] if found else ""),
+            "dataset": state.get("dataset") or (match[1][:100] if match else ""),
             "documents": state.get("documents") or ([document] if document else []),
             "status": status,
             "request": state["request_id"],
@@ -219,7 +222,7 @@ class _Exchange:
         self._has_text = (
             guard.access.texts and _QUERIES.fullmatch(f"{scope['method']} {self.path}") is not None
         )
-        self._limited = _limited(receive, self.limit)
+        self._limited = _limit_body(receive, self.limit)
         self._text = bytearray()
         self._checked = time.monotonic()
 
@@ -252,8 +255,8 @@ class _Exchange:
     async def _begin(self, message: Any) -> None:
         status = message["status"]
         streams = self._guard.access.streams
-        own = self._scope["state"]["principal"].id
-        is_guess = self.is_logged and own == "anonymous"  # a log-in that failed
+        principal_id = self._scope["state"]["principal"].id
+        is_guess = self.is_logged and principal_id == "anonymous"  # a log-in that failed
         if is_guess and (wait := self._guard.access.denials.take(_address(self._scope))):
             raise _too_many(wait)
         if self.is_logged or self._has_text or status in _DENIED:
@@ -261,10 +264,10 @@ class _Exchange:
                 self._scope, self.path, status, self._text.decode(errors="replace")
             )
         if dict(message["headers"]).get(b"content-type", b"").startswith(b"text/event-stream"):
-            if streams[own] >= MAX_STREAMS:
+            if streams[principal_id] >= MAX_STREAMS:
                 raise _too_many(CHECK_S)
             self.is_stream = True
-            streams[own] = streams[own] + 1
+            streams[principal_id] = streams[principal_id] + 1
         message["headers"] = _headers(message["headers"])
 
 
@@ -292,10 +295,10 @@ def _address(scope: Any) -> str:
 
 
 def _bearer(headers: Headers) -> str | None:
-    given = headers.get("authorization")
-    if given is None:
+    authorization = headers.get("authorization")
+    if authorization is None:
         return None
-    scheme, _, text = given.partition(" ")
+    scheme, _, text = authorization.partition(" ")
     return text.strip() if scheme.lower() == "bearer" else ""
 
 
@@ -330,15 +333,16 @@ def _check_origin(method: str, headers: Headers, *, has_token: bool) -> None:
         raise ProblemError(403, "The request could come from a page of another site.", remedy)
 
 
-def _headers(given: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    own = [
-        (name.translate(None, b"\r\n\0"), value.translate(None, b"\r\n\0")) for name, value in given
+def _headers(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    cleaned = [
+        (name.translate(None, b"\r\n\0"), value.translate(None, b"\r\n\0"))
+        for name, value in headers
     ]
-    names = {name.lower() for name, _ in own}
-    return [*own, *(header for header in _HEADERS.items() if header[0] not in names)]
+    names = {name.lower() for name, _ in cleaned}
+    return [*cleaned, *(header for header in _HEADERS.items() if header[0] not in names)]
 
 
-def _limited(receive: Any, limit: float) -> Callable[[], Any]:
+def _limit_body(receive: Any, limit: float) -> Callable[[], Any]:
     """Receive a body of limited size, from a client that sends without long pauses."""
     size = 0
     waited = 0.0

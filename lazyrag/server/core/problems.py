@@ -139,7 +139,7 @@ class ProblemError(Exception):
         kind, code = _OPENAI_TYPES.get(
             self.status, ("server_error" if self.status >= 500 else _INVALID, None)
         )
-        fields = [one["field"].partition(".")[2] for one in self.more.get("errors", ())]
+        fields = [error["field"].partition(".")[2] for error in self.more.get("errors", ())]
         named = {
             "param": self.more.get("param", next(iter(fields), None)),
             "code": self.more.get("code", code),
@@ -163,10 +163,13 @@ def problem_of(error: Exception) -> ProblemError:
         return ProblemError(
             507, "The disk of the service is full.", "Free some space, and send the request again."
         )
-    what = str(error).partition(" cannot ")[2].partition(":")[0]
-    if what and isinstance(error, all_errors.ReadOnlyError):
+    refused = str(error).partition(" cannot ")[2].partition(":")[0]
+    if refused and isinstance(error, all_errors.ReadOnlyError):
         return ProblemError(
-            409, f"The set's writer has not done this yet: {what}.", _BUILD, error="ReadOnlyError"
+            409,
+            f"The set's writer has not done this yet: {refused}.",
+            _BUILD,
+            error="ReadOnlyError",
         )
     return _known_problem(error) or ProblemError(
         500,
@@ -186,9 +189,9 @@ def _known_problem(error: Exception) -> ProblemError | None:
             headers = {"Retry-After": "1"} if status == 503 else None
             return ProblemError(status, detail, remedy, headers=headers, error=type(error).__name__)
         if kind in _STATUS:
-            found = ErrorInfo.from_message(kind.__name__, _PLACE.sub("", str(error)))
-            detail = all_errors.sentence(found.detail)
-            return ProblemError(_STATUS[kind], detail, found.remedy, error=type(error).__name__)
+            info = ErrorInfo.from_message(kind.__name__, _PLACE.sub("", str(error)))
+            detail = all_errors.sentence(info.detail)
+            return ProblemError(_STATUS[kind], detail, info.remedy, error=type(error).__name__)
     return None
 
 
@@ -217,8 +220,8 @@ def describe_field(error: Mapping[str, Any]) -> str:
         return f"{name} is no field of the {where}"
     if error["type"] == "json_invalid":
         return f"The body is no valid JSON ({error['ctx']['error']} at character {name})"
-    found = expectation(error)
-    return f"{name} {found}" if found.startswith("must") else f"{name}: {found}"
+    expected = expectation(error)
+    return f"{name} {expected}" if expected.startswith("must") else f"{name}: {expected}"
 
 
 def with_problems(document: dict[str, Any]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lazyrag.document import Document
     from lazyrag.retrieval.base import BaseRetriever
     from lazyrag.server.core.access import Access
-    from lazyrag.server.core.made_sets import MadeSets
+    from lazyrag.server.core.runtime_sets import RuntimeSets
 
 R = TypeVar("R")
 
@@ -68,7 +68,7 @@ class Service:
         self.access = access
         self.pending: dict[str, str] = {}  # sets that cannot answer yet, and why
         self.began = time.time()
-        self.made: MadeSets | None = None  # the table of sets that are made at run time
+        self.runtime_sets: RuntimeSets | None = None  # the table of sets that are made at run time
         self.groups: dict[str, str] = {}  # by set, where it is not MediumChunk
         self.records: Any = None  # of OpenAI's objects
         self.rerank: Any = None  # a rerank model, beside BM25
@@ -114,20 +114,20 @@ class Service:
             raise ProblemError(503, self.pending[name], "Try again in a moment.", headers=_SOON)
         if name not in self.sets:
             # by another process, just now
-            if self.made is not None and self.made.find(name) is not None:
+            if self.runtime_sets is not None and self.runtime_sets.find(name) is not None:
                 raise ProblemError(
                     503, "The set is being opened.", "Try again in a moment.", headers=_SOON
                 )
             raise ProblemError(
                 404, f"There is no set {name!r}.", known_names(name, self.names(principal))
             )
-        if (found := self._view(name, principal.labels)) is None:
+        if (view := self._view(name, principal.labels)) is None:
             msg = f"The set {name!r} has no field 'labels', which restricts this token."
             remedy = (
                 "Declare it: doc_fields={'labels': DocField(DataType.ARRAY, DataType.VARCHAR)}."
             )
             raise ProblemError(403, msg, remedy)
-        return found
+        return view
 
     def _view(self, name: str, labels: tuple[str, ...] | None) -> Document | None:
         if labels is None:
@@ -146,7 +146,7 @@ class Service:
     def forget(self, name: str) -> None:
         """Show a set no longer."""
         self.sets.pop(name, None)
-        for key in [one for one in self._views if one[0] == name]:
+        for key in [key for key in self._views if key[0] == name]:
             del self._views[key]
         self.retriever.cache_clear()
 
@@ -192,8 +192,8 @@ def passage_url(
 
 def service_of(request: Request) -> Service:
     """The service of a request, for routes."""
-    found: Service = request.app.state.service
-    return found
+    service: Service = request.app.state.service
+    return service
 
 
 def needs(scope: str) -> Any:

@@ -21,9 +21,9 @@ from lazyrag.groups.node_group import INDEX_FIELDS
 from lazyrag.server.core.body import Body
 from lazyrag.server.core.config import SET_NAME, SetConfig, open_set
 from lazyrag.server.core.guard import worker_of
-from lazyrag.server.core.made_sets import MadeSet, MadeSets, name_is_taken
 from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError
+from lazyrag.server.core.runtime_sets import RuntimeSet, RuntimeSets, name_is_taken
 from lazyrag.server.core.service import Service, needs, service_of
 from lazyrag.server.jobs import Jobs
 from lazyrag.storage.database import Database, FileFormat
@@ -45,22 +45,26 @@ _LOOK_S = 0.1
 _CLOSE_S = 10.0  # for requests that read a set which was deleted
 
 
-def made_sets(service: Service) -> MadeSets:
+def runtime_sets(service: Service) -> RuntimeSets:
     """The table of a service."""
-    found = service.made = service.made or MadeSets(service.state)
-    return found
+    table = service.runtime_sets = service.runtime_sets or RuntimeSets(service.state)
+    return table
 
 
 def unopened_sets(service: Service) -> list[str]:
     """Why this process is not ready: a sentence for each set of before its start that it has not
     opened yet.
     """
-    made = service.made.list() if service.made else []
-    names = {one.name for one in made if one.created <= service.began and not one.deleted}
+    listed = service.runtime_sets.list() if service.runtime_sets else []
+    names = {
+        runtime_set.name
+        for runtime_set in listed
+        if runtime_set.created <= service.began and not runtime_set.deleted
+    }
     return ["A set is being opened." for _ in names - service.sets.keys()]  # anyone may read it
 
 
-def create_set(service: Service, name: str, principal: Principal) -> MadeSet:
+def create_set(service: Service, name: str, principal: Principal) -> RuntimeSet:
     """Create an empty set. All processes have it within a second; until then requests about it get
     a 503.
 
@@ -80,7 +84,7 @@ def create_set(service: Service, name: str, principal: Principal) -> MadeSet:
             " digit."
         )
         raise ProblemError(422, f"The name of a set cannot be {name!a:.120}.", remedy)
-    table = made_sets(service)
+    table = runtime_sets(service)
     if name in service.sets.keys() | service.pending.keys() and table.find(name) is None:
         raise name_is_taken(name)
     return table.add(name)
@@ -94,11 +98,11 @@ def delete_set(service: Service, name: str, principal: Principal) -> None:
             has it.
     """
     _require_administrator(principal)
-    made = made_sets(service).find(name)
-    if made is not None and made_sets(service).delete(name):
+    runtime_set = runtime_sets(service).find(name)
+    if runtime_set is not None and runtime_sets(service).delete(name):
         service.forget(name)
         for query in ("DELETE FROM attached WHERE store = ?", "DELETE FROM store WHERE id = ?"):
-            records(service).write(query, f"vs_{made.id}")
+            records(service).write(query, f"vs_{runtime_set.id}")
     elif name in service.sets:
         raise ProblemError(409, f"The configuration has the set {name!r}.", "Remove it there.")
     else:
@@ -157,7 +161,7 @@ class Records:
         with self._file.writing(durable=True) as connection:
             for row in rows:
                 columns = ", ".join(row)
-                values = ", ".join(f":{one}" for one in row)
+                values = ", ".join(f":{column}" for column in row)
                 connection.execute(
                     f"INSERT OR REPLACE INTO {table} ({columns}) VALUES ({values})",  # noqa: S608
                     row,
@@ -166,9 +170,9 @@ class Records:
 
 def records(service: Service) -> Records:
     """The records of a service."""
-    found: Records = service.records or Records(service)
-    service.records = found
-    return found
+    opened: Records = service.records or Records(service)
+    service.records = opened
+    return opened
 
 
 def _require_administrator(principal: Principal) -> None:
@@ -191,14 +195,14 @@ class SetName(Body):
 
 @router.post("/sets", status_code=201)
 async def post_set(
-    wanted: NewSet, request: Request, principal: Annotated[Principal, needs("admin")]
+    body: NewSet, request: Request, principal: Annotated[Principal, needs("admin")]
 ) -> SetName:
     """Create an empty set with the embedding model of the configuration; it answers within a
     second.
     """
     service = service_of(request)
-    await service.run(create_set, service, wanted.name, principal)
-    return SetName(name=wanted.name)
+    await service.run(create_set, service, body.name, principal)
+    return SetName(name=body.name)
 
 
 @router.delete("/sets/{set}", status_code=204)
@@ -237,7 +241,7 @@ class SetFollower:
             deleted ones.
     """
 
-    def __init__(self, table: MadeSets, service: Service | None, *, write: bool) -> None:
+    def __init__(self, table: RuntimeSets, service: Service | None, *, write: bool) -> None:
         self.table = table
         self.service = service
         self.write = write
@@ -251,23 +255,25 @@ class SetFollower:
                 self.look()
             except StoreError as exc:
                 self._note("", exc)
-        for one in self._open.values():
-            one.stop.set()
-        for one in self._open.values():
-            one.close()
+        for opened in self._open.values():
+            opened.stop.set()
+        for opened in self._open.values():
+            opened.close()
 
     def look(self) -> None:
         """Follow the table once."""
-        made = self.table.list()
-        for one in made:
-            if not one.deleted and one.id not in self._open:
+        listed = self.table.list()
+        for runtime_set in listed:
+            if not runtime_set.deleted and runtime_set.id not in self._open:
                 try:
-                    self._open[one.id] = self._opened(one)
-                    self._failing.pop(one.name, None)
+                    self._open[runtime_set.id] = self._open_one(runtime_set)
+                    self._failing.pop(runtime_set.name, None)
                 except (LazyRAGError, OSError) as exc:
-                    self._note(one.name, exc)
-        for gone in self._open.keys() - {one.id for one in made if not one.deleted}:
-            opened = self._open.pop(gone)
+                    self._note(runtime_set.name, exc)
+        for set_id in self._open.keys() - {
+            runtime_set.id for runtime_set in listed if not runtime_set.deleted
+        }:
+            opened = self._open.pop(set_id)
             if self.service is not None:
                 self.service.forget(opened.name)
             if self.write:
@@ -276,25 +282,29 @@ class SetFollower:
                 timer = threading.Timer(_CLOSE_S, opened.close)
                 timer.daemon = True
                 timer.start()
-        for one in made:
-            if one.deleted and self.write:
-                self.table.remove(one)
+        for runtime_set in listed:
+            if runtime_set.deleted and self.write:
+                self.table.remove(runtime_set)
 
-    def _opened(self, made: MadeSet) -> _OpenSet:
+    def _open_one(self, runtime_set: RuntimeSet) -> _OpenSet:
         """Open a set; for reading, as soon as the writer process has built its groups."""
-        chosen = SetConfig(store=self.table.folder(made), embed=made.embed or None, watch=False)
-        docs = open_set(made.name, chosen, self.table.state, write=self.write)
+        chosen = SetConfig(
+            store=self.table.folder(runtime_set), embed=runtime_set.embed or None, watch=False
+        )
+        docs = open_set(runtime_set.name, chosen, self.table.state, write=self.write)
         docs.create_node_group("MediumChunk", FileSplitter(*CHUNK_SIZES), index_fields=INDEX_FIELDS)
         try:
             if not self.write:
                 for group in chosen.groups:
                     docs.get_nodes(group, limit=0)
-            opened = _OpenSet(made.name, docs, self.table.state, chosen if self.write else None)
+            opened = _OpenSet(
+                runtime_set.name, docs, self.table.state, chosen if self.write else None
+            )
         except LazyRAGError:
             docs.close()
             raise
         if self.service is not None:
-            self.service.sets[made.name] = docs
+            self.service.sets[runtime_set.name] = docs
         return opened
 
     def _note(self, name: str, error: Exception) -> None:
@@ -318,7 +328,7 @@ class _OpenSet:
             build = {
                 "names": chosen.groups,
                 "analysers": chosen.analysers,
-                "embed_keys": list(docs.embed_keys),
+                "embed_keys": list(docs.reader.embed_keys),
             }
             Jobs(docs).submit("activate_group", build)
             run = functools.partial(worker_of(name, docs, state).run, self.stop)

@@ -18,6 +18,9 @@ BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 """Upper bounds of the latency histogram."""
 
 
+_MAX_ROUTES = 12  # in `Metrics.latencies`
+
+
 class Metrics:
     """Counts requests by method, route and status, and their latencies by route."""
 
@@ -38,23 +41,22 @@ class Metrics:
             self._latencies[route][bisect_left(BUCKETS_S, seconds)] += 1
             self._seconds[route] += seconds
 
-    def latencies(self, most: int = 12) -> list[tuple[str, int, float, float, float]]:
+    def latencies(self) -> list[tuple[str, int, float, float, float]]:
         """The routes that took most time: requests; mean, and bounds of median and 95th percentile,
         in seconds.
         """
-        found = []
+        rows = []
         with self._lock:
-            for route, counts in sorted(
-                self._latencies.items(), key=lambda one: -self._seconds[one[0]]
-            )[:most]:
-                sums = list(accumulate(counts))
-                total = sum(counts)
+            slowest = sorted(self._latencies, key=self._seconds.__getitem__, reverse=True)
+            for route in slowest[:_MAX_ROUTES]:
+                sums = list(accumulate(self._latencies[route]))
+                total = sums[-1]
                 median, p95 = (
                     (*BUCKETS_S, float("inf"))[bisect_left(sums, part * total)]
                     for part in (0.5, 0.95)
                 )
-                found.append((route, total, self._seconds[route] / total, median, p95))
-        return found
+                rows.append((route, total, self._seconds[route] / total, median, p95))
+        return rows
 
     def text(self, gauges: Iterable[tuple[str, Mapping[str, str], float]]) -> str:
         """Return all series. Each names its process: a scrape reaches one of several.

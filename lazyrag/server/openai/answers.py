@@ -11,7 +11,7 @@ import logging
 import math
 import time
 import uuid
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Optional, TypeVar
@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, Optional, TypeVar
 from fastapi import APIRouter, Request
 from fastapi.sse import format_sse_event
 from pydantic import BaseModel, Field, create_model
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 import lazyrag.server.openai.protocol as openai
 from lazyrag.data.filters import FilterLike
@@ -33,13 +33,15 @@ from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.models.protocols import ChatOptions, Usage, usage_of_calls
 from lazyrag.models.rerank import Bm25RerankModel
 from lazyrag.pipeline import RAGPipeline
+from lazyrag.read.rows import document_table
 from lazyrag.retrieval.hybrid import HybridRetriever
-from lazyrag.server.api.answers import Book, Notebook
-from lazyrag.server.api.search import MAX_QUERY, MAX_TEXT
-from lazyrag.server.api.uploads import Call, reply
+from lazyrag.server.api.answers import Book, Notebook, event_stream
+from lazyrag.server.api.search import MAX_QUERY
 from lazyrag.server.core.guard import ADD_EVENT, KEPT_S
 from lazyrag.server.core.problems import ProblemError, problem_of
 from lazyrag.server.core.service import passage_url
+from lazyrag.server.core.set_request import MAX_TEXT, SetRequest, reply
+from lazyrag.server.openai.protocol import JsonObject
 from lazyrag.server.openai.stores import open_store
 from lazyrag.text.tokens import EstimatedTokenCounter
 
@@ -57,34 +59,36 @@ _GONE = 499  # the status of a request whose client has closed the connection
 
 def model_name(model: Any, default: str) -> str:
     """The name of a model, by which requests call it."""
-    names = [getattr(model, one, None) for one in ("model", "name")]
-    return next((one for one in names if isinstance(one, str) and one), default)
+    for attribute in ("model", "name"):
+        name = getattr(model, attribute, None)
+        if isinstance(name, str) and name:
+            return name
+    return default
 
 
-def rerankers_of(call: Call) -> dict[str, Any]:
+def rerankers_of(call: SetRequest) -> JsonObject:
     """The models that rerank, by name: the configured one, and BM25, which needs none."""
-    own = call.service.rerank
-    return {"bm25": Bm25RerankModel()} | ({} if own is None else {model_name(own, "reranker"): own})
+    rerankers: JsonObject = {"bm25": Bm25RerankModel()}
+    if call.service.rerank is not None:
+        rerankers[model_name(call.service.rerank, "reranker")] = call.service.rerank
+    return rerankers
 
 
-def _embedders(sets: Mapping[str, Document]) -> dict[str, CheckedEmbedder]:
-    keys = {
-        name: docs.reader.embedders(None) if docs.embed_keys else [] for name, docs in sets.items()
-    }
-    return {
-        model_name(one.embedder, f"{name}.{one.key}"): one
-        for name in reversed(keys)
-        for one in keys[name]
-    }
+def _embedders(sets: dict[str, Document]) -> dict[str, CheckedEmbedder]:
+    embedders = {}
+    for name, docs in reversed(sets.items()):
+        for embedder in docs.reader.embedders(None) if docs.reader.embed_keys else ():
+            embedders[model_name(embedder.embedder, f"{name}.{embedder.key}")] = embedder
+    return embedders
 
 
-def _sets(call: Call) -> dict[str, Document]:
+def _sets(call: SetRequest) -> dict[str, Document]:
     return {
         name: call.service.view(name, call.principal) for name in call.service.names(call.principal)
     }
 
 
-def set_named(call: Call, name: str, given: str | None = None) -> Document:
+def set_named(call: SetRequest, name: str, requested: str | None = None) -> Document:
     """The set that the principal sees under a name, which was given as another text perhaps.
 
     Raises:
@@ -93,7 +97,9 @@ def set_named(call: Call, name: str, given: str | None = None) -> Document:
     try:
         return call.service.view(name, call.principal)
     except ProblemError as problem:
-        raise problem if problem.status == 503 else no_model(given or name) from None
+        if problem.status == 503:
+            raise
+        raise no_model(requested or name) from None
 
 
 def no_model(name: str) -> ProblemError:
@@ -104,13 +110,14 @@ def no_model(name: str) -> ProblemError:
     )
 
 
-def _models(call: Call) -> dict[str, dict[str, Any]]:
+def _models(call: SetRequest) -> dict[str, JsonObject]:
     sets = _sets(call)
     kinds = {"rerank": rerankers_of(call), "embedding": _embedders(sets), "set": sets}
-    own = {"object": "model", "created": 0, "owned_by": "lazyrag"}
-    return {
-        name: {"id": name, **own, "kind": kind} for kind, names in kinds.items() for name in names
-    }
+    common = {"object": "model", "created": 0, "owned_by": "lazyrag"}
+    models: dict[str, JsonObject] = {}
+    for kind, names in kinds.items():
+        models |= {name: {"id": name, **common, "kind": kind} for name in names}
+    return models
 
 
 @router.get("/models")
@@ -118,17 +125,17 @@ async def list_models(call: openai.Reading) -> Response:
     """List the models: the sets that the principal sees, which answer, and models that embed and
     rerank.
     """
-    found = await call.run(_models, call)
-    return reply({"object": "list", "data": [found[name] for name in sorted(found)]})
+    models = await call.run(_models, call)
+    return reply({"object": "list", "data": [models[name] for name in sorted(models)]})
 
 
 @router.get("/models/{model:path}")
 async def get_model(model: str, call: openai.Reading) -> Response:
     """Get a model."""
-    found = await call.run(_models, call)
-    if model not in found:
+    models = await call.run(_models, call)
+    if model not in models:
         raise no_model(model)
-    return reply(found[model])
+    return reply(models[model])
 
 
 # What chat completions and responses share
@@ -137,35 +144,37 @@ _Text = Annotated[str, Field(max_length=MAX_TEXT)]
 """Pydantic refuses halves of surrogate pairs in texts of limited length alone."""
 
 
-class Part(BaseModel):
+class MessagePart(BaseModel):
     """A piece of a message's content: a text."""
 
     type: Literal["text", "input_text", "output_text", "refusal"]
     text: _Text = ""
 
 
-class Turn(BaseModel):
+class InputMessage(BaseModel):
     """A message, or a search before it. Clients send back what they got, so it may have more than
     is read here.
     """
 
     type: Literal["message", "file_search_call"] = "message"
     role: Literal["system", "developer", "user", "assistant"] | None = None
-    content: _Text | list[Part] | None = None
+    content: _Text | list[MessagePart] | None = None
 
     @property
     def text(self) -> str:
         """Its text."""
-        return (
-            self.content
-            if isinstance(self.content, str)
-            else "\n".join(part.text for part in self.content or ())
-        )
+        if isinstance(self.content, str):
+            return self.content
+        return "\n".join(part.text for part in self.content or ())
 
 
 def _optional(kind: Any, names: str) -> Any:
     """Fields that may be left out, or null."""
     return dict.fromkeys(names.split(), (Optional[kind], None))  # noqa: UP045  kind may be None
+
+
+def _without_nulls(options: JsonObject) -> JsonObject:
+    return {name: value for name, value in options.items() if value is not None}
 
 
 class TextFormat(BaseModel):
@@ -187,7 +196,7 @@ _BOTH: Any = create_model(
     **_optional(Annotated[float, Field(ge=0, le=1)], "top_p"),
     **_optional(bool, "stream parallel_tool_calls"),
     **_optional(openai.Metadata, "metadata"),
-    **_optional(dict[str, Any], "stream_options"),
+    **_optional(JsonObject, "stream_options"),
     **_optional(dict[_Text, _Text], "prompt_cache_options"),
     **_optional(
         _Text, "user safety_identifier service_tier prompt_cache_key prompt_cache_retention"
@@ -198,7 +207,7 @@ _BOTH: Any = create_model(
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ScoredHit:
     """A hit, with its set, its score from 0 to 1, and its file."""
 
     set: str
@@ -206,41 +215,49 @@ class Source:
     score: float
     file_id: str
     filename: str
-    attributes: dict[str, Any]
+    attributes: JsonObject
 
-    def result(self) -> dict[str, Any]:
+    def result(self) -> JsonObject:
         """As a result of file search; the raw score and the location are beside OpenAI's fields."""
-        own = {name: getattr(self, name) for name in ("file_id", "filename", "score", "attributes")}
-        raw = None if math.isnan(self.hit.score) else self.hit.score
-        return {**own, "text": self.hit.text, "raw_score": raw, "location": self.hit.location}
+        return {
+            "file_id": self.file_id,
+            "filename": self.filename,
+            "score": self.score,
+            "attributes": self.attributes,
+            "text": self.hit.text,
+            "raw_score": None if math.isnan(self.hit.score) else self.hit.score,
+            "location": self.hit.location,
+        }
 
 
 @dataclass
-class Asked:
+class AnswerRequest:
     """A question, and where and how it is answered."""
 
-    call: Call
+    call: SetRequest
     sets: dict[str, Document]
-    turns: Sequence[Turn]
+    turns: Sequence[InputMessage]
     instructions: str | None
-    options: Mapping[str, Any]
+    options: JsonObject
     topk: int = TOPK
     filters: FilterLike | None = None
     threshold: float = 0.0
     weights: Sequence[float] | None = None
-    found: list[Source] = field(default_factory=list)
+    sources: list[ScoredHit] = field(default_factory=list)
     usages: list[Usage] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        own = [turn.text for turn in self.turns if turn.role in ("system", "developer")]
-        self.instructions = "".join(
-            f"\n\n{text}" for text in [self.instructions or "", *own] if text.strip()
-        )
-        talk = [(turn.role, turn.text) for turn in self.turns if turn.role in ("user", "assistant")]
+        instructions = [self.instructions or ""]
+        self.history = list[dict[str, str]]()
+        for turn in self.turns:
+            if turn.role in ("system", "developer"):
+                instructions.append(turn.text)
+            elif turn.role is not None and turn.text.strip():
+                self.history.append({"role": turn.role, "content": turn.text})
+        self.instructions = "".join(f"\n\n{text}" for text in instructions if text.strip())
         self.question = ""
-        self.history = [{"role": role, "content": text} for role, text in talk if text.strip()]
         if self.history and self.history[-1]["role"] == "user":
-            self.question = str(self.history.pop()["content"])
+            self.question = self.history.pop()["content"]
         if not 0 < len(self.question) <= MAX_QUERY:
             msg = (
                 f"The last message must be of the role 'user' and have 1 to {MAX_QUERY:,}"
@@ -252,11 +269,11 @@ class Asked:
             remedy = "Set chat in [models] of the configuration."
             raise ProblemError(400, msg, remedy, param="model", code="no_chat_model")
 
-    def usage(self, *names: str) -> dict[str, Any]:
+    def usage(self, *names: str) -> JsonObject:
         """The tokens of all calls of the chat model, under some names; {} if it reports none."""
         if not self.usages:
             return {}
-        sums = [sum(one) for one in zip(*map(dataclasses.astuple, self.usages), strict=True)]
+        sums = [sum(counts) for counts in zip(*map(dataclasses.astuple, self.usages), strict=True)]
         return {"usage": dict(zip((*names, "total_tokens"), (*sums, sum(sums)), strict=True))}
 
     def retriever(self) -> Any:
@@ -279,72 +296,76 @@ class Asked:
     async def steps(self) -> AsyncGenerator[AnswerDelta | str, None]:
         """The query, when it has been searched, and the pieces of the answer."""
         chat = self.call.service.chat
-        own = getattr(self.call.service.chat, "options", None)
-        own = own if isinstance(own, ChatOptions) else ChatOptions()
-        extra = {**(own.extra or {}), **self.options["extra"]}
-        options = dataclasses.replace(own, n=1, **{**self.options, "extra": extra or None})
+        defaults = getattr(chat, "options", None)
+        if not isinstance(defaults, ChatOptions):
+            defaults = ChatOptions()
+        extra = {**(defaults.extra or {}), **self.options["extra"]}
+        options = dataclasses.replace(defaults, n=1, **{**self.options, "extra": extra or None})
         prompts = Prompts(
             en=f"{SYSTEM_EN}{self.instructions}", zh=f"{SYSTEM_ZH}{self.instructions}"
         )
-        retriever = await self.call.run(self.retriever)
         pipeline = RAGPipeline(
-            retriever=retriever, generator=Generator(chat, options=options, prompts=prompts)
+            retriever=await self.call.run(self.retriever),
+            generator=Generator(chat, options=options, prompts=prompts),
         )
         run = pipeline._run(self.question, self.history)  # in steps, as the search is an event
         usage_of_calls.set(self.usages)
         await run.condense()
         usage_of_calls.set(None)
         nodes = await run.retrieve(self.topk, self.filters)
-        self.found = await self.call.run(self.sources, nodes.items, await run.result(nodes))
+        self.sources = await self.call.run(self.find_sources, nodes.items, await run.result(nodes))
         yield run.search_query
         usage_of_calls.set(self.usages)
         room = max(2_000, 350 * self.topk) + len(self.question)  # tokens
-        async with aclosing(
-            run.deltas(None, room, None, [one.hit for one in self.found])
-        ) as deltas:
+        hits = [source.hit for source in self.sources]
+        async with aclosing(run.deltas(None, room, None, hits)) as deltas:
             async for delta in deltas:
                 yield delta
 
-    def sources(self, nodes: Sequence[Any], hits: Sequence[Hit]) -> list[Source]:
+    def find_sources(self, nodes: Sequence[Any], hits: Sequence[Hit]) -> list[ScoredHit]:
         """The hits whose scores are high enough, with their files."""
         names = {id(docs.reader): name for name, docs in self.sets.items()}
-        found = []
-        by_keywords = not all(docs.embed_keys for docs in self.sets.values())
+        by_keywords = not all(docs.reader.embed_keys for docs in self.sets.values())
+        sources = []
         for node, hit in zip(nodes, hits, strict=True):
-            name = names[id(node.reader)]
             score = openai.unit_score(hit.score, by_keywords=by_keywords)
-            row = self.call.service.sets[name]._indexer.ledger.documents.find(hit.source)
+            if score < self.threshold:
+                continue
+            name = names[id(node.reader)]
+            row = document_table(self.call.service.sets[name].reader).find(hit.source)
             file = openai.file_id_of(hit.source, row.content_hash or "" if row else "")
-            attributes = openai.attributes_of(node.segment.fields, self.sets[name].fields)
-            found += (
-                [Source(name, hit, score, *file, attributes)] if score >= self.threshold else []
-            )
-        return found
+            attributes = openai.attributes_of(node.segment.fields, self.sets[name].reader.fields)
+            sources.append(ScoredHit(name, hit, score, *file, attributes))
+        return sources
 
-    def cited(self, text: str, citation: Citation) -> tuple[Source, int, int, dict[str, str]]:
+    def cited(self, text: str, citation: Citation) -> tuple[ScoredHit, int, int, dict[str, str]]:
         """The source of a citation, start and end of its first mark, and what OpenAI's annotations
         do not have.
         """
-        source = next(one for one in self.found if one.hit.id == citation.uid)
-        markers = citing_markers(text, scan(text).markers, [one.hit for one in self.found])
-        places = [(one.start, one.end) for one in markers if citation.index in one.numbers]
-        start, end = places[0] if places else (len(text), len(text))
+        source = next(source for source in self.sources if source.hit.id == citation.uid)
+        markers = citing_markers(text, scan(text).markers, [source.hit for source in self.sources])
+        start = end = len(text)
+        for marker in markers:
+            if citation.index in marker.numbers:
+                start = marker.start
+                end = marker.end
+                break
         words = cited_span(source.hit.text, claim_before(text[:start]))
         url = passage_url(self.call.request, source.set, citation.source, citation.uid, words)
-        own = {
+        details = {
             "file_id": source.file_id,
             "quote": citation.text_snippet,
             "location": citation.location,
             "url": url,
         }
-        return source, start, end, own
+        return source, start, end, details
 
 
 def _reason(delta: AnswerDelta) -> str:
     """Why the answer ended, in OpenAI's words."""
     generation: Any = delta.answer and delta.answer.generation
-    found = generation and (generation.metadata or {}).get("finish_reason")
-    return found if found in ("length", "content_filter") else "stop"
+    reason = generation and (generation.metadata or {}).get("finish_reason")
+    return reason if reason in ("length", "content_filter") else "stop"
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
@@ -358,21 +379,22 @@ async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
         while (await request.receive())["type"] != "http.disconnect":
             pass
 
-    tasks = task, _ = asyncio.ensure_future(work), asyncio.ensure_future(leave())
+    task = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(leave())
     try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((task, leaving), return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
             raise ProblemError(_GONE, "The client closed the connection.")
         return task.result()
     finally:
-        for one in tasks:
-            one.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        task.cancel()
+        leaving.cancel()
+        await asyncio.gather(task, leaving, return_exceptions=True)
 
 
 def _streamed(
     events: AsyncGenerator[tuple[str, Any], None],
-    failed: Callable[[dict[str, Any]], tuple[str, Any]],
+    failed: Callable[[JsonObject], tuple[str, Any]],
 ) -> Response:
     """A response of events, each with its name; an error is the last one."""
 
@@ -389,8 +411,7 @@ def _streamed(
             log.exception("a streamed answer failed")
             yield sent(*failed(problem_of(exc).as_openai()))
 
-    headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-    return StreamingResponse(body(), media_type="text/event-stream", headers=headers)
+    return event_stream(body())
 
 
 # Chat completions
@@ -426,20 +447,18 @@ _CHAT: Any = create_model(
 class ChatBody(_CHAT):  # type: ignore[misc]  # it is made at run time
     """A conversation with a set."""
 
-    messages: list[Turn] = Field(min_length=1)
+    messages: list[InputMessage] = Field(min_length=1)
 
-    def options(self) -> dict[str, Any]:
+    def options(self) -> JsonObject:
         """The options of the chat model."""
-        found = {"max_tokens": self.max_completion_tokens or self.max_tokens, "seed": self.seed}
-        found |= {
+        options = {
+            "max_tokens": self.max_completion_tokens or self.max_tokens,
+            "seed": self.seed,
             "temperature": self.temperature,
             "stop": [self.stop] if isinstance(self.stop, str) else self.stop,
         }
         extra = self.model_dump(include=_PASSED, exclude_none=True)
-        return {
-            **{name: value for name, value in found.items() if value is not None},
-            "extra": extra,
-        }
+        return {**_without_nulls(options), "extra": extra}
 
 
 @router.post("/chat/completions")
@@ -451,7 +470,7 @@ async def complete_chat(body: ChatBody, call: openai.Reading, book: Book) -> Res
     instructions.
     """
     sets = {body.model: await call.run(set_named, call, body.model)}
-    chat = _Chat(body, Asked(call, sets, body.messages, None, body.options()))
+    chat = _ChatWriter(body, AnswerRequest(call, sets, body.messages, None, body.options()))
     book.require_room(call.principal)
     book.join(asyncio.current_task(), call.principal)
     if body.stream:
@@ -459,11 +478,11 @@ async def complete_chat(body: ChatBody, call: openai.Reading, book: Book) -> Res
     return reply(await unless_gone(call.request, chat.complete()))
 
 
-class _Chat:
+class _ChatWriter:
     """A chat completion, while it is written."""
 
-    def __init__(self, body: ChatBody, asked: Asked) -> None:
-        self.asked = asked
+    def __init__(self, body: ChatBody, request: AnswerRequest) -> None:
+        self.request = request
         self.with_usage = bool((body.stream_options or {}).get("include_usage"))
         self.head = {
             "id": f"chatcmpl-{uuid.uuid4().hex}",
@@ -471,32 +490,32 @@ class _Chat:
             "model": body.model,
         }
 
-    def annotations(self, text: str, citations: Sequence[Citation]) -> dict[str, Any]:
+    def annotations(self, text: str, citations: Sequence[Citation]) -> JsonObject:
         """The citations of a text."""
-        found = []
-        for one in citations:
-            _, start, end, own = self.asked.cited(text, one)
+        annotations = []
+        for citation in citations:
+            _, start, end, details = self.request.cited(text, citation)
             cited = {
                 "start_index": start,
                 "end_index": end,
-                "title": one.label,
-                "url": own.pop("url"),
+                "title": citation.label,
+                "url": details.pop("url"),
             }
-            found.append({"type": "url_citation", "url_citation": cited, **own})
-        return {"annotations": found}
+            annotations.append({"type": "url_citation", "url_citation": cited, **details})
+        return {"annotations": annotations}
 
-    def shown(self, name: str, content: Mapping[str, Any], reason: str | None) -> dict[str, Any]:
+    def completion(self, name: str, content: JsonObject, reason: str | None) -> JsonObject:
         """The completion, or a chunk of it."""
         choice = {"index": 0, name: content, "logprobs": None, "finish_reason": reason}
         return {**self.head, "object": "chat.completion", "choices": [choice]}
 
-    async def complete(self) -> dict[str, Any]:
+    async def complete(self) -> JsonObject:
         """The whole completion."""
-        last: Any = [step async for step in self.asked.steps()][-1]
+        last: Any = [step async for step in self.request.steps()][-1]
         text = last.answer.text
         cited = self.annotations(last.answer.text, last.answer.citations)
         message = {"role": "assistant", "content": text, "refusal": None, **cited}
-        return self.shown("message", message, _reason(last)) | self.asked.usage(
+        return self.completion("message", message, _reason(last)) | self.request.usage(
             "prompt_tokens", "completion_tokens"
         )
 
@@ -504,15 +523,15 @@ class _Chat:
         """The pieces of the stream."""
         more = {"object": "chat.completion.chunk", **({"usage": None} if self.with_usage else {})}
         text = ""
-        yield "", self.shown("delta", {"role": "assistant", "content": ""}, None) | more
-        async for step in self.asked.steps():
+        yield "", self.completion("delta", {"role": "assistant", "content": ""}, None) | more
+        async for step in self.request.steps():
             if isinstance(step, AnswerDelta):
                 text += step.text
                 cited = self.annotations(text, step.citations) if step.citations else {}
                 reason = None if step.answer is None else _reason(step)
-                yield "", self.shown("delta", {"content": step.text, **cited}, reason) | more
+                yield "", self.completion("delta", {"content": step.text, **cited}, reason) | more
         if self.with_usage:
-            usage = self.asked.usage("prompt_tokens", "completion_tokens")
+            usage = self.request.usage("prompt_tokens", "completion_tokens")
             yield "", {**self.head, **more, "choices": [], **usage}
         yield "", "[DONE]"
 
@@ -583,14 +602,16 @@ _RESPONSE: Any = create_model(
 class ResponseBody(_RESPONSE):  # type: ignore[misc]  # it is made at run time
     """A question to vector stores by `file_search`, or to the set that `model` names."""
 
-    input: _Text | list[Turn]
+    input: _Text | list[InputMessage]
     store: bool | None = True
     tools: list[FileSearch] = Field(default=[], max_length=1)
     tool_choice: Literal["auto", "required"] | FileSearchChoice = "auto"
     reasoning: Reasoning = Reasoning()
     text: TextOptions = TextOptions()
 
-    async def asked(self, call: Call, before: Sequence[Turn]) -> Asked:
+    async def answer_request(
+        self, call: SetRequest, before: Sequence[InputMessage]
+    ) -> AnswerRequest:
         """The question with all that belongs to it; ``before`` is the conversation before it.
 
         Raises:
@@ -601,34 +622,31 @@ class ResponseBody(_RESPONSE):  # type: ignore[misc]  # it is made at run time
             "reasoning_effort": self.reasoning.effort,
             "verbosity": self.text.verbosity,
         }
-        given = {"temperature": self.temperature, "max_tokens": self.max_output_tokens}
-        options: dict[str, Any] = {
-            name: value for name, value in given.items() if value is not None
-        }
-        options["extra"] = {name: value for name, value in extra.items() if value is not None}
-        turns = (
-            [Turn(role="user", content=self.input)] if isinstance(self.input, str) else self.input
-        )
+        options = {"temperature": self.temperature, "max_tokens": self.max_output_tokens}
+        options = {**_without_nulls(options), "extra": _without_nulls(extra)}
+        turns = self.input
+        if isinstance(turns, str):
+            turns = [InputMessage(role="user", content=turns)]
         is_chat = self.tools and self.model == model_name(call.service.chat, "chat")
         sets = {} if is_chat else {self.model: await call.run(set_named, call, self.model)}
-        asked = Asked(call, sets, [*before, *turns], self.instructions, options)
+        request = AnswerRequest(call, sets, [*before, *turns], self.instructions, options)
         for tool in self.tools:
             ranking = tool.ranking_options
-            asked.sets = {}
+            request.sets = {}
             filters = []
-            asked.topk = tool.max_num_results
-            asked.threshold = ranking.score_threshold
-            asked.weights = ranking.hybrid_search.weights() if ranking.hybrid_search else None
-            for one in tool.vector_store_ids:
-                store = await open_store(call, one)
+            request.topk = tool.max_num_results
+            request.threshold = ranking.score_threshold
+            request.weights = ranking.hybrid_search.weights() if ranking.hybrid_search else None
+            for store_id in tool.vector_store_ids:
+                store = await open_store(call, store_id)
                 await call.run(store.use)
-                asked.sets[store.call.name] = store.call.docs
-                filters.append(openai.filter_of(tool.filters, store.call.docs.fields))
-            asked.filters = filters[0]
-            if any(one != filters[0] for one in filters):
+                request.sets[store.call.name] = store.call.docs
+                filters.append(openai.filter_of(tool.filters, store.call.docs.reader.fields))
+            request.filters = filters[0]
+            if filters.count(filters[0]) < len(filters):
                 msg = "The vector stores have other fields, so one filter cannot serve all of them."
                 raise ProblemError(400, msg, "Search each alone.", param="tools")
-        return asked
+        return request
 
 
 _RESPONSE_OF = (
@@ -637,7 +655,7 @@ _RESPONSE_OF = (
 )
 
 
-def _stored(book: Notebook, call: Call, response: str) -> list[Any]:
+def _stored(book: Notebook, call: SetRequest, response: str) -> list[Any]:
     """A stored response, and the conversation with it.
 
     Raises:
@@ -654,20 +672,20 @@ def _stored(book: Notebook, call: Call, response: str) -> list[Any]:
     return [json.loads(data) for [data] in rows]
 
 
-def _store(book: Notebook, call: Call, response: Mapping[str, Any], *values: Any) -> None:
+def _store(book: Notebook, call: SetRequest, response: JsonObject, *values: Any) -> None:
     """Store a response and more, as answers are stored: it quotes documents, so not for long."""
     row = response["id"], _owner(call), time.time(), response["created_at"]
     # Not what may quote a document that was purged meanwhile, see `forget_answers`.
     purged = """SELECT 1 FROM answer WHERE owner = '["purge"]' AND created >= ?4"""
     book.write(f"INSERT INTO answer SELECT ?1, ?2, '', ?3, ?3 WHERE NOT EXISTS ({purged})", row)
     rows = [
-        (response["id"], at, "", json.dumps(one, ensure_ascii=False))
-        for at, one in enumerate((response, *values))
+        (response["id"], number, "", json.dumps(value, ensure_ascii=False))
+        for number, value in enumerate((response, *values))
     ]
     book.write(ADD_EVENT, *rows)
 
 
-def _owner(call: Call) -> str:
+def _owner(call: SetRequest) -> str:
     return json.dumps(["/v1/responses", call.principal.id, call.principal.labels])
 
 
@@ -681,74 +699,78 @@ async def respond(body: ResponseBody, call: openai.Reading, book: Book) -> Respo
     """
     previous = body.previous_response_id
     before = [] if previous is None else (await call.run(_stored, book, call, previous))[1]
-    writing = _Writing(body, await body.asked(call, [Turn(**one) for one in before]), book)
+    writer = _ResponseWriter(
+        body, await body.answer_request(call, [InputMessage(**turn) for turn in before]), book
+    )
     book.require_room(call.principal)
     book.join(asyncio.current_task(), call.principal)
     if body.stream:
-        return _streamed(writing.events(), writing.failed)
-    return reply(await unless_gone(call.request, writing.complete()))
+        return _streamed(writer.events(), writer.failed)
+    return reply(await unless_gone(call.request, writer.complete()))
 
 
-class _Writing:
+_NULLS = ("error", "incomplete_details", "instructions", "temperature", "top_p")
+
+
+class _ResponseWriter:
     """A response, while it is written."""
 
-    def __init__(self, body: ResponseBody, asked: Asked, book: Notebook) -> None:
+    def __init__(self, body: ResponseBody, request: AnswerRequest, book: Notebook) -> None:
         self.body = body
-        self.asked = asked
+        self.request = request
         self.book = book
         self.numbers = itertools.count()
-        own = uuid.uuid4().hex
-        self.search: dict[str, Any] = {"type": "file_search_call", "id": f"fs_{own}", "queries": []}
-        self.message: dict[str, Any] = {
+        key = uuid.uuid4().hex
+        self.search: JsonObject = {"type": "file_search_call", "id": f"fs_{key}", "queries": []}
+        self.message: JsonObject = {
             "type": "message",
-            "id": f"msg_{own}",
+            "id": f"msg_{key}",
             "role": "assistant",
             "content": [],
         }
-        nulls = dict.fromkeys(
-            ["error", "incomplete_details", "instructions", "temperature", "top_p"]
-        )
+        nulls = dict.fromkeys(_NULLS)
         defaults = {"metadata": {}, "parallel_tool_calls": True, "store": False, "output": []}
-        given = body.model_dump(
+        settings = body.model_dump(
             exclude={"input", "include", "stream", "stream_options"}, exclude_none=True
         )
         head = {
-            "id": f"resp_{own}",
+            "id": f"resp_{key}",
             "object": "response",
             "created_at": openai.now(),
             "status": "in_progress",
         }
-        self.response: dict[str, Any] = {**nulls, **defaults, **given, **head}
+        self.response: JsonObject = {**nulls, **defaults, **settings, **head}
 
     def event(self, kind: str, at: int | None = None, **data: Any) -> tuple[str, Any]:
         """An event, of the output item at a place."""
-        where = {} if at is None else {"output_index": at}
-        if at is not None and "item" not in data:
-            where |= {
-                "item_id": (self.search, self.message)[at]["id"],
-                **({"content_index": 0} if at else {}),
-            }
+        where: JsonObject = {}
+        if at is not None:
+            where["output_index"] = at
+            if "item" not in data:
+                where["item_id"] = (self.message if at else self.search)["id"]
+                if at:
+                    where["content_index"] = 0
         name = f"response.{kind}"
         return name, {"type": name, "sequence_number": next(self.numbers), **where, **data}
 
-    def failed(self, error: dict[str, Any]) -> tuple[str, Any]:
+    def failed(self, error: JsonObject) -> tuple[str, Any]:
         """The event of an error."""
         about = {"code": "server_error", "message": error["error"]["message"]}
         return self.event("failed", response={**self.response, "status": "failed", "error": about})
 
-    def annotation(self, text: str, citation: Citation) -> dict[str, Any]:
+    def annotation(self, text: str, citation: Citation) -> JsonObject:
         """The annotation of a citation; the quotation and its location are beside OpenAI's
         fields.
         """
-        source, start, _, own = self.asked.cited(text, citation)
-        return {"type": "file_citation", "index": start, "filename": source.filename, **own}
+        source, start, _, details = self.request.cited(text, citation)
+        return {"type": "file_citation", "index": start, "filename": source.filename, **details}
 
-    async def complete(self) -> dict[str, Any]:
+    async def complete(self) -> JsonObject:
         """The whole response."""
         async with aclosing(self.events()) as events:
             last = [data async for _, data in events][-1]
-        found: dict[str, Any] = last["response"]
-        return found
+        response: JsonObject = last["response"]
+        return response
 
     async def events(self) -> AsyncGenerator[tuple[str, Any], None]:
         """The events of the response; without a stream the text is the one that the whole answer
@@ -756,8 +778,8 @@ class _Writing:
         """
         event = self.event
         text = ""
-        cited = list[dict[str, Any]]()
-        part: dict[str, Any] = {
+        cited = list[JsonObject]()
+        part: JsonObject = {
             "type": "output_text",
             "text": "",
             "annotations": [],
@@ -768,7 +790,7 @@ class _Writing:
         yield event("output_item.added", 0, item={**self.search, "status": "in_progress"})
         for kind in ("in_progress", "searching"):
             yield event(f"file_search_call.{kind}", 0)
-        async for step in self.asked.steps():
+        async for step in self.request.steps():
             if isinstance(step, str):
                 yield event("file_search_call.completed", 0)
                 yield event("output_item.done", 0, item=self.searched(step))
@@ -779,14 +801,19 @@ class _Writing:
             last = step
             if step.text:
                 yield event("output_text.delta", 1, delta=step.text, logprobs=[])
-            for at, one in enumerate(step.citations, len(cited)):
-                cited.append(self.annotation(text, one))
+            for index, citation in enumerate(step.citations, len(cited)):
+                cited.append(self.annotation(text, citation))
                 yield event(
-                    "output_text.annotation.added", 1, annotation_index=at, annotation=cited[at]
+                    "output_text.annotation.added",
+                    1,
+                    annotation_index=index,
+                    annotation=cited[index],
                 )
         if not self.body.stream:
             text = last.answer.text
-            cited = [self.annotation(last.answer.text, one) for one in last.answer.citations]
+            cited = [
+                self.annotation(last.answer.text, citation) for citation in last.answer.citations
+            ]
         part = part | {"text": text, "annotations": cited}
         await self.finish(part, _reason(last))
         yield event("output_text.done", 1, text=text, logprobs=[])
@@ -794,14 +821,14 @@ class _Writing:
         yield event("output_item.done", 1, item=self.message)
         yield event(self.response["status"], response=self.response)
 
-    def searched(self, query: str) -> dict[str, Any]:
+    def searched(self, query: str) -> JsonObject:
         """The item of the search."""
         included = "file_search_call.results" in (self.body.include or ())
-        results = [one.result() for one in self.asked.found] if included else None
+        results = [source.result() for source in self.request.sources] if included else None
         self.search |= {"status": "completed", "queries": [query], "results": results}
         return self.search
 
-    async def finish(self, part: dict[str, Any], reason: str) -> None:
+    async def finish(self, part: JsonObject, reason: str) -> None:
         """Complete the response, and store it."""
         why = {"length": "max_output_tokens"}.get(reason, reason)
         status = {"status": "completed" if why == "stop" else "incomplete"}
@@ -809,23 +836,20 @@ class _Writing:
         self.response |= {
             "output": [self.search, self.message],
             **status,
-            **self.asked.usage("input_tokens", "output_tokens"),
+            **self.request.usage("input_tokens", "output_tokens"),
         }
         if why != "stop":
             self.response["incomplete_details"] = {"reason": why}
-        if "usage" in self.response:  # what models report has no details
-            self.response["usage"]["input_tokens_details"] = {
-                "cached_tokens": 0,
-                "cache_write_tokens": 0,
-            }
-            self.response["usage"]["output_tokens_details"] = {"reasoning_tokens": 0}
+        if usage := self.response.get("usage"):  # what models report has no details
+            usage["input_tokens_details"] = {"cached_tokens": 0, "cache_write_tokens": 0}
+            usage["output_tokens_details"] = {"reasoning_tokens": 0}
         if self.body.store:
-            own = [
-                {"role": "user", "content": self.asked.question},
+            turns = [
+                {"role": "user", "content": self.request.question},
                 {"role": "assistant", "content": part["text"]},
             ]
-            await self.asked.call.run(
-                _store, self.book, self.asked.call, self.response, self.asked.history + own
+            await self.request.call.run(
+                _store, self.book, self.request.call, self.response, self.request.history + turns
             )
 
 
@@ -874,17 +898,14 @@ async def embed(body: EmbeddingBody, call: openai.Reading) -> Response:
             400, "input must have no blank text.", "Leave blank texts out.", param="input"
         )
 
-    def work() -> dict[str, Any]:
-        embedder = _embedders(_sets(call)).get(body.model)
+    def work() -> JsonObject:
+        sets = _sets(call)
+        embedder = _embedders(sets).get(body.model)
+        if embedder is None and body.model in sets:
+            msg = f"{body.model} is a set, which answers and does not embed."
+            remedy = "GET /v1/models lists the models of the kind 'embedding'."
+            raise ProblemError(400, msg, remedy, param="model")
         if embedder is None:
-            if body.model in _sets(call):
-                msg = f"{body.model} is a set, which answers and does not embed."
-                raise ProblemError(
-                    400,
-                    msg,
-                    "GET /v1/models lists the models of the kind 'embedding'.",
-                    param="model",
-                )
             raise no_model(body.model)
         usage_of_calls.set(calls)
         vectors: Any = embedder.embed(texts, input_type=body.input_type)
@@ -895,17 +916,16 @@ async def embed(body: EmbeddingBody, call: openai.Reading) -> Response:
                 400, f"The vectors of the model {has}.", "Leave dimensions out.", param="dimensions"
             )
         rows = vectors.astype("<f4")
-        shown = (
-            rows.tolist()
-            if body.encoding_format == "float"
-            else [base64.b64encode(one).decode() for one in rows]
-        )
-        # A function as a model reports no tokens: those are estimated.
-        tokens = sum(one.prompt_tokens for one in calls) or sum(
-            map(EstimatedTokenCounter().count, texts)
-        )
+        if body.encoding_format == "float":
+            embeddings = rows.tolist()
+        else:
+            embeddings = [base64.b64encode(row).decode() for row in rows]
+        tokens = sum(usage.prompt_tokens for usage in calls)
+        if not tokens:  # a function as a model reports none: they are estimated
+            tokens = sum(map(EstimatedTokenCounter().count, texts))
         data = [
-            {"object": "embedding", "index": at, "embedding": one} for at, one in enumerate(shown)
+            {"object": "embedding", "index": index, "embedding": embedding}
+            for index, embedding in enumerate(embeddings)
         ]
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         return {"object": "list", "data": data, "model": body.model, "usage": usage}

@@ -7,9 +7,10 @@ import hashlib
 import re
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from fastapi import APIRouter, Depends, Query
 from fastapi.exceptions import RequestValidationError
@@ -19,21 +20,15 @@ from starlette.responses import FileResponse, Response
 
 import lazyrag.server.openai.protocol as openai
 from lazyrag.server.api.documents import FILE_HEADERS, file_of
-from lazyrag.server.api.uploads import (
-    Call,
-    Form,
-    assemble,
-    checked_name,
-    receive_form,
-    reply,
-    stored_path,
-)
+from lazyrag.server.api.uploads import receive_form
 from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.service import Service
+from lazyrag.server.core.set_request import SetRequest, reply
 from lazyrag.server.core.sets import records
+from lazyrag.server.core.upload_files import Form, assemble, checked_name, stored_path
 from lazyrag.server.jobs import Jobs
-from lazyrag.server.openai.protocol import Id, Model, Reading, Writing, in_pool, now
+from lazyrag.server.openai.protocol import Id, JsonObject, Model, Reading, Writing, in_pool, now
 
 router = APIRouter(prefix="/v1", tags=["openai"], default_response_class=Response)
 
@@ -59,7 +54,7 @@ class NewFile(Model):
     expires_after: FileExpiration | None = None
 
 
-class NewUpload(NewFile):
+class NewPartedUpload(NewFile):
     """A file that will arrive in parts."""
 
     filename: str
@@ -74,73 +69,76 @@ class Completion(Model):
     md5: str | None = None
 
 
-def file_object(row: Mapping[str, Any]) -> dict[str, Any]:
+def file_object(row: JsonObject) -> JsonObject:
     """A file as OpenAI writes it."""
-    found = {one: row[one] for one in ("id", "bytes", "filename", "purpose")}
-    expires = {"expires_at": row["expires"]} if row["expires"] is not None else {}
-    return {
-        **found,
+    file = {
+        "id": row["id"],
+        "bytes": row["bytes"],
+        "filename": row["filename"],
+        "purpose": row["purpose"],
         "object": "file",
         "created_at": row["created"],
-        **expires,
         "status": "processed",
     }
+    if row["expires"] is not None:
+        file["expires_at"] = row["expires"]
+    return file
 
 
-def _add(
-    call: Call, wanted: NewFile, filename: str, size: int, content_hash: str
-) -> dict[str, Any]:
+def _add(call: SetRequest, new: NewFile, filename: str, size: int, content_hash: str) -> JsonObject:
     """Record a stored file. An equal one stays the same, and lasts at least as long as it did."""
     labels = openai.labels_of(call.principal)
-    purpose = wanted.purpose
-    end = wanted.expires_after
-    row: dict[str, Any] = {
-        "id": openai.file_id(content_hash, filename, purpose, labels),
+    end = new.expires_after
+    record: JsonObject = {
+        "id": openai.file_id(content_hash, filename, new.purpose, labels),
         "labels": labels,
         "filename": filename,
+        "purpose": new.purpose,
+        "bytes": size,
+        "content_hash": content_hash,
+        "created": now(),
+        "expires": now() + end.seconds if end else None,
     }
-    row |= {"purpose": purpose, "bytes": size, "content_hash": content_hash, "created": now()}
-    found = {**row, "expires": now() + end.seconds if end else None}
-    if before := _find(call, row["id"]):
-        ends = before["expires"], found["expires"]
-        found |= {"created": before["created"], "expires": None if None in ends else max(ends)}
-    records(call.service).insert("file", [found])
-    return found
+    if before := _find(call, record["id"]):
+        ends = (before["expires"], record["expires"])
+        record["created"] = before["created"]
+        record["expires"] = None if None in ends else max(ends)
+    records(call.service).insert("file", [record])
+    return record
 
 
-def _find(call: Call, file_id: str) -> dict[str, Any] | None:
+def _find(call: SetRequest, file_id: str) -> JsonObject | None:
     """The record of an uploaded file; None if there is none that the principal sees."""
     query = "SELECT * FROM file WHERE id = ? AND ifnull(expires, 1e12) > ?"
     rows = records(call.service).select(query, file_id, now())
     return next((row for row in rows if openai.sees(call.principal, row["labels"])), None)
 
 
-def _path(service: Service, row: Mapping[str, Any]) -> Path:
+def _path(service: Service, row: JsonObject) -> Path:
     return stored_path(records(service).folder, row["content_hash"], row["filename"])
 
 
-def documents_with(call: Call, file_id: str, only: str | None = None) -> Iterator[tuple[Call, str]]:
+def documents_with(
+    call: SetRequest, file_id: str, only: str | None = None
+) -> Iterator[tuple[SetRequest, str]]:
     """The visible documents of all sets, or of one, that are made of a file."""
-    if re.fullmatch("file-[0-9a-f]{40}", file_id):
-        for name in sorted(call.service.sets) if only is None else [only]:
-            try:
-                view = call.service.view(name, call.principal)
-                of_set = Call(call.request, call.service, name, call.principal, view, None)
-                identities = of_set.whole._indexer.ledger.documents.with_content(file_id[5:37])
-            except (
-                ProblemError,
-                KeyError,
-            ):  # its labels do not restrict every set; another request has deleted it
-                continue
-            for identity in identities:
-                if (
-                    openai.file_id_of(identity, file_id[5:37])[0] == file_id
-                    and of_set.find(identity) is not None
-                ):
-                    yield of_set, identity
+    if not re.fullmatch("file-[0-9a-f]{40}", file_id):
+        return
+    content_hash = file_id[5:37]
+    for name in sorted(call.service.sets) if only is None else [only]:
+        try:
+            view = call.service.view(name, call.principal)
+            of_set = replace(call, name=name, docs=view)
+            identities = of_set.table.with_content(content_hash)
+        except (ProblemError, KeyError):
+            continue  # its labels do not restrict every set; another request has deleted it
+        for identity in identities:
+            is_same = openai.file_id_of(identity, content_hash)[0] == file_id
+            if is_same and of_set.find(identity) is not None:
+                yield of_set, identity
 
 
-def known_file(call: Call, file_id: str) -> tuple[dict[str, Any], Path | None]:
+def known_file(call: SetRequest, file_id: str) -> tuple[JsonObject, Path | None]:
     """A file and its content: an uploaded one, or one that a document of a set is made of.
 
     Raises:
@@ -149,71 +147,65 @@ def known_file(call: Call, file_id: str) -> tuple[dict[str, Any], Path | None]:
     if (row := _find(call, file_id)) is not None:
         return row, _path(call.service, row)
     for of_set, identity in documents_with(call, file_id):
-        if openai.file_id_of(identity, "")[0] == file_id:  # attached; the uploaded file is gone
+        attached_id, filename = openai.file_id_of(identity, "")
+        if attached_id == file_id:  # the uploaded file is gone
             continue
-        info = of_set.docs.document(identity)
-        known = {
-            "filename": openai.file_id_of(identity, "")[1],
-            "bytes": info.bytes or 0,
-            "expires": None,
-        }
-        own = {
+        info = of_set.docs.documents(ids=[identity])[0]
+        file = {
             "id": file_id,
+            "filename": filename,
+            "bytes": info.bytes or 0,
             "purpose": "assistants",
             "created": int(dt.datetime.fromisoformat(info.updated).timestamp()),
+            "expires": None,
         }
-        return {**known, **own}, file_of(of_set, identity)
+        return file, file_of(of_set, identity)
     raise openai.unknown("File object", file_id)
 
 
-def _remove(call: Call, row: Mapping[str, Any]) -> None:
+def _remove(call: SetRequest, row: JsonObject) -> None:
     """Delete a file, and the documents that are made of it in all sets, as far as the principal
     sees them.
     """
-    own = records(call.service)
+    tables = records(call.service)
     path = _path(call.service, row)
     sets = openai.store_ids(call.service)
-    own.write("DELETE FROM file WHERE id = ?", row["id"])
-    found = {(of_set.name, identity) for of_set, identity in documents_with(call, row["id"])}
+    tables.write("DELETE FROM file WHERE id = ?", row["id"])
+    documents = {(of_set.name, identity) for of_set, identity in documents_with(call, row["id"])}
     # also what is not added yet, or failed
-    for one in own.select("SELECT * FROM attached WHERE file = ?", row["id"]):
-        if (
-            openai.sees(call.principal, one["labels"])
-            and sets.get(one["store"]) in call.service.sets
-        ):
-            found.add((sets[one["store"]], one["identity"]))
-            own.write("DELETE FROM attached WHERE number = ?", one["number"])
-    for name, identity in found:
-        Jobs(call.service.sets[name]).submit(
-            "delete_files", {"documents": [identity]}, key=call.key("delete")
-        )
-    if path not in [
-        _path(call.service, one) for one in own.select("SELECT filename, content_hash FROM file")
-    ]:
+    for attached in tables.select("SELECT * FROM attached WHERE file = ?", row["id"]):
+        name = sets.get(attached["store"])
+        if name in call.service.sets and openai.sees(call.principal, attached["labels"]):
+            documents.add((name, attached["identity"]))
+            tables.write("DELETE FROM attached WHERE number = ?", attached["number"])
+    for name, identity in documents:
+        jobs = Jobs(call.service.sets[name])
+        jobs.submit("delete_files", {"documents": [identity]}, key=call.key("delete"))
+    others = tables.select("SELECT filename, content_hash FROM file")
+    if path not in [_path(call.service, other) for other in others]:
         path.unlink(missing_ok=True)
 
 
-def _sweep(call: Call) -> None:
+def _sweep(call: SetRequest) -> None:
     """Delete expired files and uploads, unless this or another process did so less than a minute
     ago.
     """
-    own = records(call.service)
-    everything = Call(call.request, call.service, "", Principal(), call.docs, None)
-    stamp = own.folder / "swept"
+    tables = records(call.service)
+    everything = replace(call, principal=Principal())
+    stamp = tables.folder / "swept"
     if stamp.exists() and now() - stamp.stat().st_mtime < _SWEEP_S:
         return
-    own.folder.mkdir(parents=True, exist_ok=True)
+    tables.folder.mkdir(parents=True, exist_ok=True)
     stamp.touch()
-    for row in own.select("SELECT * FROM file WHERE expires <= ?", now()):
+    for row in tables.select("SELECT * FROM file WHERE expires <= ?", now()):
         _remove(everything, row)
-    for row in own.select(
-        "SELECT id FROM upload WHERE status = 'pending' AND created < ?", now() - UPLOAD_S
-    ):
-        own.write("UPDATE upload SET status = 'expired' WHERE id = ?", row["id"])
-        shutil.rmtree(own.folder / "unfinished" / row["id"], ignore_errors=True)
+    late = "SELECT id FROM upload WHERE status = 'pending' AND created < ?"
+    for row in tables.select(late, now() - UPLOAD_S):
+        tables.write("UPDATE upload SET status = 'expired' WHERE id = ?", row["id"])
+        shutil.rmtree(tables.folder / "unfinished" / row["id"], ignore_errors=True)
 
 
-class _FilePaging(openai.Paging):
+class _FilePaging(openai.CursorPaging):
     def __init__(
         self,
         limit: Annotated[int, Query(ge=1, le=10_000)] = 10_000,
@@ -233,12 +225,12 @@ def list_files(
         "SELECT * FROM file WHERE ifnull(expires, 1e12) > ? ORDER BY rowid", now()
     )
     seen = [file_object(row) for row in rows if openai.sees(call.principal, row["labels"])]
-    response = reply(paging.page([one for one in seen if purpose in (None, one["purpose"])]))
+    response = reply(paging.page([file for file in seen if purpose in (None, file["purpose"])]))
     response.background = BackgroundTask(call.run_slow, _sweep, call)
     return response
 
 
-def _fields(form: Form) -> dict[str, Any]:
+def _fields(form: Form) -> JsonObject:
     """The fields of a form with one file; ``expires_after[seconds]`` is one of an object."""
     if len(form.files) > 1:
         raise ProblemError(
@@ -246,16 +238,16 @@ def _fields(form: Form) -> dict[str, Any]:
         )
     if form.files[0].problem is not None:
         raise ProblemError(**form.files[0].problem, param="file")
-    found: dict[str, Any] = {}
+    fields: JsonObject = {}
     for name, value in form.fields.items():
         match = _FIELD.fullmatch(name)
         text = value.decode("utf-8", "replace")
-        inner = found.setdefault(match[1], {}) if match else None
+        inner = fields.setdefault(match[1], {}) if match else None
         if match and isinstance(inner, dict):
             inner[match[2]] = text
         else:
-            found[name] = text
-    return found
+            fields[name] = text
+    return fields
 
 
 def _new_file(form: Form) -> NewFile:
@@ -264,7 +256,7 @@ def _new_file(form: Form) -> NewFile:
         return NewFile.model_validate(_fields(form))
     except ValidationError as exc:
         raise RequestValidationError(
-            [{**one, "loc": ("body", *one["loc"])} for one in exc.errors()]
+            [{**error, "loc": ("body", *error["loc"])} for error in exc.errors()]
         ) from exc
 
 
@@ -272,17 +264,16 @@ def _new_file(form: Form) -> NewFile:
 async def create_file(call: Writing) -> Response:
     """Upload a file."""
     form = await receive_form(call.request, call.service, records(call.service).folder, _new_file)
-    [file], wanted = form.files, _new_file(form)
-    response = reply(
-        file_object(await call.run(_add, call, wanted, file.name, file.bytes, file.content_hash))
-    )
+    [file] = form.files
+    record = await call.run(_add, call, _new_file(form), file.name, file.bytes, file.content_hash)
+    response = reply(file_object(record))
     response.background = BackgroundTask(call.run_slow, _sweep, call)
     return response
 
 
 @router.get("/files/{file_id}")
 @in_pool
-def get_file(call: Reading, file_id: Id) -> dict[str, Any]:
+def get_file(call: Reading, file_id: Id) -> JsonObject:
     """Get a file."""
     return file_object(known_file(call, file_id)[0])
 
@@ -302,7 +293,7 @@ def get_file_content(call: Reading, file_id: Id) -> Response:
 
 @router.delete("/files/{file_id}")
 @in_pool
-def delete_file(call: Writing, file_id: Id) -> dict[str, Any]:
+def delete_file(call: Writing, file_id: Id) -> JsonObject:
     """Delete a file, and its documents in all vector stores."""
     if (row := _find(call, file_id)) is None:
         known_file(call, file_id)
@@ -315,7 +306,7 @@ def delete_file(call: Writing, file_id: Id) -> dict[str, Any]:
 # Uploads
 
 
-def _upload(call: Call, upload_id: str) -> dict[str, Any]:
+def _upload(call: SetRequest, upload_id: str) -> JsonObject:
     """An upload of the principal.
 
     Raises:
@@ -328,7 +319,7 @@ def _upload(call: Call, upload_id: str) -> dict[str, Any]:
     raise openai.unknown("Upload", upload_id)
 
 
-def _pending(call: Call, upload_id: str) -> tuple[dict[str, Any], Path]:
+def _pending(call: SetRequest, upload_id: str) -> tuple[JsonObject, Path]:
     """An upload that takes parts, and their folder.
 
     Raises:
@@ -342,31 +333,41 @@ def _pending(call: Call, upload_id: str) -> tuple[dict[str, Any], Path]:
     return row, records(call.service).folder / "unfinished" / upload_id
 
 
-def _upload_object(row: Mapping[str, Any], file: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    found = {one: row[one] for one in ("id", "bytes", "filename", "purpose", "status")}
-    times = {"created_at": row["created"], "expires_at": row["created"] + UPLOAD_S}
-    return {**found, "object": "upload", **times, **({"file": file_object(file)} if file else {})}
+def _upload_object(row: JsonObject, file: JsonObject | None = None) -> JsonObject:
+    upload = {
+        "id": row["id"],
+        "bytes": row["bytes"],
+        "filename": row["filename"],
+        "purpose": row["purpose"],
+        "status": row["status"],
+        "object": "upload",
+        "created_at": row["created"],
+        "expires_at": row["created"] + UPLOAD_S,
+    }
+    if file:
+        upload["file"] = file_object(file)
+    return upload
 
 
 @router.post("/uploads")
 @in_pool
-def create_upload(call: Writing, wanted: NewUpload) -> dict[str, Any]:
+def create_upload(call: Writing, new: NewPartedUpload) -> JsonObject:
     """Begin an upload in parts."""
-    filename = checked_name(wanted.filename)
-    if wanted.bytes > call.service.upload_bytes:
-        msg = f"bytes must be at most {call.service.upload_bytes:,}; got {wanted.bytes:,}."
+    filename = checked_name(new.filename)
+    if new.bytes > call.service.upload_bytes:
+        msg = f"bytes must be at most {call.service.upload_bytes:,}; got {new.bytes:,}."
         raise ProblemError(413, msg, "Split the file.", param="bytes")
     row = {
         "id": f"upload_{secrets.token_hex(16)}",
         "principal": call.principal.id,
         "created": now(),
         "file": "",
-    }
-    row |= wanted.model_dump(include={"purpose", "bytes"}) | {
+        "purpose": new.purpose,
+        "bytes": new.bytes,
         "filename": filename,
         "status": "pending",
+        "lasts": new.expires_after.seconds if new.expires_after else None,
     }
-    row["lasts"] = wanted.expires_after.seconds if wanted.expires_after else None
     records(call.service).insert("upload", [row])
     return _upload_object(row)
 
@@ -376,14 +377,14 @@ async def add_upload_part(call: Writing, upload_id: Id) -> Response:
     """Send a part; parts may arrive in any order and at the same time."""
     row, folder = await call.run(_pending, call, upload_id)
     part = f"part_{secrets.token_hex(16)}"
-    is_whole = False
+    is_complete = False
     try:
         await receive_form(call.request, call.service, folder / part, _fields)
-        is_whole = sum(path.stat().st_size for path in folder.glob("*/files/*")) <= row["bytes"]
+        is_complete = sum(path.stat().st_size for path in folder.glob("*/files/*")) <= row["bytes"]
     finally:
-        if not is_whole:
+        if not is_complete:
             shutil.rmtree(folder / part, ignore_errors=True)
-    if not is_whole:
+    if not is_complete:
         msg = f"The parts have more than the declared {row['bytes']:,} bytes."
         raise ProblemError(400, msg, "Begin another upload.", param="data")
     return reply({"id": part, "object": "upload.part", "upload_id": upload_id, "created_at": now()})
@@ -391,32 +392,34 @@ async def add_upload_part(call: Writing, upload_id: Id) -> Response:
 
 @router.post("/uploads/{upload_id}/complete")
 @in_pool
-def complete_upload(call: Writing, upload_id: Id, wanted: Completion) -> dict[str, Any]:
+def complete_upload(call: Writing, upload_id: Id, completion: Completion) -> JsonObject:
     """Put the parts together; may be repeated."""
     row = _upload(call, upload_id)
-    own = records(call.service)
-    if row["status"] == "completed" and (known := _find(call, row["file"])):
-        return _upload_object(row, known)
+    tables = records(call.service)
+    if row["status"] == "completed" and (file_row := _find(call, row["file"])):
+        return _upload_object(row, file_row)
     row, folder = _pending(call, upload_id)
-    names = [one for one in wanted.part_ids if _PART.fullmatch(one)]
-    found = [path for one in names for path in (folder / one / "files").glob("*")]
-    if len(found) != len(wanted.part_ids):
+    paths: list[Path] = []
+    for part in completion.part_ids:
+        if _PART.fullmatch(part):
+            paths += (folder / part / "files").glob("*")
+    if len(paths) != len(completion.part_ids):
         raise ProblemError(
             400, "part_ids names unknown parts.", "Send them first.", param="part_ids"
         )
-    size = sum(path.stat().st_size for path in found)
+    size = sum(path.stat().st_size for path in paths)
     if size != row["bytes"]:
         msg = f"The parts have {size:,} bytes, but {row['bytes']:,} were declared."
         raise ProblemError(
             400, msg, "Send what is missing, or begin another upload.", param="bytes"
         )
     content = assemble(
-        own.folder, found, row["filename"], hashlib.md5(usedforsecurity=False), wanted.md5
+        tables.folder, paths, row["filename"], hashlib.md5(usedforsecurity=False), completion.md5
     )
     end = {"anchor": "created_at", "seconds": row["lasts"]} if row["lasts"] else None
-    about = NewFile.model_validate({"purpose": row["purpose"], "expires_after": end})
-    file = _add(call, about, row["filename"], size, content)
-    own.write(
+    new = NewFile.model_validate({"purpose": row["purpose"], "expires_after": end})
+    file = _add(call, new, row["filename"], size, content)
+    tables.write(
         "UPDATE upload SET status = 'completed', file = ? WHERE id = ?", file["id"], upload_id
     )
     shutil.rmtree(folder, ignore_errors=True)
@@ -425,7 +428,7 @@ def complete_upload(call: Writing, upload_id: Id, wanted: Completion) -> dict[st
 
 @router.post("/uploads/{upload_id}/cancel")
 @in_pool
-def cancel_upload(call: Writing, upload_id: Id) -> dict[str, Any]:
+def cancel_upload(call: Writing, upload_id: Id) -> JsonObject:
     """Abort an upload."""
     row, folder = _pending(call, upload_id)
     records(call.service).write("UPDATE upload SET status = 'cancelled' WHERE id = ?", upload_id)

@@ -23,13 +23,15 @@ from starlette.responses import Response
 from lazyrag.data.fields import BUILT_IN_FIELDS, Schema
 from lazyrag.data.filters import And, Condition, Filter, Or
 from lazyrag.server.api.search import MAX_FILTER_DEPTH, MAX_FILTER_PARTS
-from lazyrag.server.api.uploads import Call, reply
 from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.service import Service, needs, service_of
-from lazyrag.server.core.sets import made_sets
+from lazyrag.server.core.set_request import SetRequest, reply
+from lazyrag.server.core.sets import runtime_sets
 from lazyrag.server.jobs import Job, Jobs
 
+JsonObject: TypeAlias = dict[str, Any]
+"""An object of a request, a response or a record, as JSON has it."""
 _CHANGE_S = 30.0  # how long a request waits for a change of a document
 _LOOK_S = 0.05
 
@@ -41,52 +43,54 @@ class Changing:
     """The response to a change, which is sent when its job is finished."""
 
     job: Job
-    value: dict[str, Any]
+    value: JsonObject
 
 
 def _face(scope: str) -> Any:
     allowed = needs(scope)
 
-    async def make(request: Request, principal: Principal = allowed) -> Call:
-        return Call(request, service_of(request), "", principal, None, None)  # type: ignore[arg-type]  # of no set
+    async def make(request: Request, principal: Principal = allowed) -> SetRequest:
+        no_set: Any = None
+        return SetRequest(service_of(request), principal, "", no_set, request)
 
     return Depends(make)
 
 
-Reading: TypeAlias = Annotated[Call, _face("read")]
-Writing: TypeAlias = Annotated[Call, _face("write")]
-Administration: TypeAlias = Annotated[Call, _face("admin")]
+Reading: TypeAlias = Annotated[SetRequest, _face("read")]
+Writing: TypeAlias = Annotated[SetRequest, _face("write")]
+Administration: TypeAlias = Annotated[SetRequest, _face("admin")]
 Id = Annotated[str, Path(max_length=200)]
 
 
 def in_pool(handler: Callable[..., Any]) -> Callable[..., Any]:
-    """Run a handler, whose argument ``call`` is a `Call` or has one, in the pool of slow work; its
-    result is JSON.
+    """Run a handler, which has an argument ``call`` or a ``store`` with one, in the pool of slow
+    work; its result is JSON.
     """
 
     @functools.wraps(handler)
-    async def run(**given: Any) -> Response:
-        call: Call = getattr(given["call"], "call", given["call"])
-        found = await call.run_slow(handler, **given)
-        if isinstance(found, Changing):
-            job = found.job
-            jobs = Jobs(given["call"].call.whole)
+    async def run(**arguments: Any) -> Response:
+        store = arguments.get("store")
+        call: SetRequest = store.call if store else arguments["call"]
+        result = await call.run_slow(handler, **arguments)
+        if isinstance(result, Changing):
+            job = result.job
+            jobs = Jobs(call.unrestricted)
             until = time.monotonic() + _CHANGE_S
             while not job.is_finished and time.monotonic() < until:
                 await anyio.sleep(_LOOK_S)
                 job = await call.run(jobs.get, job.id)
-            found = found.value
-        return found if isinstance(found, Response) else reply(found)
+            result = result.value
+        return result if isinstance(result, Response) else reply(result)
 
     return run
 
 
-def unknown(kind: str, given: str) -> ProblemError:
+def unknown(kind: str, identity: str) -> ProblemError:
     """The error for an id that the principal does not see: hidden ones are unknown ones."""
-    return ProblemError(404, f"No such {kind}: {given!a:.100}.", "List them to see the ids.")
+    return ProblemError(404, f"No such {kind}: {identity!a:.100}.", "List them to see the ids.")
 
 
-class Paging:
+class CursorPaging:
     """Which part of a list a request wants."""
 
     def __init__(
@@ -101,34 +105,35 @@ class Paging:
         self.after = after
         self.before = before
 
-    def page(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    def page(self, rows: Sequence[JsonObject]) -> JsonObject:
         """A page of objects, which come oldest first.
 
         Raises:
             ProblemError: 400 if a cursor is none of their ids.
         """
-        found = list(rows if self.order == "asc" else reversed(rows))
-        places = {one["id"]: at for at, one in enumerate(found)}
+        ordered = list(rows if self.order == "asc" else reversed(rows))
+        places = {row["id"]: at for at, row in enumerate(ordered)}
         for name, cursor in (("after", self.after), ("before", self.before)):
             if cursor is not None and cursor not in places:
                 msg = f"{name} must be the id of an object of the list; got {cursor!a:.100}."
                 raise ProblemError(400, msg, "Use the first_id or last_id of a page.", param=name)
         start = 0 if self.after is None else places[self.after] + 1
-        end = len(found) if self.before is None else places[self.before]
-        is_backward = self.before is not None and self.after is None
-        start, stop = (
-            (max(0, end - self.limit), end)
-            if is_backward
-            else (start, min(end, start + self.limit))
-        )
-        data = found[start:stop]
-        more = start > 0 if is_backward else stop < end
-        ids = (
-            {"first_id": data[0]["id"], "last_id": data[-1]["id"]}
-            if data
-            else {"first_id": "", "last_id": ""}
-        )
-        return {"object": "list", "data": data, **ids, "has_more": more}
+        end = len(ordered) if self.before is None else places[self.before]
+        if self.before is not None and self.after is None:  # backwards
+            stop = end
+            start = max(0, end - self.limit)
+            has_more = start > 0
+        else:
+            stop = min(end, start + self.limit)
+            has_more = stop < end
+        data = ordered[start:stop]
+        return {
+            "object": "list",
+            "data": data,
+            "first_id": data[0]["id"] if data else "",
+            "last_id": data[-1]["id"] if data else "",
+            "has_more": has_more,
+        }
 
 
 # Models of requests, as OpenAI publishes them
@@ -162,55 +167,52 @@ class CompoundFilter(Model):
     filters: list[ComparisonFilter | CompoundFilter]
 
 
-def _checked_filter(given: Any) -> Any:
+def _checked_filter(value: Any) -> Any:
     """A filter that is not nested too deeply, and not too large."""
-    level = [given]
+    level = [value]
     count = 0
     for _ in range(MAX_FILTER_DEPTH):
-        parts = [
-            one["filters"]
-            for one in level
-            if isinstance(one, dict) and isinstance(one.get("filters"), list)
-        ]
-        level = [part for some in parts for part in some]
+        below: list[Any] = []
+        for part in level:
+            if isinstance(part, dict) and isinstance(part.get("filters"), list):
+                below += part["filters"]
+        level = below
         count += len(level)
     if level or count > MAX_FILTER_PARTS:
         raise ValueError(
             f"must have at most {MAX_FILTER_PARTS:,} parts, nested up to {MAX_FILTER_DEPTH} times"
         )
-    return given
+    return value
 
 
 Filters = Annotated[ComparisonFilter | CompoundFilter, BeforeValidator(_checked_filter)]
 
 
 @functools.cache
-def _published() -> dict[str, Any]:
+def _published() -> JsonObject:
     text = files("lazyrag.server.openai").joinpath("openai.json").read_text(encoding="utf-8")
-    found: dict[str, Any] = json.loads(
-        text.replace("#/components/schemas/", "#/components/schemas/OpenAI.")
-    )
-    return found
+    text = text.replace("#/components/schemas/", "#/components/schemas/OpenAI.")
+    published: JsonObject = json.loads(text)
+    return published
 
 
-def with_openai(document: dict[str, Any]) -> dict[str, Any]:
+def with_openai(document: JsonObject) -> JsonObject:
     """Describe the routes of an OpenAPI document that OpenAI has as OpenAI publishes them."""
-    document["components"]["schemas"] |= {
-        f"OpenAI.{name}": one for name, one in _published()["schemas"].items()
-    }
-    for path, operations in _published()["paths"].items():
+    published = _published()
+    for name, schema in published["schemas"].items():
+        document["components"]["schemas"][f"OpenAI.{name}"] = schema
+    for path, operations in published["paths"].items():
         for method, operation in operations.items():
-            own = document["paths"][f"/v1{path}"][method]
-            own.update({key: value for key, value in operation.items() if key != "operationId"})
-            own["responses"] = {
-                "200": operation["responses"]["200"] | {"description": "The object."}
-            }
-    content = {
-        "application/json": {"schema": {"$ref": "#/components/schemas/OpenAI.ErrorResponse"}}
-    }
-    for path in (one for one in document["paths"] if one.startswith("/v1/")):
-        for operation in document["paths"][path].values():
-            operation["responses"]["default"] = {"description": "An error.", "content": content}
+            described = document["paths"][f"/v1{path}"][method]
+            described |= {key: value for key, value in operation.items() if key != "operationId"}
+            response = operation["responses"]["200"] | {"description": "The object."}
+            described["responses"] = {"200": response}
+    error = {"schema": {"$ref": "#/components/schemas/OpenAI.ErrorResponse"}}
+    default = {"description": "An error.", "content": {"application/json": error}}
+    for path, operations in document["paths"].items():
+        if path.startswith("/v1/"):
+            for operation in operations.values():
+                operation["responses"]["default"] = default
     return document
 
 
@@ -231,107 +233,122 @@ _OPERATORS = {
 }
 
 
+_SIGN = 1 << 63
+_ALL_BITS = (1 << 64) - 1
+
+
 def _encoded(key: str, value: Any) -> str:
     name = json.dumps(key, ensure_ascii=False)
-    if isinstance(value, (bool, str)):
-        return f"{name}s{value}" if isinstance(value, str) else f"{name}b{value:d}"
+    if isinstance(value, str):
+        return f"{name}s{value}"
+    if isinstance(value, bool):
+        return f"{name}b{value:d}"
     [bits] = struct.unpack(">Q", struct.pack(">d", value + 0.0))  # 0.0 for -0.0
-    return f"{name}n{bits ^ ((1 << 64) - 1 if bits >> 63 else 1 << 63):016x}"
+    bits ^= _ALL_BITS if bits & _SIGN else _SIGN
+    return f"{name}n{bits:016x}"
 
 
 def _decoded(text: str) -> tuple[str, Any]:
     key, end = json.JSONDecoder().raw_decode(text)
     kind = text[end]
     rest = text[end + 1 :]
-    if kind != "n":
-        return key, rest if kind == "s" else rest == "1"
+    if kind == "s":
+        return key, rest
+    if kind == "b":
+        return key, rest == "1"
     bits = int(rest, 16)
-    return key, _plain(
-        struct.unpack(">d", struct.pack(">Q", bits ^ (1 << 63 if bits >> 63 else (1 << 64) - 1)))[0]
-    )
+    bits ^= _SIGN if bits & _SIGN else _ALL_BITS
+    [number] = struct.unpack(">d", struct.pack(">Q", bits))
+    return key, _plain(number)
 
 
 def _plain(value: Any) -> Any:
     """Integers as integers."""
-    return (
-        int(value)
-        if isinstance(value, float) and value.is_integer() and abs(value) < 2**53
-        else value
-    )
+    is_integer = isinstance(value, float) and value.is_integer() and abs(value) < 2**53
+    return int(value) if is_integer else value
 
 
 def _declared(schema: Schema) -> list[str]:
     """The fields of a set that are attributes by their own names."""
-    return [one for one in schema if one not in BUILT_IN_FIELDS and one not in _OWN]
+    return [name for name in schema if name not in BUILT_IN_FIELDS and name not in _OWN]
 
 
-def metadata_of(attributes: Attributes, schema: Schema) -> dict[str, Any]:
+def metadata_of(attributes: Attributes, schema: Schema) -> JsonObject:
     """The metadata of a document with some attributes; None for other declared fields.
 
     Raises:
         ProblemError: 400 if the set has neither a field of the name nor one for all of them.
     """
-    given = attributes or {}
-    found: dict[str, Any] = {one: _plain(given.get(one)) for one in _declared(schema)}
-    others = sorted(_encoded(key, value) for key, value in given.items() if key not in found)
+    values = attributes or {}
+    metadata: JsonObject = {name: _plain(values.get(name)) for name in _declared(schema)}
+    others = sorted(_encoded(key, value) for key, value in values.items() if key not in metadata)
     if "attributes" in schema:
-        return {**found, "attributes": others}
+        return {**metadata, "attributes": others}
     if others:
         remedy = "Declare it with doc_fields, or use a vector store that was created at run time."
-        unknown_ones = given.keys() - found.keys()
+        unknown_ones = values.keys() - metadata.keys()
         raise ProblemError(
             400, f"The set has no field {min(unknown_ones)!a}.", remedy, param="attributes"
         )
-    return found
+    return metadata
 
 
-def attributes_of(fields: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
+def attributes_of(fields: Mapping[str, Any], schema: Schema) -> JsonObject:
     """The attributes in the fields, or the metadata, of a document."""
-    own = {one: fields.get(one) for one in _declared(schema)}
-    found = {key: value for key, value in own.items() if isinstance(value, (str, int, float))}
-    return found | dict(map(_decoded, fields.get("attributes") or ()))
+    fields_declared = {name: fields.get(name) for name in _declared(schema)}
+    attributes = {
+        key: value for key, value in fields_declared.items() if isinstance(value, (str, int, float))
+    }
+    return attributes | dict(map(_decoded, fields.get("attributes") or ()))
 
 
-def filter_of(given: ComparisonFilter | CompoundFilter | None, schema: Schema) -> Filter | None:
+def filter_of(requested: ComparisonFilter | CompoundFilter | None, schema: Schema) -> Filter | None:
     """The filter of a set that means the same.
 
     Raises:
         ProblemError: 400 if a value does not suit its operator.
     """
-    if given is None:
+    if requested is None:
         return None
-    if isinstance(given, CompoundFilter):
-        parts = [filter_of(one, schema) for one in given.filters]
-        return (And if given.type == "and" else Or)(*(one for one in parts if one is not None))
-    key = given.key
-    op = given.type
-    value = given.value
-    is_list = isinstance(given.value, list)
+    if isinstance(requested, CompoundFilter):
+        parts = [filter_of(part, schema) for part in requested.filters]
+        return (And if requested.type == "and" else Or)(
+            *(part for part in parts if part is not None)
+        )
+    key = requested.key
+    op = requested.type
+    value = requested.value
+    is_list = isinstance(value, list)
     if is_list != (op in ("in", "nin")):
         needed = "one value" if is_list else "a list of values"
         raise ProblemError(
             400, f"The filter {op!r} on {key!a:.100} needs {needed}.", param="filters"
         )
     if key in _declared(schema):
-        return Condition(
-            key,
-            _OPERATORS[op],
-            list(map(_plain, value)) if isinstance(value, list) else _plain(value),
-        )
+        operand = [_plain(item) for item in value] if isinstance(value, list) else _plain(value)
+        return Condition(key, _OPERATORS[op], operand)
     if "attributes" not in schema:  # no file has it
         return And() if op in ("ne", "nin") else Or()
-    texts = [_encoded(key, one) for one in (value if isinstance(value, list) else [value])]
-    if op in ("eq", "ne", "in", "nin"):
-        return Condition("attributes", "not in" if op in ("ne", "nin") else "in", texts)
-    end = len(json.dumps(key, ensure_ascii=False))
-    first = texts[0][: end + 1]
-    behind_all = texts[0][:end] + chr(ord(texts[0][end]) + 1)
-    low = {"gt": f"{texts[0]}\0", "gte": texts[0]}.get(op, first)
-    return Condition(
-        "attributes",
-        "in range",
-        [low, {"lt": texts[0], "lte": f"{texts[0]}\0"}.get(op, behind_all)],
-    )
+    return _attribute_condition(key, op, value if isinstance(value, list) else [value])
+
+
+def _attribute_condition(key: str, op: str, values: Sequence[Any]) -> Condition:
+    """The condition on an attribute without a field of its own."""
+    texts = [_encoded(key, value) for value in values]
+    if op in ("eq", "in"):
+        return Condition("attributes", "in", texts)
+    if op in ("ne", "nin"):
+        return Condition("attributes", "not in", texts)
+    [text] = texts
+    following = f"{text}\0"
+    end = len(json.dumps(key, ensure_ascii=False))  # the type follows
+    low = text[: end + 1]
+    high = text[:end] + chr(ord(text[end]) + 1)
+    if op in ("gt", "gte"):
+        low = following if op == "gt" else text
+    else:
+        high = following if op == "lte" else text
+    return Condition("attributes", "in range", [low, high])
 
 
 # Scores, ids and records
@@ -355,23 +372,22 @@ def file_id_of(identity: str, content_hash: str) -> tuple[str, str]:
     content and path.
     """
     match = _ATTACHED.fullmatch(identity)
-    return (
-        (match[1], match[2])
-        if match
-        else (file_id(content_hash, identity), identity.rpartition("/")[2])
-    )
+    if match:
+        return match[1], match[2]
+    return file_id(content_hash, identity), identity.rpartition("/")[2]
 
 
 def file_id(content_hash: str, *parts: str) -> str:
     """The id of a file: its content hash, and a digest of what else tells it from others."""
-    return f"file-{content_hash}{hashlib.blake2b(json.dumps(parts).encode(), digest_size=4).hexdigest()}"
+    digest = hashlib.blake2b(json.dumps(parts).encode(), digest_size=4).hexdigest()
+    return f"file-{content_hash}{digest}"
 
 
 def store_ids(service: Service) -> dict[str, str]:
     """The names of all sets by the id of the vector store that each of them is."""
-    made = {f"vs_{one.id}": one.name for one in made_sets(service).list() if not one.deleted}
-    others = (service.sets.keys() | service.pending.keys()) - set(made.values())
-    return {file_id("", name).replace("file-", "vs_"): name for name in sorted(others)} | made
+    created = {f"vs_{row.id}": row.name for row in runtime_sets(service).list() if not row.deleted}
+    others = (service.sets.keys() | service.pending.keys()) - set(created.values())
+    return {file_id("", name).replace("file-", "vs_"): name for name in sorted(others)} | created
 
 
 def labels_of(principal: Principal) -> str:

@@ -11,7 +11,7 @@ import secrets
 import shutil
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,13 +28,22 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME, root_uid
 from lazyrag.errors import NotRegisteredError
 from lazyrag.pipeline.tracing import retrieval_span
-from lazyrag.server.api.search import MAX_QUERY, MAX_TEXT
-from lazyrag.server.api.uploads import Call, reply, stored_path
+from lazyrag.server.api.search import MAX_QUERY
 from lazyrag.server.core.problems import ProblemError, public_error
-from lazyrag.server.core.sets import CHUNK_SIZES, create_set, delete_set, made_sets, records
-from lazyrag.server.jobs import Jobs
+from lazyrag.server.core.set_request import MAX_TEXT, SetRequest, reply
+from lazyrag.server.core.sets import CHUNK_SIZES, create_set, delete_set, records, runtime_sets
+from lazyrag.server.core.upload_files import stored_path
+from lazyrag.server.jobs import Job, Jobs
 from lazyrag.server.openai.files import documents_with, known_file
-from lazyrag.server.openai.protocol import Changing, Id, Model, Paging, in_pool, now
+from lazyrag.server.openai.protocol import (
+    Changing,
+    CursorPaging,
+    Id,
+    JsonObject,
+    Model,
+    in_pool,
+    now,
+)
 
 router = APIRouter(prefix="/v1/vector_stores", tags=["openai"], default_response_class=Response)
 
@@ -43,7 +52,7 @@ _LOOK_S = 0.05
 _ACTIVE_S = 60  # accuracy of the last activity
 _FILES_OF_JOB = 100
 _STATES = ("in_progress", "completed", "failed", "cancelled")
-Pages: TypeAlias = Annotated[Paging, Depends()]
+Pages: TypeAlias = Annotated[CursorPaging, Depends()]
 FileFilter: TypeAlias = Annotated[
     Literal["in_progress", "completed", "failed", "cancelled"] | None, Query()
 ]
@@ -133,12 +142,16 @@ class StoreSearch(Model):
     ranking_options: RankingOptions = RankingOptions()
     rewrite_query: bool = False
 
+    def queries(self) -> list[str]:
+        """The queries, of which there may be one alone."""
+        return [self.query] if isinstance(self.query, str) else self.query
+
 
 # Vector stores
 
 
 @dataclass(frozen=True)
-class Store:
+class OpenedStore:
     """A vector store as the principal of a request sees it.
 
     Args:
@@ -151,10 +164,10 @@ class Store:
     """
 
     id: str
-    call: Call
+    call: SetRequest
     created: int
     active: int
-    details: dict[str, Any]
+    details: JsonObject
     is_made: bool
 
     @property
@@ -178,33 +191,37 @@ class Store:
                 "UPDATE store SET active = ? WHERE id = ?", now(), self.id
             )
 
-    def attached(self, condition: str, *values: Any) -> list[dict[str, Any]]:
+    def attached(self, condition: str, *values: Any) -> list[JsonObject]:
         """Records of attached files that the principal sees, the newest first."""
-        query = f"SELECT * FROM attached WHERE store = ? AND {condition} ORDER BY number DESC"  # noqa: S608
+        query = f"SELECT * FROM attached WHERE store = ? AND {condition}"  # noqa: S608
+        query += " ORDER BY number DESC"
         rows = records(self.call.service).select(query, self.id, *values)
         return [row for row in rows if openai.sees(self.call.principal, row["labels"])]
 
-    def row(self, identity: str) -> Any:
-        """The ledger's row of a document; None for none."""
-        return self.call.whole._indexer.ledger.documents.find(identity)
+    @property
+    def documents(self) -> Any:
+        """The ledger's table of documents."""
+        return self.call.table
 
 
-def _store(call: Call, own: str, name: str) -> Store:
+def _store(call: SetRequest, store_id: str, name: str) -> OpenedStore:
     """A vector store; one of the configuration gets its record when it is first asked for."""
     docs = call.service.view(name, call.principal)
+    table = records(call.service)
     query = "SELECT created, active, details FROM store WHERE id = ?"
-    if not (found := records(call.service).select(query, own)):
-        records(call.service).write(
-            "INSERT OR IGNORE INTO store VALUES (?, ?, ?, '{}')", own, now(), now()
-        )
-        found = records(call.service).select(query, own)
-    of_set = Call(call.request, call.service, name, call.principal, docs, None)
-    row = found[0]
-    is_made = made_sets(call.service).find(name) is not None
-    return Store(own, of_set, row["created"], row["active"], json.loads(row["details"]), is_made)
+    rows = table.select(query, store_id)
+    if not rows:
+        table.write("INSERT OR IGNORE INTO store VALUES (?, ?, ?, '{}')", store_id, now(), now())
+        rows = table.select(query, store_id)
+    [row] = rows
+    of_set = replace(call, name=name, docs=docs)
+    is_made = runtime_sets(call.service).find(name) is not None
+    return OpenedStore(
+        store_id, of_set, row["created"], row["active"], json.loads(row["details"]), is_made
+    )
 
 
-async def open_store(call: Call, vector_store_id: str) -> Store:
+async def open_store(call: SetRequest, vector_store_id: str) -> OpenedStore:
     """A vector store by id; waits for one that was just created.
 
     Raises:
@@ -214,118 +231,119 @@ async def open_store(call: Call, vector_store_id: str) -> Store:
     if name is None:
         raise openai.unknown("vector store", vector_store_id)
     until = time.monotonic() + _OPEN_S
-    while name not in call.service.sets and time.monotonic() < until:  # noqa: ASYNC110  another thread opens it
+    # another thread opens it
+    while name not in call.service.sets and time.monotonic() < until:  # noqa: ASYNC110
         await anyio.sleep(_LOOK_S)
     call.request.state.dataset = name  # for the audit log
     try:
         return await call.run(_store, call, vector_store_id, name)
     except ProblemError as problem:
-        raise (
-            problem if problem.status == 503 else openai.unknown("vector store", vector_store_id)
-        ) from None
+        if problem.status == 503:
+            raise
+        raise openai.unknown("vector store", vector_store_id) from None
 
 
 def _dependency(face: Any) -> Any:
-    async def find(call: face, vector_store_id: Id) -> Store:
+    async def find(call: face, vector_store_id: Id) -> OpenedStore:
         return await open_store(call, vector_store_id)
 
     find.__annotations__["call"] = face
     return Depends(find)
 
 
-Reading: TypeAlias = Annotated[Store, _dependency(openai.Reading)]
-Writing: TypeAlias = Annotated[Store, _dependency(openai.Writing)]
-Administration: TypeAlias = Annotated[Store, _dependency(openai.Administration)]
+Reading: TypeAlias = Annotated[OpenedStore, _dependency(openai.Reading)]
+Writing: TypeAlias = Annotated[OpenedStore, _dependency(openai.Writing)]
+Administration: TypeAlias = Annotated[OpenedStore, _dependency(openai.Administration)]
 
 
-def _store_object(store: Store) -> dict[str, Any]:
+def _store_object(store: OpenedStore) -> JsonObject:
     details = store.details
-    entries = _all_files(store)
-    counts = _counts(entries)
-    is_late = store.expires_at is not None and store.expires_at <= now()
-    status = "expired" if is_late else "in_progress" if counts["in_progress"] else "completed"
-    found = {
+    files = _all_files(store)
+    counts = _counts(files)
+    status = "in_progress" if counts["in_progress"] else "completed"
+    if store.expires_at is not None and store.expires_at <= now():
+        status = "expired"
+    description = {
         "id": store.id,
         "object": "vector_store",
         "created_at": store.created,
         "last_active_at": store.active,
-    }
-    found |= {
         "name": details.get("name", store.call.name),
         "description": details.get("description"),
-    }
-    found |= {
         "metadata": details.get("metadata") or {},
-        "usage_bytes": sum(one["usage_bytes"] for one in entries),
+        "usage_bytes": sum(file["usage_bytes"] for file in files),
+        "status": status,
+        "file_counts": counts,
+        "expires_at": store.expires_at,
     }
     if store.expires_at is not None:
-        found["expires_after"] = {"anchor": "last_active_at", "days": details["days"]}
-    return {**found, "status": status, "file_counts": counts, "expires_at": store.expires_at}
+        description["expires_after"] = {"anchor": "last_active_at", "days": details["days"]}
+    return description
 
 
-def _all_files(store: Store) -> list[dict[str, Any]]:
+def _all_files(store: OpenedStore) -> list[JsonObject]:
     return [file for file, _ in _entries(store, store.attached("1"), None)]
 
 
-def _counts(entries: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    found = Counter(one["status"] for one in entries)
-    return {**{one: found[one] for one in _STATES}, "total": len(entries)}
+def _counts(files: Sequence[JsonObject]) -> dict[str, int]:
+    counts = Counter(file["status"] for file in files)
+    return {**{status: counts[status] for status in _STATES}, "total": len(files)}
 
 
 @router.get("")
 @in_pool
-def list_vector_stores(call: openai.Reading, paging: Pages) -> dict[str, Any]:
+def list_vector_stores(call: openai.Reading, paging: Pages) -> JsonObject:
     """List the vector stores."""
-    stores: dict[str, Store] = {}
-    for own, name in openai.store_ids(call.service).items():
+    stores: dict[str, OpenedStore] = {}
+    for store_id, name in openai.store_ids(call.service).items():
         with suppress(ProblemError):  # its labels do not restrict every set
-            stores[own] = _store(call, own, name)
-    found = paging.page(
-        [{"id": one.id} for one in sorted(stores.values(), key=lambda one: one.created)]
-    )
-    return {**found, "data": [_store_object(stores[one["id"]]) for one in found["data"]]}
+            stores[store_id] = _store(call, store_id, name)
+    ordered = sorted(stores.values(), key=lambda store: store.created)
+    page = paging.page([{"id": store.id} for store in ordered])
+    return {**page, "data": [_store_object(stores[row["id"]]) for row in page["data"]]}
 
 
-def _details(wanted: StoreChange, *names: str) -> dict[str, Any]:
+def _details(change: StoreChange, *names: str) -> JsonObject:
     """What is recorded of a vector store."""
-    found: dict[str, Any] = wanted.model_dump(include=set(names) & wanted.model_fields_set)
-    if "expires_after" in found:
-        found["days"] = wanted.expires_after and wanted.expires_after.days
-    return {key: value for key, value in found.items() if key != "expires_after"}
+    details: JsonObject = change.model_dump(include=set(names) & change.model_fields_set)
+    if "expires_after" in details:
+        del details["expires_after"]
+        details["days"] = change.expires_after and change.expires_after.days
+    return details
+
+
+def _record(
+    call: SetRequest, store_id: str, created: int, active: int, details: JsonObject
+) -> None:
+    row = {"id": store_id, "created": created, "active": active, "details": json.dumps(details)}
+    records(call.service).insert("store", [row])
 
 
 @router.post("")
-async def create_vector_store(call: openai.Administration, wanted: NewStore) -> Response:
+async def create_vector_store(call: openai.Administration, new: NewStore) -> Response:
     """Create a vector store, which is a new set, and add files to it."""
 
     def create() -> str:
-        for file_id in wanted.file_ids:
+        for file_id in new.file_ids:
             known_file(call, file_id)
-        allowed = re.sub(r"[^\w. -]+", "-", wanted.name or "").strip("_.- ")[:80].rstrip()
+        allowed = re.sub(r"[^\w. -]+", "-", new.name or "").strip("_.- ")[:80].rstrip()
         name = allowed or f"store-{secrets.token_hex(4)}"
         try:
-            made = create_set(call.service, name, call.principal)
+            created = create_set(call.service, name, call.principal)
         except ProblemError as problem:
             if problem.status != 409:
                 raise
-            made = create_set(call.service, f"{name}-{secrets.token_hex(4)}", call.principal)
-        details = {"name": wanted.name or ""} | _details(
-            wanted, "description", "metadata", "expires_after"
-        )
-        row = {
-            "id": f"vs_{made.id}",
-            "created": made.created,
-            "active": now(),
-            "details": json.dumps(details),
-        }
-        records(call.service).insert("store", [row])
-        return f"vs_{made.id}"
+            created = create_set(call.service, f"{name}-{secrets.token_hex(4)}", call.principal)
+        details = _details(new, "description", "metadata", "expires_after")
+        store_id = f"vs_{created.id}"
+        _record(call, store_id, created.created, now(), {"name": new.name or ""} | details)
+        return store_id
 
     store = await open_store(call, await call.run(create))
-    if wanted.file_ids:
+    if new.file_ids:
         files = [
-            NewStoreFile(file_id=one, chunking_strategy=wanted.chunking_strategy)
-            for one in wanted.file_ids
+            NewStoreFile(file_id=file_id, chunking_strategy=new.chunking_strategy)
+            for file_id in new.file_ids
         ]
         await call.run(_attach, store, files)
     return reply(await call.run(_store_object, store))
@@ -333,74 +351,70 @@ async def create_vector_store(call: openai.Administration, wanted: NewStore) -> 
 
 @router.get("/{vector_store_id}")
 @in_pool
-def get_vector_store(call: Reading) -> dict[str, Any]:
+def get_vector_store(store: Reading) -> JsonObject:
     """Get a vector store."""
-    return _store_object(call)
+    return _store_object(store)
 
 
 @router.post("/{vector_store_id}")
 @in_pool
-def modify_vector_store(call: Writing, wanted: StoreChange) -> dict[str, Any]:
+def modify_vector_store(store: Writing, change: StoreChange) -> JsonObject:
     """Change name, metadata or expiration."""
-    if call.call.principal.labels is not None:
+    if store.call.principal.labels is not None:
         raise ProblemError(403, "Others use the vector store, too.", "Use a token without labels.")
-    changes = _details(
-        wanted, "metadata", "expires_after", *(("name",) if wanted.name is not None else ())
-    )
-    changed = replace(call, active=now(), details={**call.details, **changes})
-    row = {
-        "id": call.id,
-        "created": call.created,
-        "active": changed.active,
-        "details": json.dumps(changed.details),
-    }
-    records(call.call.service).insert("store", [row])
+    changes = _details(change, "metadata", "expires_after", "name")
+    if change.name is None:
+        changes.pop("name", None)
+    changed = replace(store, active=now(), details={**store.details, **changes})
+    _record(store.call, store.id, store.created, changed.active, changed.details)
     return _store_object(changed)
 
 
 @router.delete("/{vector_store_id}")
 @in_pool
-def delete_vector_store(call: Administration) -> dict[str, Any]:
+def delete_vector_store(store: Administration) -> JsonObject:
     """Delete a vector store that was created at run time, with its documents; files stay."""
-    delete_set(call.call.service, call.call.name, call.call.principal)
-    return {"id": call.id, "object": "vector_store.deleted", "deleted": True}
+    delete_set(store.call.service, store.call.name, store.call.principal)
+    return {"id": store.id, "object": "vector_store.deleted", "deleted": True}
 
 
 # Files of a vector store
 
 
-def _attach(store: Store, wanted: Sequence[NewStoreFile], batch: str = "") -> None:
+def _attach(store: OpenedStore, new_files: Sequence[NewStoreFile], batch: str = "") -> None:
     """Submit the jobs that add files."""
     store.use()
     call = store.call
     rows = []
-    files = {}
-    for one in wanted:
-        about, path = known_file(call, one.file_id)
-        metadata = openai.metadata_of(one.attributes, call.whole.fields) | _chunk_sizes(
-            store, one.chunking_strategy
-        )
-        given = {key: value for key, value in metadata.items() if value is not None}
-        identity, given = _identity(store, one.file_id, about["filename"], given)
-        files[identity] = _copied(
-            path, stored_path(call.folder, one.file_id[5:37], about["filename"])
-        )
+    paths = {}
+    for new in new_files:
+        file, path = known_file(call, new.file_id)
+        metadata = openai.metadata_of(new.attributes, call.unrestricted.reader.fields)
+        metadata |= _chunk_sizes(store, new.chunking_strategy)
+        metadata = {key: value for key, value in metadata.items() if value is not None}
+        identity, metadata = _identity(store, new.file_id, file["filename"], metadata)
+        target = stored_path(call.folder, new.file_id[5:37], file["filename"])
+        paths[identity] = str(_copied(path, target))
         row = {
             "store": store.id,
-            "file": one.file_id,
+            "file": new.file_id,
             "identity": identity,
-            "bytes": about["bytes"],
+            "bytes": file["bytes"],
             "batch": batch,
+            "labels": openai.labels_of(call.principal),
+            "metadata": json.dumps(metadata),
+            "created": now(),
         }
-        labels = openai.labels_of(call.principal)
-        rows.append({**row, "labels": labels, "metadata": json.dumps(given), "created": now()})
-    call.request.state.documents = list(files)  # for the audit log
+        rows.append(row)
+    call.request.state.documents = list(paths)  # for the audit log
     for start in range(0, len(rows), _FILES_OF_JOB):
-        some = rows[start : start + _FILES_OF_JOB]
-        arguments = {"files": {row["identity"]: str(files[row["identity"]]) for row in some}}
-        arguments["metadata"] = {row["identity"]: json.loads(row["metadata"]) for row in some}
-        job = Jobs(call.whole).submit("add_files", arguments, key=call.key("attach"))
-        records(call.service).insert("attached", [{**row, "job": job.id} for row in some])
+        rows_of_job = rows[start : start + _FILES_OF_JOB]
+        arguments = {
+            "files": {row["identity"]: paths[row["identity"]] for row in rows_of_job},
+            "metadata": {row["identity"]: json.loads(row["metadata"]) for row in rows_of_job},
+        }
+        job = Jobs(call.unrestricted).submit("add_files", arguments, key=call.key("attach"))
+        records(call.service).insert("attached", [{**row, "job": job.id} for row in rows_of_job])
 
 
 def _copied(path: Path | None, target: Path) -> Path:
@@ -418,20 +432,20 @@ def _copied(path: Path | None, target: Path) -> Path:
     return target
 
 
-def _chunk_sizes(store: Store, wanted: Chunking | None) -> dict[str, Any]:
+def _chunk_sizes(store: OpenedStore, chunking: Chunking | None) -> JsonObject:
     """The metadata of a file for its chunks."""
-    if wanted is None or (wanted.type, wanted.static) == ("auto", None):
+    if chunking is None or (chunking.type, chunking.static) == ("auto", None):
         return {}
-    sizes = wanted.static if wanted.type == "static" else None
-    if sizes is None or 2 * sizes.chunk_overlap_tokens > sizes.max_chunk_size_tokens:
-        given = (
-            wanted.static
-            and f"{wanted.static.chunk_overlap_tokens} of {wanted.static.max_chunk_size_tokens}"
-        )
-        msg = (
-            "chunk_overlap_tokens must be at most half of max_chunk_size_tokens; got"
-            f" {given or 'no static sizes'}."
-        )
+    sizes = chunking.static
+    if (
+        sizes is None
+        or chunking.type != "static"
+        or 2 * sizes.chunk_overlap_tokens > sizes.max_chunk_size_tokens
+    ):
+        got = "no static sizes"
+        if sizes is not None:
+            got = f"{sizes.chunk_overlap_tokens} of {sizes.max_chunk_size_tokens}"
+        msg = f"chunk_overlap_tokens must be at most half of max_chunk_size_tokens; got {got}."
         raise ProblemError(400, msg, "Give both in static.", param="chunking_strategy")
     if not store.is_made:
         msg = "The configuration defines the chunks of this vector store."
@@ -440,22 +454,22 @@ def _chunk_sizes(store: Store, wanted: Chunking | None) -> dict[str, Any]:
 
 
 def _identity(
-    store: Store, file_id: str, name: str, metadata: dict[str, Any]
-) -> tuple[str, dict[str, Any]]:
+    store: OpenedStore, file_id: str, name: str, metadata: JsonObject
+) -> tuple[str, JsonObject]:
     """The id and the metadata of a file's document: of the one that there is, with its labels, or
     of a new one.
     """
     before = {row["identity"]: row for row in reversed(store.attached("file = ?", file_id))}
     for _, identity in reversed(_entries(store, list(before.values()))):
-        known = store.call.find(identity)
-        labels = list(known.labels) if known else json.loads(before[identity]["labels"] or "[]")
+        info = store.call.find(identity)
+        labels = list(info.labels) if info else json.loads(before[identity]["labels"] or "[]")
         return identity, metadata | ({"labels": labels} if labels else {})
-    return store.call.owned(f"{file_id}/{name}", metadata, secrets.token_hex(8))
+    return store.call.authorize_addition(f"{file_id}/{name}", metadata, secrets.token_hex(8))
 
 
 def _entries(
-    store: Store, attached: Sequence[dict[str, Any]], documents: Sequence[str] | None = ()
-) -> list[tuple[dict[str, Any], str]]:
+    store: OpenedStore, attached: Sequence[JsonObject], documents: Sequence[str] | None = ()
+) -> list[tuple[JsonObject, str]]:
     """Files of a store that the principal sees, oldest first, each with the id of its document.
 
     Args:
@@ -463,85 +477,128 @@ def _entries(
         attached: Records of attached files, the newest first.
         documents: Ids of other documents; None for all.
     """
-    table = store.call.whole._indexer.ledger.documents
-    jobs = Jobs(store.call.whole)
-    own = {row["identity"]: row for row in reversed(attached)}
-    failed = {
-        one: ErrorInfo.from_message(kind, text) for one, _, kind, text in reversed(table.failures())
+    table = store.documents
+    jobs = Jobs(store.call.unrestricted)
+    find_job = functools.cache(jobs.get)
+    records_by_id = {row["identity"]: row for row in reversed(attached)}
+    errors = {
+        identity: ErrorInfo.from_message(kind, text)
+        for identity, _, kind, text in reversed(table.failures())
     }
-    working = {one: state for one, state in jobs.working().items() if state != "DELETING"}
-    rows, live = _rows(store, own, documents)
-    created = table.created([rows[one].id for one in live - own.keys()])
-    is_all = documents is None and store.call.principal.labels is None
-    job = functools.cache(jobs.get)
-    found: list[tuple[int, int, str, dict[str, Any]]] = []
-    for one in (
-        live | own.keys() | ((failed.keys() | working.keys()) - rows.keys() if is_all else set())
-    ):
-        row = rows.get(one)
-        record = own.get(one)
-        if one not in live and row is not None and row.status == "live":
-            continue  # hidden
-        status = "in_progress" if one in working else "failed" if one in failed else "completed"
-        error = failed.get(one)
-        if status == "completed" and one not in live:
-            state = ""
-            error = None
-            with suppress(NotRegisteredError):  # finished ones are stored for 30 days
-                state, error = (
-                    (job(record["job"]).state, job(record["job"]).error) if record else ("", None)
-                )
-            if state not in ("CANCELED", "FAILED"):
-                continue  # deleted
-            status = "cancelled" if state == "CANCELED" else "failed"
-        about = {"id": openai.file_id_of(one, row.content_hash if row else "")[0], "status": status}
-        size = row.signature.size if row and row.signature else record["bytes"] if record else 0
-        at = record["created"] if record else int(created.get(row.id, 0)) if row else 0
-        metadata: dict[str, Any] = json.loads(record["metadata"]) if record else {}
-        if row is not None and one in live:
-            metadata = (
-                json.loads(row.loaded) | json.loads(row.user_metadata) | json.loads(row.updates)
-            )
+    working = {identity for identity, state in jobs.working().items() if state != "DELETING"}
+    rows, live = _rows(store, records_by_id, documents)
+    created = table.created([rows[identity].id for identity in live - records_by_id.keys()])
+    identities = live | records_by_id.keys()
+    if documents is None and store.call.principal.labels is None:
+        identities |= (errors.keys() | working) - rows.keys()
+    hidden = {identity for identity, row in rows.items() if row.status == "live"} - live
+    entries = []
+    for identity in identities - hidden:
+        record = records_by_id.get(identity)
+        is_live = identity in live
+        status, error = _status(
+            find_job, record, errors.get(identity), is_working=identity in working, is_live=is_live
+        )
+        if not status:
+            continue  # deleted
+        row = rows.get(identity)
+        metadata = _metadata(row if is_live else None, record)
         file = {
-            **about,
-            "usage_bytes": size,
-            "created_at": at,
+            "id": openai.file_id_of(identity, row.content_hash if row else "")[0],
+            "status": status,
+            "usage_bytes": _size(row, record),
+            "created_at": record["created"] if record else _created(row, created),
             **_described(store, status, metadata, error),
         }
-        found.append((at, record["number"] if record else 0, one, file))
-    return [(file, one) for _, _, one, file in sorted(found, key=lambda entry: entry[:3])]
+        entries.append((file, identity))
+
+    def position(entry: tuple[JsonObject, str]) -> tuple[int, int, str]:
+        file, identity = entry
+        record = records_by_id.get(identity)
+        return file["created_at"], record["number"] if record else 0, identity
+
+    return sorted(entries, key=position)
+
+
+def _metadata(row: Any, record: JsonObject | None) -> JsonObject:
+    """The metadata of a file: of its live document, else those that it was attached with."""
+    metadata: JsonObject = json.loads(record["metadata"]) if record else {}
+    if row is not None:
+        metadata = json.loads(row.loaded) | json.loads(row.user_metadata) | json.loads(row.updates)
+    return metadata
+
+
+def _created(row: Any, created: Mapping[int, float]) -> int:
+    return int(created.get(row.id, 0)) if row is not None else 0
+
+
+def _status(
+    find_job: Callable[[str], Job],
+    record: JsonObject | None,
+    error: ErrorInfo | None,
+    *,
+    is_working: bool,
+    is_live: bool,
+) -> tuple[str, ErrorInfo | None]:
+    """The status and error of a file: of one that is not live from its job, "" if it was
+    deleted.
+    """
+    if is_working:
+        return "in_progress", None
+    if error is not None:
+        return "failed", error
+    if is_live:
+        return "completed", None
+    if record is not None:
+        with suppress(NotRegisteredError):  # finished ones are stored for 30 days
+            job = find_job(record["job"])
+            if job.state == "CANCELED":
+                return "cancelled", None
+            if job.state == "FAILED":
+                return "failed", job.error
+    return "", None
+
+
+def _size(row: Any, record: JsonObject | None) -> int:
+    """The bytes of a file: of what was loaded, else of what was attached."""
+    if row is not None and row.signature:
+        return int(row.signature.size)
+    return int(record["bytes"]) if record is not None else 0
 
 
 def _rows(
-    store: Store, own: Mapping[str, Any], documents: Sequence[str] | None
-) -> tuple[dict[str, Any], set[str]]:
+    store: OpenedStore, attached: Mapping[str, Any], documents: Sequence[str] | None
+) -> tuple[JsonObject, set[str]]:
     """The ledger's rows of attached and other documents, and which of them the principal sees
     live.
     """
     call = store.call
-    table = store.call.whole._indexer.ledger.documents
+    table = store.documents
     if call.principal.labels is None:
-        rows = table.all() if documents is None else table.named([*own, *documents])
-        return rows, {one for one, row in rows.items() if row.status == "live"}
-    seen = set(documents or ())
+        rows = table.all() if documents is None else table.named([*attached, *documents])
+        return rows, {identity for identity, row in rows.items() if row.status == "live"}
+    visible = set(documents or ())
     after = None
     while documents is None and (page := call.docs.documents(after=after, limit=1_000)):
         after = page[-1].id
-        seen = seen | {one.id for one in page}
-    rows = table.named([*own, *seen])
-    return rows, {
-        one for one, row in rows.items() if row.status == "live" and (one in seen or call.find(one))
+        visible.update(info.id for info in page)
+    rows = table.named([*attached, *visible])
+    live = {
+        identity
+        for identity, row in rows.items()
+        if row.status == "live" and (identity in visible or call.find(identity))
     }
+    return rows, live
 
 
 def _described(
-    store: Store, status: str, metadata: Mapping[str, Any], error: ErrorInfo | None
-) -> dict[str, Any]:
+    store: OpenedStore, status: str, metadata: JsonObject, error: ErrorInfo | None
+) -> JsonObject:
     """The rest of a file's properties."""
-    sizes = metadata.get("chunking") or (CHUNK_SIZES if store.is_made else None)
-    static = (
-        {"max_chunk_size_tokens": sizes[0], "chunk_overlap_tokens": sizes[1]} if sizes else None
-    )
+    chunking: JsonObject = {"type": "other"}
+    if sizes := metadata.get("chunking") or (store.is_made and CHUNK_SIZES):
+        static = {"max_chunk_size_tokens": sizes[0], "chunk_overlap_tokens": sizes[1]}
+        chunking = {"type": "static", "static": static}
     error = public_error(error, is_operator=store.call.principal.may("admin"))
     code = "server_error"
     text = f"{error.detail} {error.remedy}".strip() if error else "The file failed."
@@ -552,100 +609,107 @@ def _described(
         "object": "vector_store.file",
         "vector_store_id": store.id,
         "last_error": {"code": code, "message": text} if status == "failed" else None,
-        "chunking_strategy": {"type": "static", "static": static} if static else {"type": "other"},
-        "attributes": openai.attributes_of(metadata, store.call.whole.fields),
+        "chunking_strategy": chunking,
+        "attributes": openai.attributes_of(metadata, store.call.unrestricted.reader.fields),
     }
 
 
-def _find(store: Store, file_id: str) -> tuple[dict[str, Any], str]:
+def _find(store: OpenedStore, file_id: str) -> tuple[JsonObject, str]:
     """A file of a store, and the id of its document.
 
     Raises:
         ProblemError: 404 if there is none.
     """
-    found = _entries(store, store.attached("file = ?", file_id))
-    for _, identity in () if found else documents_with(store.call, file_id, store.call.name):
-        found = _entries(store, (), [identity])
-    if found:
-        return found[-1]
+    entries = _entries(store, store.attached("file = ?", file_id))
+    for _, identity in () if entries else documents_with(store.call, file_id, store.call.name):
+        entries = _entries(store, (), [identity])
+    if entries:
+        return entries[-1]
     raise openai.unknown("vector store file", file_id)
 
 
-def _filtered(paging: Paging, rows: Sequence[dict[str, Any]], status: str | None) -> dict[str, Any]:
-    return paging.page([one for one in rows if status in (None, one["status"])])
+def _filtered(paging: CursorPaging, rows: Sequence[JsonObject], status: str | None) -> JsonObject:
+    return paging.page([row for row in rows if status in (None, row["status"])])
 
 
 @router.get("/{vector_store_id}/files")
 @in_pool
 def list_vector_store_files(
-    call: Reading,
+    store: Reading,
     paging: Pages,
     filter: FileFilter = None,  # noqa: A002
-) -> dict[str, Any]:
+) -> JsonObject:
     """List the files of a vector store."""
-    return _filtered(paging, _all_files(call), filter)
+    return _filtered(paging, _all_files(store), filter)
 
 
 @router.post("/{vector_store_id}/files")
 @in_pool
-def create_vector_store_file(call: Writing, wanted: NewStoreFile) -> dict[str, Any]:
+def create_vector_store_file(store: Writing, new: NewStoreFile) -> JsonObject:
     """Add a file to a vector store."""
-    _attach(call, [wanted])
-    return _find(call, wanted.file_id)[0]
+    _attach(store, [new])
+    return _find(store, new.file_id)[0]
 
 
 @router.get("/{vector_store_id}/files/{file_id}")
 @in_pool
-def get_vector_store_file(call: Reading, file_id: Id) -> dict[str, Any]:
+def get_vector_store_file(store: Reading, file_id: Id) -> JsonObject:
     """Get a file of a vector store."""
-    return _find(call, file_id)[0]
+    return _find(store, file_id)[0]
 
 
 def _change(
-    store: Store, identity: str, kind: str, arguments: Mapping[str, Any], value: dict[str, Any]
+    store: OpenedStore,
+    identity: str,
+    kind: str,
+    arguments: JsonObject,
+    value: JsonObject,
 ) -> Changing:
     store.call.request.state.documents = [identity]
-    return Changing(Jobs(store.call.whole).submit(kind, arguments, key=store.call.key(kind)), value)
+    return Changing(
+        Jobs(store.call.unrestricted).submit(kind, arguments, key=store.call.key(kind)), value
+    )
 
 
 @router.post("/{vector_store_id}/files/{file_id}")
 @in_pool
-def update_vector_store_file(call: Writing, file_id: Id, wanted: AttributesChange) -> Changing:
+def update_vector_store_file(store: Writing, file_id: Id, change: AttributesChange) -> Changing:
     """Replace the attributes of a file."""
-    found, identity = _find(call, file_id)
-    changes = openai.metadata_of(wanted.attributes, call.call.whole.fields)
-    if found["status"] != "completed":
-        raise ProblemError(
-            409, f"The file is {found['status']}.", "Change it when it is completed."
-        )
-    value = {**found, "attributes": openai.attributes_of(changes, call.call.whole.fields)}
-    return _change(call, identity, "update_metadata", {"changes": {identity: changes}}, value)
+    file, identity = _find(store, file_id)
+    changes = openai.metadata_of(change.attributes, store.call.unrestricted.reader.fields)
+    if file["status"] != "completed":
+        raise ProblemError(409, f"The file is {file['status']}.", "Change it when it is completed.")
+    value = {
+        **file,
+        "attributes": openai.attributes_of(changes, store.call.unrestricted.reader.fields),
+    }
+    return _change(store, identity, "update_metadata", {"changes": {identity: changes}}, value)
 
 
 @router.delete("/{vector_store_id}/files/{file_id}")
 @in_pool
-def delete_vector_store_file(call: Writing, file_id: Id) -> Any:
+def delete_vector_store_file(store: Writing, file_id: Id) -> Any:
     """Remove a file from a vector store; the file itself stays."""
-    found, identity = _find(call, file_id)
+    file, identity = _find(store, file_id)
     value = {"id": file_id, "object": "vector_store.file.deleted", "deleted": True}
-    is_stored = found["status"] != "cancelled" or call.row(identity) is not None
+    is_stored = file["status"] != "cancelled" or store.documents.find(identity) is not None
     result = (
-        _change(call, identity, "delete_files", {"documents": [identity]}, value)
+        _change(store, identity, "delete_files", {"documents": [identity]}, value)
         if is_stored
         else value
     )
-    records(call.call.service).write(
-        "DELETE FROM attached WHERE store = ? AND identity = ?", call.id, identity
+    records(store.call.service).write(
+        "DELETE FROM attached WHERE store = ? AND identity = ?", store.id, identity
     )
     return result
 
 
 @router.get("/{vector_store_id}/files/{file_id}/content")
 @in_pool
-def get_vector_store_file_content(call: Reading, file_id: Id) -> dict[str, Any]:
+def get_vector_store_file_content(store: Reading, file_id: Id) -> JsonObject:
     """Get the text of a file."""
-    nodes = call.call.docs.get_nodes(
-        LAZY_ROOT_NAME, document_ids=[root_uid(_find(call, file_id)[1])]
+    nodes = store.call.docs.get_nodes(
+        LAZY_ROOT_NAME, document_ids=[root_uid(_find(store, file_id)[1])]
     )
     if sum(len(node.text) for node in nodes) > MAX_TEXT:
         raise ProblemError(
@@ -663,7 +727,7 @@ def get_vector_store_file_content(call: Reading, file_id: Id) -> dict[str, Any]:
 # Batches
 
 
-def _batch(store: Store, batch_id: str) -> tuple[dict[str, Any], list[dict[str, Any]], set[str]]:
+def _batch(store: OpenedStore, batch_id: str) -> tuple[JsonObject, list[JsonObject], set[str]]:
     """A batch, its files, and its jobs.
 
     Raises:
@@ -672,32 +736,29 @@ def _batch(store: Store, batch_id: str) -> tuple[dict[str, Any], list[dict[str, 
     rows = store.attached("batch = ?", batch_id) if batch_id else []
     if not rows:
         raise openai.unknown("vector store file batch", batch_id)
-    entries = [file for file, _ in _entries(store, rows)]
-    counts = _counts(entries)
+    files = [file for file, _ in _entries(store, rows)]
+    counts = _counts(files)
     status = "failed" if counts["failed"] == counts["total"] > 0 else "completed"
-    status = next((one for one in ("in_progress", "cancelled") if counts[one]), status)
-    found = {
+    batch = {
         "id": batch_id,
         "object": "vector_store.files_batch",
         "created_at": rows[-1]["created"],
-        "status": status,
+        "status": next((state for state in ("in_progress", "cancelled") if counts[state]), status),
+        "vector_store_id": store.id,
+        "file_counts": counts,
     }
-    return (
-        {**found, "vector_store_id": store.id, "file_counts": counts},
-        entries,
-        {row["job"] for row in rows},
-    )
+    return batch, files, {row["job"] for row in rows}
 
 
 @router.post("/{vector_store_id}/file_batches")
 @in_pool
-def create_file_batch(call: Writing, wanted: NewBatch) -> dict[str, Any]:
+def create_file_batch(store: Writing, new: NewBatch) -> JsonObject:
     """Add files to a vector store together."""
-    common: dict[str, Any] = {
-        "attributes": wanted.attributes,
-        "chunking_strategy": wanted.chunking_strategy,
+    common: JsonObject = {
+        "attributes": new.attributes,
+        "chunking_strategy": new.chunking_strategy,
     }
-    if bool(wanted.file_ids) == bool(wanted.files) or (wanted.files and any(common.values())):
+    if bool(new.file_ids) == bool(new.files) or (new.files and any(common.values())):
         msg = (
             "Either file_ids must name files, with attributes and chunking_strategy for all of"
             " them,"
@@ -705,120 +766,103 @@ def create_file_batch(call: Writing, wanted: NewBatch) -> dict[str, Any]:
         raise ProblemError(
             400, f"{msg} or files, each of which may have its own.", param="file_ids"
         )
-    files = wanted.files or [NewStoreFile(file_id=one, **common) for one in wanted.file_ids]
+    files = new.files or [NewStoreFile(file_id=file_id, **common) for file_id in new.file_ids]
     batch_id = f"vsfb_{secrets.token_hex(16)}"
-    _attach(call, list({one.file_id: one for one in files}.values()), batch_id)
-    return _batch(call, batch_id)[0]
+    _attach(store, list({file.file_id: file for file in files}.values()), batch_id)
+    return _batch(store, batch_id)[0]
 
 
 @router.get("/{vector_store_id}/file_batches/{batch_id}")
 @in_pool
-def get_file_batch(call: Reading, batch_id: Id) -> dict[str, Any]:
+def get_file_batch(store: Reading, batch_id: Id) -> JsonObject:
     """Get a batch."""
-    return _batch(call, batch_id)[0]
+    return _batch(store, batch_id)[0]
 
 
 @router.post("/{vector_store_id}/file_batches/{batch_id}/cancel")
 @in_pool
-def cancel_file_batch(call: Writing, batch_id: Id) -> dict[str, Any]:
+def cancel_file_batch(store: Writing, batch_id: Id) -> JsonObject:
     """Cancel a batch: what is not begun is not added."""
-    for job in _batch(call, batch_id)[2]:
+    for job in _batch(store, batch_id)[2]:
         with suppress(NotRegisteredError):
-            Jobs(call.call.whole).cancel(job)
-    return _batch(call, batch_id)[0]
+            Jobs(store.call.unrestricted).cancel(job)
+    return _batch(store, batch_id)[0]
 
 
 @router.get("/{vector_store_id}/file_batches/{batch_id}/files")
 @in_pool
 def list_batch_files(
-    call: Reading,
+    store: Reading,
     batch_id: Id,
     paging: Pages,
     filter: FileFilter = None,  # noqa: A002
-) -> dict[str, Any]:
+) -> JsonObject:
     """List the files of a batch."""
-    return _filtered(paging, _batch(call, batch_id)[1], filter)
+    return _filtered(paging, _batch(store, batch_id)[1], filter)
 
 
 # Search
 
 
-@dataclass(frozen=True)
-class Hit:
-    """A hit of a search.
-
-    Args:
-        node: The node; its score is the retriever's.
-        score: From 0 to 1, in the same order.
-        file_id: Its file.
-        filename: The name of that.
-        attributes: The attributes of that.
+def search(store: OpenedStore, request: StoreSearch, *, with_details: bool) -> list[JsonObject]:
+    """Search a vector store: the best results of all queries, with scores from 0 to 1 in the order
+    of the retriever's.
     """
-
-    node: DocNode
-    score: float
-    file_id: str
-    filename: str
-    attributes: dict[str, Any]
-
-
-def search(store: Store, wanted: StoreSearch) -> list[Hit]:
-    """Search a vector store: the best hits of all queries."""
     store.use()
-    docs = store.call.docs
-    name = store.call.name
-    topk = wanted.max_num_results
-    retriever = store.call.service.retriever(
-        docs, store.call.service.group_of(name), "default", None, None
-    )
-    where = openai.filter_of(wanted.filters, docs.fields)
+    call = store.call
+    docs = call.docs
+    topk = request.max_num_results
+    group = call.service.group_of(call.name)
+    retriever = call.service.retriever(docs, group, "default", None, None)
+    where = openai.filter_of(request.filters, docs.reader.fields)
     best = dict[str, tuple[float, DocNode]]()
-    for query in [wanted.query] if isinstance(wanted.query, str) else wanted.query:
-        with retrieval_span(name, query, topk):
+    for query in request.queries():
+        with retrieval_span(call.name, query, topk):
             nodes = retriever(query, where, topk)
         for node in nodes:
-            score = openai.unit_score(node.score, by_keywords=not docs.embed_keys)
-            if score >= max(wanted.ranking_options.score_threshold, best.get(node.uid, (0.0,))[0]):
+            score = openai.unit_score(node.score, by_keywords=not docs.reader.embed_keys)
+            if score >= max(request.ranking_options.score_threshold, best.get(node.uid, (0.0,))[0]):
                 best[node.uid] = score, node
-    ranked = sorted(best.values(), key=lambda one: (-one[0], one[1].uid))[:topk]
-    rows = store.call.whole._indexer.ledger.documents.named({node.path for _, node in ranked})
-    hits = []
+    ranked = sorted(best.values(), key=lambda scored: (-scored[0], scored[1].uid))[:topk]
+    rows = store.documents.named({node.path for _, node in ranked})
+    results = []
     for score, node in ranked:
-        file = openai.file_id_of(
-            node.path, rows[node.path].content_hash if node.path in rows else ""
-        )
-        hits.append(Hit(node, score, *file, openai.attributes_of(node.segment.fields, docs.fields)))
-    return hits
-
-
-@router.post("/{vector_store_id}/search")
-async def search_vector_store(
-    store: Reading, wanted: StoreSearch, include: Include = None
-) -> Response:
-    """Search a vector store."""
-
-    def result(hit: Hit) -> dict[str, Any]:
-        found = {
-            "file_id": hit.file_id,
-            "filename": hit.filename,
-            "score": hit.score,
-            "attributes": hit.attributes,
+        content_hash = rows[node.path].content_hash if node.path in rows else ""
+        file_id, filename = openai.file_id_of(node.path, content_hash)
+        result: JsonObject = {
+            "file_id": file_id,
+            "filename": filename,
+            "score": score,
+            "attributes": openai.attributes_of(node.segment.fields, docs.reader.fields),
+            "content": [{"type": "text", "text": node.text}],
         }
-        node = hit.node
-        found["content"] = [{"type": "text", "text": hit.node.text}]
-        if include:
-            details = {
+        if with_details:
+            result["details"] = {
                 "node": node.uid,
                 "score": node.score,
                 "path": node.path,
                 "location": node.location,
+                "span": node.span,
             }
-            found["details"] = {**details, "span": node.span}
-        return found
+        results.append(result)
+    return results
 
+
+@router.post("/{vector_store_id}/search")
+async def search_vector_store(
+    store: Reading, request: StoreSearch, include: Include = None
+) -> Response:
+    """Search a vector store."""
     data = await store.call.run(
-        store.call.docs.reader.read, lambda _: list(map(result, search(store, wanted)))
+        store.call.docs.reader.read,
+        lambda _: search(store, request, with_details=include is not None),
     )
-    queries = [wanted.query] if isinstance(wanted.query, str) else wanted.query
-    found = {"object": "vector_store.search_results.page", "search_query": queries, "data": data}
-    return reply({**found, "has_more": False, "next_page": None})
+    return reply(
+        {
+            "object": "vector_store.search_results.page",
+            "search_query": request.queries(),
+            "data": data,
+            "has_more": False,
+            "next_page": None,
+        }
+    )

@@ -1,36 +1,35 @@
-"""The pages that manage: files with uploads and deletions, node groups, evaluations."""
+"""The pages that manage: files with uploads and deletions, node groups."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import math
 import os
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import APIRouter, Header, Query
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
-from pydantic import ValidationError
+from pydantic import BaseModel
 from starlette.responses import Response
 
 from lazyrag.data.segment import LAZY_ROOT_NAME, root_uid
 from lazyrag.document import DocumentInfo
 from lazyrag.errors import LazyRAGError
-from lazyrag.evaluation.golden import GoldenQuestion, JudgedQuestion, has_answer
-from lazyrag.evaluation.metrics import compare
+from lazyrag.read.rows import dataset_file, dataset_folder, select_rows
 from lazyrag.server.api import answers, documents, uploads
-from lazyrag.server.api.search import Scope, SearchOptions
-from lazyrag.server.api.uploads import Administration, Call, Reading, Writing
-from lazyrag.server.core.problems import ProblemError
+from lazyrag.server.api.answers import Book, Notebook
+from lazyrag.server.core.set_request import Administration, Reading, SetRequest, Writing, digest_of
+from lazyrag.server.core.upload_files import FileResult, stored_path
 from lazyrag.server.jobs import Jobs
 from lazyrag.server.page import page
-from lazyrag.server.page.page import Form
+from lazyrag.server.page.page import Facts, Form
 from lazyrag.stores.sqlite import read_text
 
 router = APIRouter(prefix="/s/{set}", include_in_schema=False)
@@ -47,63 +46,49 @@ _ORDER: Any = ("FAILED", "WORKING", "WAITING", "SUCCESS")
 _SHOWN: Any = (*_ORDER, "DELETING")
 _UNFINISHED: Any = ("WORKING", "WAITING")
 _tasks: set[asyncio.Task[None]] = set()
-_DEPTH = 10
-_FEW = 20
-_LIKELY = 0.05
-_MEASURES: dict[str, Callable[[float], float]] = {
-    "mrr": lambda rank: 1 / rank,
-    "first5": lambda rank: float(rank <= 5),
-    "first": lambda rank: float(rank == 1),
-}
-"""From the rank of the first right passage; the first one decides."""
 
 # Files: the table
 
 
+class FilesQuery(BaseModel):
+    """Which files are shown: those with a text in their path, or of a state, or with a label."""
+
+    q: str = ""
+    status: str = ""
+    label: str = ""
+    after: str = ""
+
+
 @router.get("/files")
-async def show_files(
-    call: Reading,
-    book: answers.Book,
-    q: str = "",
-    status: str = "",
-    label: str = "",
-    after: str = "",
-) -> Response:
+async def show_files(call: Reading, book: Book, query: Annotated[FilesQuery, Query()]) -> Response:
     """The files, failed ones first."""
-    return await _files(call, book, q=q, status=status, label=label, after=after)
+    return await _files(call, book, query)
 
 
 async def _files(
-    call: Call,
-    book: answers.Book,
-    *,
-    q: str = "",
-    status: str = "",
-    label: str = "",
-    after: str = "",
-    **more: Any,
+    call: SetRequest, book: Book, query: FilesQuery | None = None, **more: Any
 ) -> Response:
+    query = query or FilesQuery()
     if call.principal.may("write"):
         await _finish_deletions(call, book)
-    facts = await call.run(_file_facts, call, book, q, status.upper(), label, after)
-    facts |= {"q": q, "label": label, "after": after, "dialog": None, **more}
-    return await page.render(
-        call.request, "files.html", page="files", set=call.name, fragments=("files",), **facts
-    )
+    facts = await call.run(_file_facts, call, book, query)
+    facts |= {"q": query.q, "label": query.label, "after": query.after, "dialog": None, **more}
+    return await page.render_set(call, "files.html", page="files", fragments=("files",), **facts)
 
 
-def _file_facts(
-    call: Call, book: answers.Notebook, q: str, status: str, label: str, after: str
-) -> dict[str, Any]:
+def _file_facts(call: SetRequest, book: Notebook, query: FilesQuery) -> Facts:
+    status = query.status.upper()
     stamp = _stamp(call, book)
-    jobs = [job for state in _UNFINISHED for job in documents.own_jobs(call, None, 20, state)]
-    if q:
-        rows, following = _named(call, q, status, after)
+    jobs: list[Any] = []
+    for state in _UNFINISHED:
+        jobs += documents.own_jobs(call, None, 20, state)
+    if query.q:
+        rows, following = _named(call, query.q, status, query.after)
     else:
-        rows, following = _listed(call, status, label, after)
-    if not (q or label or after) and status in ("", "WAITING"):
-        rows = [*rows[: sum(one.status == "FAILED" for one in rows)], *_coming(call, jobs, rows),
-                *rows[sum(one.status == "FAILED" for one in rows) :]]  # fmt: skip
+        rows, following = _listed(call, status, query.label, query.after)
+    if not (query.q or query.label or query.after) and status in ("", "WAITING"):
+        failed = sum(info.status == "FAILED" for info in rows)
+        rows[failed:failed] = _coming(call, jobs, rows)
     return {
         "rows": rows,
         "following": following,
@@ -112,38 +97,33 @@ def _file_facts(
         "jobs": jobs,
         "now": time.time(),
         "undo_s": UNDO_S,
-        "deletions": [
-            one
-            for one in book.records(_scope(call), "deletion")
-            if one["principal"] == call.principal.id
-        ],
+        "deletions": book.records(call, "deletion", is_own=True),
         "purges": [job for job in documents.own_jobs(call, None, 20) if job.kind == "purge"],
         "skipped": _skipped(call),
-        "folder": call.principal.labels is None and call.whole._indexer.dataset.folder is not None,
-        "has_labels": "labels" in call.docs.fields,
+        "folder": call.principal.labels is None
+        and dataset_folder(call.unrestricted.reader) is not None,
+        "has_labels": "labels" in call.docs.reader.fields,
         "stamp": stamp,
     }
 
 
 def _listed(
-    call: Call, status: str, label: str, after: str
+    call: SetRequest, status: str, label: str, after: str
 ) -> tuple[list[DocumentInfo], str | None]:
     """A page of the documents by state, then path; and where the next page begins."""
-    states = [one for one in _ORDER if status in ("", one)] or _ORDER
+    states = [state for state in _ORDER if status in ("", state)] or _ORDER
     number, _, last = after.partition("~")
-    found: list[tuple[int, DocumentInfo]] = []
     where = {"labels": [label]} if label else None
-    for at in range(int(number) if number.isdecimal() else 0, len(states)):
-        limit = _ROWS + 1 - len(found)
-        found += [
-            (at, call.public(one))
-            for one in call.docs.documents(last or None, limit, states[at], where)
-        ]
+    rows: list[tuple[int, DocumentInfo]] = []
+    for section in range(int(number) if number.isdecimal() else 0, len(states)):
+        limit = _ROWS + 1 - len(rows)
+        of_state = call.docs.documents(last or None, limit, states[section], where)
+        rows += [(section, call.hide_error_details(info)) for info in of_state]
         last = ""
-        if len(found) > _ROWS:
-            section, one = found[_ROWS - 1]
-            return [info for _, info in found[:_ROWS]], f"{section}~{one.id}"
-    return [info for _, info in found], None
+        if len(rows) > _ROWS:
+            break
+    infos = [info for _, info in rows[:_ROWS]]
+    return infos, f"{rows[_ROWS - 1][0]}~{infos[-1].id}" if len(rows) > _ROWS else None
 
 
 _FIND = (  # the index alone has the paths; whether a document is there is looked up after that
@@ -153,34 +133,39 @@ _FIND = (  # the index alone has the paths; whether a document is there is looke
 )
 
 
-def _named(call: Call, text: str, status: str, after: str) -> tuple[list[DocumentInfo], str | None]:
+def _named(
+    call: SetRequest, text: str, status: str, after: str
+) -> tuple[list[DocumentInfo], str | None]:
     """A page of the documents with a text in their path."""
-    found: list[DocumentInfo] = []
-    while len(found) <= _ROWS:
-        if call.principal.labels is None:
-            values = {"after": after, "text": text.lower(), "limit": _ROWS + 1}
-            names = [read_text(row[0]) for row in _rows(call, _FIND, **values)]
-            after = names[-1] if names else ""
-            seen = [one for one in map(call.find, names) if one is not None]
-            is_last = len(names) <= _ROWS
-        else:
-            seen = call.docs.documents(after or None, _MANY)
-            is_last = len(seen) < _MANY
-            after = seen[-1].id if seen else ""
-            seen = [one for one in seen if text.lower() in one.id.lower()]
-        found += [one for one in seen if one.status in ((status,) if status else _SHOWN)]
-        if is_last:
-            break
-    return found[:_ROWS], found[_ROWS - 1].id if len(found) > _ROWS else None
+    states = (status,) if status else _SHOWN
+    infos: list[DocumentInfo] = []
+    is_last = False
+    while len(infos) <= _ROWS and not is_last:
+        find = _find_paths if call.principal.labels is None else _find_visible_paths
+        named, after, is_last = find(call, text.lower(), after)
+        infos += [info for info in named if info is not None and info.status in states]
+    return infos[:_ROWS], infos[_ROWS - 1].id if len(infos) > _ROWS else None
 
 
-def _rows(call: Call, query: str, **values: Any) -> list[Any]:
+_Found: TypeAlias = tuple[Sequence[DocumentInfo | None], str, bool]
+"""Documents, the last path that was searched, and whether no other follows."""
+
+
+def _find_paths(call: SetRequest, text: str, after: str) -> _Found:
+    rows = _rows(call, _FIND, after=after, text=text, limit=_ROWS + 1)
+    paths = [read_text(row[0]) for row in rows]
+    return list(map(call.find, paths)), paths[-1] if paths else "", len(paths) <= _ROWS
+
+
+def _find_visible_paths(call: SetRequest, text: str, after: str) -> _Found:
+    infos = call.docs.documents(after or None, _MANY)
+    named = [info for info in infos if text in info.id.lower()]
+    return named, infos[-1].id if infos else "", len(infos) < _MANY
+
+
+def _rows(call: SetRequest, query: str, **values: Any) -> list[Any]:
     """Rows of the ledger of a set with one store."""
-    ledger = call.whole._indexer.ledger
-    with ledger.reading() as connection:
-        return connection.execute(
-            query, {"ledger": ledger.id or ledger.find_row(), **values}
-        ).fetchall()
+    return select_rows(call.unrestricted.reader, query, **values)
 
 
 _COUNT = (
@@ -191,44 +176,48 @@ _COUNT = (
 )
 
 
-def _counts(call: Call) -> dict[str, int]:
+def _counts(call: SetRequest) -> dict[str, int]:
     """How many files are in which state; for a principal with labels up to a thousand."""
     if call.principal.labels is not None:
-        found = {one: len(call.docs.documents(None, _MANY, one)) for one in ("FAILED", "SUCCESS")}
-        return {"": sum(found.values()), **found, "WORKING": 0}
-    indexer = call.whole._indexer
+        counts = {
+            state: len(call.docs.documents(None, _MANY, state)) for state in ("FAILED", "SUCCESS")
+        }
+        return {"": sum(counts.values()), **counts, "WORKING": 0}
     state = repr(_rows(call, _CHANGED))
-    known = _counted.get(indexer)
-    if known is None or known[0] != state:  # it reads every row
-        known = _counted[indexer] = state, dict(_rows(call, _COUNT))
-    count = known[1]
-    failed = sum(n for one, n in count.items() if one in ("failed live", "failed new", "failed "))
-    ready, new = (count.get(one, 0) - count.get(f"failed {one}", 0) for one in ("live", "new"))
+    cached = _counted.get(call.unrestricted)
+    if cached is None or cached[0] != state:  # it reads every row
+        cached = state, dict(_rows(call, _COUNT))
+        _counted[call.unrestricted] = cached
+    numbers = Counter(cached[1])
+    ready = numbers["live"] - numbers["failed live"]
+    new = numbers["new"] - numbers["failed new"]
+    failed = numbers["failed live"] + numbers["failed new"] + numbers["failed "]
     return {"": failed + ready + new, "FAILED": failed, "WORKING": new, "SUCCESS": ready}
 
 
-def _coming(call: Call, jobs: Sequence[Any], rows: Sequence[DocumentInfo]) -> list[DocumentInfo]:
+def _coming(
+    call: SetRequest, jobs: Sequence[Any], rows: Sequence[DocumentInfo]
+) -> list[DocumentInfo]:
     """Files of unfinished uploads that no row of the ledger has yet."""
-    shown = {one.id for one in rows}
-    adding = (job for job in jobs if job.kind == "add_files")
-    names = (
-        (name, job.state)
-        for job in adding
-        for name in list(job.arguments["files"])[:_ROWS]
-        if name not in shown
-    )
-    return [DocumentInfo(name, name, state) for name, state in names if call.find(name) is None][
-        :_ROWS
-    ]
+    listed = {info.id for info in rows}
+    coming: list[DocumentInfo] = []
+    for job in jobs:
+        names = list(job.arguments["files"])[:_ROWS] if job.kind == "add_files" else ()
+        coming += [
+            DocumentInfo(name, name, job.state)
+            for name in names
+            if name not in listed and call.find(name) is None
+        ]
+    return coming[:_ROWS]
 
 
-def _skipped(call: Call) -> list[tuple[str, str]]:
+def _skipped(call: SetRequest) -> list[tuple[str, str]]:
     """What the last sync left out, and why, but hidden files."""
     if call.principal.labels is not None:
         return []
-    syncs = (job for job in Jobs(call.whole).list(limit=50) if job.kind == "sync")
-    found = next((job.result["skipped"] for job in syncs if job.result), ())
-    return [(path, why) for path, why in found if why != "hidden" and "delete_files" not in why]
+    syncs = (job for job in Jobs(call.unrestricted).list(limit=50) if job.kind == "sync")
+    skipped = next((job.result["skipped"] for job in syncs if job.result), ())
+    return [(path, why) for path, why in skipped if why != "hidden" and "delete_files" not in why]
 
 
 # Files: live
@@ -237,7 +226,7 @@ def _skipped(call: Call) -> list[tuple[str, str]]:
 @router.get("/events")
 async def events(
     call: Reading,
-    book: answers.Book,
+    book: Book,
     since: str = "",
     last_event_id: Annotated[str, Header(max_length=40)] = "",
 ) -> Response:
@@ -267,15 +256,15 @@ _CHANGED = (
 _counted: weakref.WeakKeyDictionary[Any, tuple[str, dict[str, int]]] = weakref.WeakKeyDictionary()
 
 
-def _stamp(call: Call, book: answers.Notebook) -> str:
+def _stamp(call: SetRequest, book: Notebook) -> str:
     """The state of what the principal sees of files and jobs: equal if nothing has changed."""
     jobs = [(job.id, job.state, repr(job.progress)) for job in documents.own_jobs(call, None, 5)]
-    own = [one["id"] for one in book.records(_scope(call), "deletion")]
+    deletions = [deletion["id"] for deletion in book.records(call, "deletion")]
     if call.principal.labels is None:
         table: Any = [tuple(row) for row in _rows(call, _CHANGED)]
     else:
-        table = [(one.id, one.version, one.status) for one in call.docs.documents(None, _ROWS)]
-    return uploads.digest_of(jobs, own, repr(table))[:16]
+        table = [(info.id, info.version, info.status) for info in call.docs.documents(None, _ROWS)]
+    return digest_of(jobs, deletions, repr(table))[:16]
 
 
 # Files: changes
@@ -284,7 +273,7 @@ def _stamp(call: Call, book: answers.Notebook) -> str:
 @router.post("/files")
 async def add(
     call: Writing,
-    book: answers.Book,
+    book: Book,
     next: str = "",  # noqa: A002  the name in the address
     csrf: str = "",
 ) -> Response:
@@ -294,9 +283,9 @@ async def add(
     page.check_csrf(call.request, csrf)
     form = await uploads.receive_form(call.request, call.service, call.folder)
     labels = page.split_labels(form.fields.get("labels", b"").decode("utf-8", "replace"))
-    metadata = {one.name: {"labels": labels} for one in form.files} if labels else {}
+    metadata = {file.name: {"labels": labels} for file in form.files} if labels else {}
     key = await call.run(
-        call.key, [(one.name, one.content_hash, one.bytes) for one in form.files], metadata
+        call.key, [(file.name, file.content_hash, file.bytes) for file in form.files], metadata
     )
     if form.fields.get("dry"):
         return await _hold(call, book, form.files, metadata, key)
@@ -304,136 +293,134 @@ async def add(
 
 
 async def _added(
-    call: Call, files: list[Any], metadata: dict[str, Any], key: str, target: str = "files"
+    call: SetRequest, files: list[Any], metadata: dict[str, Any], key: str, target: str = "files"
 ) -> Response:
-    found = json.loads(bytes((await uploads.add_files(call, files, metadata, key)).body))["files"]
-    refused = [f"{one['name']}: {one['problem']['detail']}" for one in found if one["problem"]]
-    added = len(found) - len(refused)
+    response = await uploads.add_files(call, files, metadata, key)
+    results = json.loads(bytes(response.body))["files"]
+    refused = [
+        f"{result['name']}: {result['problem']['detail']}"
+        for result in results
+        if result["problem"]
+    ]
+    added = len(results) - len(refused)
     notice = (
         "warn" if refused else "info",
         _t(call, "files.added", count=added),
         " ".join(refused[:3]),
     )
-    return page.redirect(call.request, "s", call.name, target, notice=notice)
+    return page.to_set(call, target, notice=notice)
 
 
 async def _hold(
-    call: Call, book: answers.Book, files: list[Any], metadata: dict[str, Any], key: str
+    call: SetRequest, book: Book, files: list[Any], metadata: dict[str, Any], key: str
 ) -> Response:
     """Estimate received files, and keep them until they are confirmed, or some minutes are over."""
-    estimate = json.loads(bytes((await uploads.add_files(call, files, metadata, key, 0.0)).body))
+    response = await uploads.add_files(call, files, metadata, key, 0.0)
+    estimate = json.loads(bytes(response.body))
     until = time.time() + _HELD_S
-    for one in files:
-        if one.problem is None:  # `sweep` leaves it until then
-            os.utime(uploads.stored_path(call.folder, one.content_hash, one.name), (until, until))
-    for old in await call.run(book.records, _scope(call), "upload", is_own=True):
+    for file in files:
+        if file.problem is None:  # `sweep` leaves it until then
+            os.utime(stored_path(call.folder, file.content_hash, file.name), (until, until))
+    for old in await call.run(book.records, call, "upload", is_own=True):
         await call.run(book.take, old["id"])
-    own = [{**one.model_dump(), "content_hash": one.content_hash} for one in files]
-    held = {"files": own, "metadata": metadata, "key": key, "estimate": estimate}
-    number = (await call.run(book.add, _scope(call), "upload", held))["id"]
-    return page.redirect(call.request, "s", call.name, "files", "upload", number=number)
+    received = [{**file.model_dump(), "content_hash": file.content_hash} for file in files]
+    upload = {"files": received, "metadata": metadata, "key": key, "estimate": estimate}
+    number = (await call.run(book.add, call, "upload", upload))["id"]
+    return page.to_set(call, "files", "upload", number=number)
 
 
 @router.get("/files/upload")
-async def show_upload(
-    call: Writing, book: answers.Book, number: str, price: str | None = None
-) -> Response:
+async def show_upload(call: Writing, book: Book, number: str, price: str | None = None) -> Response:
     """What received files would cost."""
-    held = await call.run(book.record, _scope(call), "upload", number)
-    estimate = held["estimate"]
+    upload = await call.run(book.record, call, "upload", number)
+    estimate = upload["estimate"]
     price = _price(call, price)
-    estimate["cost"] = (
-        estimate["tokens"] * page.price_of(price) / 1e6 if page.price_of(price) else None
-    )
-    return await _files(call, book, dialog="upload", held=held, estimate=estimate, price=price)
+    amount = page.price_of(price)
+    estimate["cost"] = estimate["tokens"] * amount / 1e6 if amount else None
+    return await _files(call, book, dialog="upload", held=upload, estimate=estimate, price=price)
 
 
 @router.post("/files/upload")
-async def confirm_upload(call: Writing, book: answers.Book, form: Form) -> Response:
+async def confirm_upload(call: Writing, book: Book, form: Form) -> Response:
     """Add files that were held."""
-    held = await call.run(book.record, _scope(call), "upload", str(form.get("number")))
-    await call.run(book.take, held["id"])
+    upload = await call.run(book.record, call, "upload", str(form.get("number")))
+    await call.run(book.take, upload["id"])
     files = [
-        uploads.FileResult(**{**one, "problem": None})
-        for one in held["files"]
-        if not one["problem"]
+        FileResult(**{**file, "problem": None}) for file in upload["files"] if not file["problem"]
     ]
-    return await _added(call, files, held["metadata"], held["key"])
+    return await _added(call, files, upload["metadata"], upload["key"])
 
 
-def _price(call: Call, given: str | None) -> str:
+def _price(call: SetRequest, price: str | None) -> str:
     """The price that a form has, else the one that Settings have for the set's first model."""
-    if given is not None:
-        return given
-    prices = page.notes_of(page.models_file(call.service))
-    known = (prices.get(f"{call.name}/{one}", {}).get("price") for one in call.docs.embed_keys)
-    return "".join([f"{one:g}" for one in known if one][:1])
+    if price is not None:
+        return price
+    notes = page.notes_of(page.models_file(call.service))
+    for key in call.docs.reader.embed_keys:
+        if noted := notes.get(f"{call.name}/{key}", {}).get("price"):
+            return f"{noted:g}"
+    return ""
 
 
-def _t(call: Call, key: str, **slots: Any) -> str:
+def _t(call: SetRequest, key: str, **slots: Any) -> str:
     return page.translator(call.request)(key, **slots)
 
 
-Chosen = Annotated[list[str], Query(alias="id")]
+Chosen = Annotated[list[str], Query(alias="id", default_factory=list)]
 
 
 @router.get("/files/add")
 @router.get("/files/delete")
 @router.get("/files/labels")
 @router.get("/files/retry")
-async def show_change(call: Writing, book: answers.Book, chosen: Chosen = []) -> Response:  # noqa: B006
+async def show_change(call: Writing, book: Book, ids: Chosen) -> Response:
     """The form for new files; or ask before chosen files are deleted, or for their labels."""
     kind = call.request.url.path.rpartition("/")[2]
     if kind == "add":
         return await _files(call, book, dialog=kind)
-    if not chosen:
-        return page.redirect(
-            call.request, "s", call.name, "files", notice=("info", _t(call, "files.none_chosen"))
-        )
-    await call.visible(*chosen)
-    infos = [await call.run(call.find, one) for one in chosen]
-    facts: dict[str, Any] = {"chosen": infos, "can_purge": await call.run(_can_purge, call, chosen)}
+    if not ids:
+        return page.to_set(call, "files", notice=("info", _t(call, "files.none_chosen")))
+    await call.require_visible(*ids)
+    infos = [await call.run(call.find, identity) for identity in ids]
+    facts: Facts = {"chosen": infos, "can_purge": await call.run(_can_purge, call, ids)}
     return await _files(call, book, dialog=kind, **facts)
 
 
-def _can_purge(call: Call, chosen: Sequence[str]) -> bool:
+def _can_purge(call: SetRequest, chosen: Sequence[str]) -> bool:
     """Whether a certificate is possible: the path of a file in the set's folder has to stay."""
     if not call.principal.may("admin") or call.principal.labels is not None:
         return False
-    return all(
-        row.origin != "dataset"
-        for row in call.whole._indexer.ledger.documents.named(chosen).values()
-    )
+    return all(row.origin != "dataset" for row in call.table.named(chosen).values())
 
 
 @router.post("/files/labels")
 async def change_labels(call: Writing, form: Form) -> Response:
     """Replace the labels of documents."""
     labels = page.split_labels(str(form.get("labels", "")))
-    changes = {str(one): {"labels": labels or None} for one in form.getlist("id")}
+    changes = {str(identity): {"labels": labels or None} for identity in form.getlist("id")}
     await documents.update_metadata(call, documents.Metadata(changes=changes))
-    return page.redirect(call.request, "s", call.name, "files")
+    return page.to_set(call, "files")
 
 
 @router.post("/files/retry")
 async def retry(call: Writing, form: Form) -> Response:
     """Try documents again: those that did not load alone, else everything that failed."""
-    chosen = [str(one) for one in form.getlist("id")]
-    paths = {one: await call.run(_source, call, one) for one in chosen}
-    infos = [await call.visible(one) for one in chosen]
-    if chosen and all(paths.values()) and all(one.stage == "load" for one in infos):
-        await call.accept("add_files", {"files": paths})
+    chosen = [str(identity) for identity in form.getlist("id")]
+    paths = {identity: await call.run(_source, call, identity) for identity in chosen}
+    infos = [await call.require_visible(identity) for identity in chosen]
+    if chosen and all(paths.values()) and all(info.stage == "load" for info in infos):
+        await call.submit_job("add_files", {"files": paths})
     else:
         documents.require_all(call)
-        await call.accept("retry_failed", {})
-    return page.redirect(call.request, "s", call.name, "files")
+        await call.submit_job("retry_failed", {})
+    return page.to_set(call, "files")
 
 
-def _source(call: Call, identity: str) -> str | None:
+def _source(call: SetRequest, identity: str) -> str | None:
     """The file that a document is made of; None for a text, or where it is gone."""
-    found = call.whole._indexer.dataset.find(identity)
-    if found is not None and found.path.is_file():
-        return str(found.path)
+    path = dataset_file(call.unrestricted.reader, identity)
+    if path is not None:
+        return str(path)
     for job in documents.own_jobs(call, None, 200):
         path = job.arguments["files"].get(identity) if job.kind == "add_files" else None
         if path and Path(path).is_file():
@@ -443,80 +430,79 @@ def _source(call: Call, identity: str) -> str | None:
 
 
 @router.post("/files/delete")
-async def delete(call: Writing, book: answers.Book, form: Form) -> Response:
+async def delete(call: Writing, book: Book, form: Form) -> Response:
     """Hide documents at once, and remove them when nobody has undone it for some seconds."""
-    chosen = list(dict.fromkeys(str(one) for one in form.getlist("id")))
-    await call.visible(*chosen or [""])
-    undo = {one: await call.run(_before, call, one) for one in chosen}
+    chosen = list(dict.fromkeys(str(identity) for identity in form.getlist("id")))
+    await call.require_visible(*chosen or [""])
+    undo = {identity: await call.run(_before, call, identity) for identity in chosen}
     purge = bool(form.get("purge")) and await call.run(_can_purge, call, chosen)
     await documents.delete_documents(call, documents.Documents(documents=chosen))
-    made = await call.run(book.add, _scope(call), "deletion", {"documents": undo, "purge": purge})
-    task = asyncio.create_task(_finish_later(call, book, made))
+    body = {"documents": undo, "purge": purge}
+    deletion = await call.run(book.add, call, "deletion", body)
+    task = asyncio.create_task(_finish_later(call, book, deletion))
     _tasks.add(task)
     task.add_done_callback(_tasks.discard)
-    return page.redirect(call.request, "s", call.name, "files")
+    return page.to_set(call, "files")
 
 
-def _before(call: Call, identity: str) -> dict[str, Any]:
+def _before(call: SetRequest, identity: str) -> dict[str, Any]:
     """What brings a document back: its file or its text, and its metadata."""
-    row = call.whole._indexer.ledger.documents.find(identity)
+    row = call.table.find(identity)
     metadata = {**json.loads(row.user_metadata), **json.loads(row.updates)} if row else {}
     path = _source(call, identity)
     if path is not None:
         if call.folder in Path(path).parents:
             os.utime(path)  # `sweep` leaves it for a minute
         return {"file": path, "metadata": metadata}
-    text = "".join(
-        one.text for one in call.docs.get_nodes(LAZY_ROOT_NAME, document_ids=[root_uid(identity)])
-    )
-    return {"text": text, "metadata": metadata}
+    roots = call.docs.get_nodes(LAZY_ROOT_NAME, document_ids=[root_uid(identity)])
+    return {"text": "".join(root.text for root in roots), "metadata": metadata}
 
 
-async def _finish_later(call: Call, book: answers.Notebook, deletion: Mapping[str, Any]) -> None:
+async def _finish_later(call: SetRequest, book: Notebook, deletion: Mapping[str, Any]) -> None:
     await asyncio.sleep(UNDO_S)
     await call.run(_finish, call, book, deletion)
 
 
-async def _finish_deletions(call: Call, book: answers.Notebook) -> None:
+async def _finish_deletions(call: SetRequest, book: Notebook) -> None:
     """Finish what a process that has ended since has begun."""
-    for one in await call.run(book.records, _scope(call), "deletion"):
-        if one["principal"] == call.principal.id and time.time() - one["created"] > UNDO_S + 5:
-            await call.run(_finish, call, book, one)
+    for deletion in await call.run(book.records, call, "deletion", is_own=True):
+        if time.time() - deletion["created"] > UNDO_S + 5:
+            await call.run(_finish, call, book, deletion)
 
 
-def _finish(call: Call, book: answers.Notebook, deletion: Mapping[str, Any]) -> None:
+def _finish(call: SetRequest, book: Notebook, deletion: Mapping[str, Any]) -> None:
     if not book.take(deletion["id"]) or not deletion["purge"]:
         return
-    fresh = replace(call, given_key=None)
+    fresh = replace(call, idempotency_key=None)
     for identity in deletion["documents"]:
         arguments = uploads.purge_arguments(fresh, identity)
-        Jobs(call.whole).submit("purge", arguments, key=fresh.key("purge", arguments))
+        Jobs(call.unrestricted).submit("purge", arguments, key=fresh.key("purge", arguments))
 
 
 @router.post("/files/undo")
-async def undo(call: Writing, book: answers.Book, form: Form) -> Response:
+async def undo(call: Writing, book: Book, form: Form) -> Response:
     """Bring deleted documents back."""
-    records = await call.run(book.records, _scope(call), "deletion", one=str(form.get("deletion")))
+    number = str(form.get("deletion"))
+    records = await call.run(book.records, call, "deletion", record_id=number)
     if not records or not await call.run(book.take, records[0]["id"]):
-        return page.redirect(
-            call.request, "s", call.name, "files", notice=("warn", _t(call, "files.too_late"))
-        )
-    found = records[0]
+        return page.to_set(call, "files", notice=("warn", _t(call, "files.too_late")))
+    documents_before = records[0]["documents"]
     for kind in ("file", "text"):
-        given = {name: one[kind] for name, one in found["documents"].items() if kind in one}
-        metadata = {
-            name: one["metadata"]
-            for name, one in found["documents"].items()
-            if kind in one and one["metadata"]
-        }
-        if given:
-            await call.accept(f"add_{kind}s", {f"{kind}s": given, "metadata": metadata})
-    notice = ("ok", _t(call, "files.undone", count=len(found["documents"])))
-    return page.redirect(call.request, "s", call.name, "files", notice=notice)
+        contents = {}
+        metadata = {}
+        for name, before in documents_before.items():
+            if kind in before:
+                contents[name] = before[kind]
+                if before["metadata"]:
+                    metadata[name] = before["metadata"]
+        if contents:
+            await call.submit_job(f"add_{kind}s", {f"{kind}s": contents, "metadata": metadata})
+    notice = ("ok", _t(call, "files.undone", count=len(documents_before)))
+    return page.to_set(call, "files", notice=notice)
 
 
 @router.get("/files/sync")
-async def show_sync(call: Writing, book: answers.Book, price: str | None = None) -> Response:
+async def show_sync(call: Writing, book: Book, price: str | None = None) -> Response:
     """What a sync of the folder would do and cost."""
     documents.require_all(call)
     plan = await call.run_slow(call.docs.plan)
@@ -529,8 +515,8 @@ async def show_sync(call: Writing, book: answers.Book, price: str | None = None)
 async def sync(call: Writing, form: Form) -> Response:
     """Sync the folder; with ``all`` also where many files are missing."""
     documents.require_all(call)
-    await call.accept("sync", {"max_deleted": 1.0} if form.get("all") else {})
-    return page.redirect(call.request, "s", call.name, "files")
+    await call.submit_job("sync", {"max_deleted": 1.0} if form.get("all") else {})
+    return page.to_set(call, "files")
 
 
 # Groups
@@ -547,327 +533,84 @@ async def groups(
     facts = await call.run_slow(_tree, call)
     if group in facts["by_name"] and facts["by_name"][group]["nodes"]:
         facts |= await call.run_slow(page.page_of_nodes, call.docs, group, offset, _NODES)
-    shown = {"group": group, "nodes": (), "following": None, **facts, "offset": offset}
+    facts = {"group": group, "nodes": (), "following": None, **facts, "offset": offset}
     build = build if build in facts["by_name"] and call.principal.may("admin") else ""
-    return await page.render(
-        call.request, "groups.html", page="groups", set=call.name, build=build, **shown
-    )
+    return await page.render_set(call, "groups.html", page="groups", build=build, **facts)
 
 
-def _tree(call: Call) -> dict[str, Any]:
+def _tree(call: SetRequest) -> Facts:
     docs = call.docs
     status = documents.status_of(call)
-    built = {one["name"]: one for one in status["groups"]}
+    built = {group["name"]: group for group in status["groups"]}
     failed = [stage.partition(" ")[2].partition(" with ")[0] for _, stage in status["failed"]]
-    working = [
-        one
-        for job in documents.own_jobs(call, None, 5, "WORKING")
-        for one in job.arguments.get("names", ())
-    ]
-    found: dict[str, dict[str, Any]] = {}
+    working = set[str]()
+    for job in documents.own_jobs(call, None, 5, "WORKING"):
+        working.update(job.arguments.get("names", ()))
+    by_name: dict[str, dict[str, Any]] = {}
     for name in docs.groups:
         line = docs.reader.line(name)
-        own = built.get(name, {})
-        broken = failed.count(name)
-        state = "run" if name in working else "err" if broken else "ok" if own else "wait"
-        if state == "ok" and not (own.get("is_current", True) and own.get("is_complete", True)):
-            state = "warn"
-        parent = line[1] if len(line) > 1 else None
-        own = {
+        group = {
             "nodes": 0,
             "indexes": (),
             "reason": "",
-            **own,
+            **built.get(name, {}),
             "name": name,
-            "parent": parent,
-            "state": state,
+            "parent": line[1] if len(line) > 1 else None,
+            "failed": failed.count(name),
+            "mean": None,
+            "sample": "",
         }
-        found[name] = {**own, "failed": broken, "mean": None, "sample": ""}
-        if own["nodes"]:
+        group["state"] = (
+            "run" if name in working else _group_state(built.get(name), group["failed"])
+        )
+        by_name[name] = group
+        if group["nodes"]:
             with suppress(LazyRAGError):
-                some = docs.get_nodes(name, limit=_NODES)
-                found[name] |= {
-                    "mean": sum(len(one.text) for one in some) // max(1, len(some)),
-                    "sample": some[0].text,
-                }
-    return {"by_name": found, "root": LAZY_ROOT_NAME}
+                nodes = docs.get_nodes(name, limit=_NODES)
+                group["mean"] = sum(len(node.text) for node in nodes) // max(1, len(nodes))
+                group["sample"] = nodes[0].text
+    return {"by_name": by_name, "root": LAZY_ROOT_NAME}
+
+
+def _group_state(group: Mapping[str, Any] | None, failed: int) -> str:
+    if failed:
+        return "err"
+    if group is None:
+        return "wait"
+    is_ready = group.get("is_current", True) and group.get("is_complete", True)
+    return "ok" if is_ready else "warn"
 
 
 @router.post("/groups/build")
 async def build_group(call: Administration, form: Form) -> Response:
     """Build a group with keyword indexes, as a job."""
     documents.require_all(call)
-    await call.accept(
+    await call.submit_job(
         "activate_group", {"names": [str(form.get("group"))], "analysers": ["en", "zh"]}
     )
-    return page.redirect(call.request, "s", call.name, "groups")
+    return page.to_set(call, "groups")
 
 
 @router.get("/nodes/{uid}")
 async def node(call: Reading, uid: str, group: str | None = None) -> Response:
     """A node with its parent, neighbours and children."""
 
-    def find() -> dict[str, Any]:
-        found = _scope(call).node(uid, group)
-        line = [found]
-        while (above := line[-1].parent) is not None:
-            line.append(above)
-        window = call.docs.window(found, 1, 1)
-        at = next((n for n, one in enumerate(window) if one.uid == found.uid), 0)
-        below = {name: (some[:_NODES], len(some)) for name, some in found.children.items() if some}
+    def find() -> Facts:
+        node = call.node(uid, group)
+        ancestors = []
+        ancestor = node.parent
+        while ancestor is not None:
+            ancestors.append(ancestor)
+            ancestor = ancestor.parent
+        window = call.docs.window(node, 1, 1)
+        at = next((n for n, other in enumerate(window) if other.uid == node.uid), 0)
+        children = node.children.items()
         return {
-            "node": found,
-            "line": line[1:],
+            "node": node,
+            "line": ancestors,
             "before": window[:at],
             "behind": window[at + 1 :],
-            "below": below,
+            "below": {name: (nodes[:_NODES], len(nodes)) for name, nodes in children if nodes},
         }
 
-    return await page.render(
-        call.request, "node.html", page="groups", set=call.name, **await call.run(find)
-    )
-
-
-# Evaluations
-
-
-def _scope(call: Call) -> Scope:
-    return Scope(call.service, call.principal, call.name, call.docs)
-
-
-@router.get("/evaluate")
-async def evaluate(
-    call: Writing,
-    book: answers.Book,
-    run: str = "",
-    show: str = "changed",
-    group: str = "",
-    retriever: str = "",
-) -> Response:
-    """Two configurations side by side: the last comparison, or another one."""
-
-    def find() -> dict[str, Any]:
-        scope = _scope(call)
-        chosen = page.defaults_of(call.service, call.name)
-        runs = [one for one in book.records(scope, "comparison") if run in ("", one["id"])]
-        last = runs[-1] if runs else None
-        names = [one["name"] for one in documents.status_of(call)["groups"] if one["nodes"]]
-        b = (
-            {"group": group, "retriever": retriever}
-            if group
-            else last["b"]
-            if last
-            else {**chosen, "group": ""}
-        )
-        questions = book.records(scope, "golden")
-        found = (
-            described(last["rows"], show)
-            if last
-            else {"rows": [], "tally": {}, "verdict": None, "measures": []}
-        )
-        can_use = call.principal.may("admin") and call.principal.labels is None
-        return {"chosen": chosen, "groups": names, "retrievers": page.retrievers_of(call.docs), "b": b, "last": last,
-                "show": show,
-                "golden": len(questions), "can_use": can_use, **found}  # fmt: skip
-
-    return await page.render(
-        call.request,
-        "evaluate.html",
-        page="evaluate",
-        set=call.name,
-        fragments=("questions",),
-        **await call.run(find),
-    )
-
-
-@router.post("/evaluate")
-async def run_comparison(call: Writing, book: answers.Book, form: Form) -> Response:
-    """Run the golden questions with the configuration in use and with another one."""
-    chosen = page.defaults_of(call.service, call.name)
-    scope = _scope(call)
-    a = {one: chosen[one] for one in ("group", "retriever")}
-    b = {one: str(form.get(one, a[one])) for one in a}
-    options = [SearchOptions.model_validate(one) for one in (a, b)]
-
-    def run() -> str:
-        began = time.perf_counter()
-        stored, golden, reports = answers.judged_golden(scope, book, options)
-        rows = []
-        for own, question, *judged in zip(
-            stored, golden.questions, *(one.questions for one in reports), strict=True
-        ):
-            expected = [*own["texts"], *own["references"]]
-            file = next((one["path"] for one in own["spans"]), "")
-            ranks = [_rank_of(question, one) for one in judged]
-            rows.append(
-                {
-                    "question": own["question"],
-                    "expected": expected[:1],
-                    "file": file,
-                    "ranks": ranks,
-                }
-            )
-        made = {"a": a, "b": b, "rows": rows, "seconds": round(time.perf_counter() - began, 3)}
-        return str(book.add(scope, "comparison", made)["id"])
-
-    return page.redirect(call.request, "s", call.name, "evaluate", run=await call.run_slow(run))
-
-
-def _rank_of(question: GoldenQuestion, judged: JudgedQuestion) -> int | None:
-    """The rank of the first passage that answers a question; None if none of the first ten does."""
-    if question.locations:
-        reciprocal = judged.values.get(f"span_MRR@{_DEPTH}", 0.0)
-        return round(1 / reciprocal) if reciprocal else None
-    for rank, hit in enumerate(judged.found[:_DEPTH], start=1):
-        if hit.id in question.ids or (
-            question.references and has_answer([hit.text], question.references)
-        ):
-            return rank
-    return None
-
-
-def described(rows: Sequence[Mapping[str, Any]], show: str) -> dict[str, Any]:
-    """What the page shows of a comparison's rows: measures, a verdict by the first of them,
-    questions.
-    """
-    measures: list[dict[str, Any]] = []
-    for name, value in _MEASURES.items():
-        a, b = (
-            {at: value(one["ranks"][n] or math.inf) for at, one in enumerate(rows)} for n in (0, 1)
-        )
-        found = compare(a, b)
-        word = "same" if not found.wins + found.losses else "open" if found.p >= _LIKELY else ""
-        own = {
-            "name": name,
-            "state": word or ("better" if found.difference > 0 else "worse"),
-            **asdict(found),
-        }
-        measures.append({**own, "sums": [sum(one.values()) for one in (a, b)]})
-    state = measures[0]["state"]
-    verdict = {
-        **measures[0],
-        "state": "few" if len(rows) < _FEW and state != "same" else state,
-        "questions": len(rows),
-    }
-    changed = [
-        {**one, "change": (one["ranks"][0] or _DEPTH + 1) - (one["ranks"][1] or _DEPTH + 1)}
-        for one in rows
-    ]
-    kinds = {"changed": [one for one in changed if one["change"]], "all": changed}
-    kinds["missed"] = [one for one in changed if not one["ranks"][1]]
-    shown = sorted(kinds.get(show, kinds["changed"]), key=lambda one: -one["change"])
-    return {
-        "measures": measures,
-        "verdict": verdict,
-        "rows": shown,
-        "tally": {k: len(v) for k, v in kinds.items()},
-    }
-
-
-@router.post("/evaluate/use")
-async def use(call: Administration, form: Form) -> Response:
-    """Use a configuration from now on, or take that back."""
-    documents.require_all(call)
-    values = {} if form.get("undo") else {one: str(form.get(one)) for one in ("group", "retriever")}
-    await call.run(page.change_defaults, call.service, call.docs, call.name, **values)
-    notice = ("ok", _t(call, "eval.used" if values else "eval.unused"))
-    return page.redirect(call.request, "s", call.name, "evaluate", notice=notice)
-
-
-@router.get("/evaluate/golden")
-async def golden(
-    call: Writing, book: answers.Book, edit: str = "", question: str = "", tab: str = ""
-) -> Response:
-    """Golden questions; and judgements of answers that may become some."""
-
-    def find() -> dict[str, Any]:
-        scope = _scope(call)
-        known = book.records(scope, "golden")
-        used = {one["feedback"] for one in known} | {
-            one["feedback"] for one in book.records(scope, "dismissed")
-        }
-        candidates = [
-            one for one in book.records(scope, "feedback") if one["id"] not in used and one["query"]
-        ]
-        edited = next((one for one in known if one["id"] == edit), None)
-        return {
-            "known": known,
-            "candidates": candidates,
-            "edited": edited,
-            "question": question,
-            "tab": tab,
-        }
-
-    return await page.render(
-        call.request, "golden.html", page="evaluate", set=call.name, **await call.run(find)
-    )
-
-
-@router.post("/evaluate/golden")
-async def change_golden(call: Writing, book: answers.Book, form: Form) -> Response:
-    """Add, edit or delete a golden question; confirm or dismiss a candidate."""
-    scope = _scope(call)
-    action = str(form.get("action", "add"))
-    number = str(form.get("number", ""))
-    tab = "candidates" if action in ("dismiss", "confirm") else None
-    if action == "dismiss":
-        await call.run(book.add, scope, "dismissed", {"feedback": number})
-    elif action == "delete":
-        await answers.delete_golden(number, scope, book)
-    else:
-        wanted = {one: str(form.get(one, "")).strip() for one in ("question", "answer", "file")}
-        wanted |= {"feedback": number} if action == "confirm" else {}
-        body = await call.run(_labelled, call, wanted)
-        await call.run_slow(
-            answers.store_golden, scope, book, body, number if action == "edit" else ""
-        )
-    return page.redirect(call.request, "s", call.name, "evaluate", "golden", tab=tab)
-
-
-def _labelled(call: Call, wanted: Mapping[str, Any]) -> answers.GoldenBody:
-    """A golden question of a question, an answer and perhaps its file; or one in the form of the
-    API.
-    """
-    own = {one: wanted[one] for one in answers.GoldenBody.model_fields if wanted.get(one)}
-    answer = str(wanted.get("answer") or "")
-    file = str(wanted.get("file") or "")
-    if answer:
-        own["references"] = [answer]
-        texts = call.docs.get_nodes(LAZY_ROOT_NAME, document_ids=[root_uid(file)]) if file else ()
-        starts = [(one.path, one.text.find(answer)) for one in texts]
-        own["spans"] = [
-            {"path": path, "start": at, "end": at + len(answer)} for path, at in starts if at >= 0
-        ]
-    try:
-        return answers.GoldenBody.model_validate(own)
-    except ValidationError as exc:
-        raise ProblemError(422, _t(call, "eval.bad_question", n=str(wanted)[:60])) from exc
-
-
-@router.post("/evaluate/import")
-async def import_golden(call: Writing, book: answers.Book, request: Request) -> Response:
-    """Add the golden questions of a JSON file; known ones are left as they are."""
-    async with request.form(max_files=1) as form:
-        file: Any = form.get("file")
-        text = await file.read() if hasattr(file, "read") else str(file)
-        page.check_csrf(request, str(form.get("csrf", "")))
-    try:
-        given = json.loads(text)
-        given = given["questions"] if isinstance(given, dict) else given
-        wanted = [dict(one) for one in given][: answers.MAX_GOLDEN]
-    except (ValueError, TypeError, KeyError, RecursionError) as exc:
-        raise ProblemError(422, _t(call, "eval.bad_file"), _t(call, "eval.import_hint")) from exc
-    added = 0
-    refused = []
-    for one in wanted:
-        try:
-            await answers.add_golden(await call.run(_labelled, call, one), _scope(call), book)
-            added += 1
-        except (ProblemError, LazyRAGError) as exc:
-            refused.append(f"{str(one.get('question', ''))[:60]}: {getattr(exc, 'detail', exc)}")
-    notice = (
-        "warn" if refused else "ok",
-        _t(call, "eval.imported", count=added),
-        " ".join(refused[:2])[:400],
-    )
-    return page.redirect(call.request, "s", call.name, "evaluate", "golden", notice=notice)
+    return await page.render_set(call, "node.html", page="groups", **await call.run(find))

@@ -1,178 +1,241 @@
-"""Texts of documents with marks, as blocks for the page."""
+"""Texts of documents and answers with marks and citations, as blocks for the page."""
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from lazyrag.data.segment import Location, Span
+from lazyrag.text.sentences import resolve_language
 
-Block: TypeAlias = tuple[str, list[list[tuple[str, int]]], bool, int]
-"""A part of a text: ``p``, ``pre``, ``h3``, ``h4``, ``row`` of a table; its cells, each of pairs of
-a text and the number of its mark, 0 for none; whether it surrounds what matters; and where a
-heading begins in the outline."""
+Piece: TypeAlias = tuple[str, Any]
+"""A text with its mark or style; or "" with the number of a citation."""
+Chip: TypeAlias = tuple[int, int, list[int]]
+"""A marker of an answer: start, end, and the numbers of its citations."""
+Line: TypeAlias = tuple[str, int, int]
+"""A line of an answer: kind, start, end."""
 _FENCE = re.compile(r"^[ \t]*(?:`{3,}[^`\n]*$|~{3,})", re.MULTILINE)
+_TABLE_RULE = re.compile(r"[|:\s-]*")
+
+
+class MarkedBlock(NamedTuple):
+    """A part of a document's text.
+
+    Args:
+        kind: ``p``, ``pre``, ``h3``, ``h4``, or ``row`` of a table.
+        cells: Its cells, each of pairs of a text and the number of its mark, 0 for none.
+        is_context: Whether it surrounds what matters.
+        anchor: Where a heading begins in the outline.
+    """
+
+    kind: str
+    cells: list[list[tuple[str, int]]]
+    is_context: bool
+    anchor: int
 
 
 def text_blocks(
     text: str,
-    shown: Span,
+    shown_span: Span,
     marks: Sequence[tuple[int, int, int]],
     outline: Sequence[Location],
     focus: Sequence[Span],
-) -> list[Block]:
+) -> list[MarkedBlock]:
     """Part of a document's text, with marks (number, start, end); what is in no focus is
     context.
     """
-    headings = {
-        one.start + len(text[one.start : one.end]) - len(text[one.start : one.end].lstrip()): one
-        for one in outline
-        if one.kind == "heading"
-    }
-    found: list[Block] = []
-    at = shown[0]
-    is_code = len(_FENCE.findall(text[:at])) % 2 == 1
-    for line in text[slice(*shown)].splitlines(keepends=True):
-        start = at
-        end = at + len(line.rstrip())
-        at = at + len(line)
+    headings = _headings_by_start(text, outline)
+    blocks: list[MarkedBlock] = []
+    following = shown_span[0]
+    is_code = len(_FENCE.findall(text[:following])) % 2 == 1
+    continues = False
+    for line in text[slice(*shown_span)].splitlines(keepends=True):
+        start = following
+        following += len(line)
         is_fence = _FENCE.match(line) is not None
-        is_code ^= is_fence
-        is_blank = not line.strip() or ("|" in line and re.fullmatch(r"[|:\s-]*", line) is not None)
-        if is_fence or (is_blank and not is_code):
-            found += [("", [], False, 0)] if found and found[-1][0] else []
+        if is_fence:
+            is_code = not is_code
+        if is_fence or (not is_code and _is_separator(line)):
+            continues = False
             continue
-        is_context = not any(first < at and start < last for first, last in focus)
-        if is_code:
-            cells = [(start, end)]
-            kind = "pre"
-        elif start in headings:
-            start += len(line) - len(line.lstrip("# "))
-            cells = [(start, end)]
-            kind = "h3" if headings[at - len(line)].label.count(" > ") < 2 else "h4"
-        elif " | " in line or line.startswith("|"):
-            cuts = [
-                start - 1,
-                *(start + one.start() for one in re.finditer(r"\|", line.rstrip())),
-                end,
-            ]
-            cells = [(one + 1, two) for one, two in itertools.pairwise(cuts)]
-            kind = "row"
-            cells = cells[line.startswith("|") : len(cells) - (line.rstrip().endswith("|"))]
+        is_context = not any(first < following and start < last for first, last in focus)
+        heading = None if is_code else headings.get(start)
+        kind, spans = _classify(line, start, heading, is_code=is_code)
+        cells = [mark_span(text, span, marks) for span in spans]
+        last = blocks[-1] if continues and kind in ("p", "pre") else None
+        if last and (last.kind, last.is_context) == (kind, is_context):
+            last.cells[0].extend([("\n", 0), *cells[0]])
         else:
-            cells = [(start, end)]
-            kind = "p"
-        parts = [_marked(text, one, marks) for one in cells]
-        if kind in ("p", "pre") and found and (found[-1][0], found[-1][2]) == (kind, is_context):
-            found[-1][1][0].extend([("\n", 0), *parts[0]])
-        else:
-            found.append(
-                (kind, parts, is_context, headings[at - len(line)].start if kind[0] == "h" else 0)
-            )
-    return [one for one in found if one[0]]
+            blocks.append(MarkedBlock(kind, cells, is_context, heading.start if heading else 0))
+        continues = True
+    return blocks
 
 
-def _marked(text: str, span: Span, marks: Iterable[tuple[int, int, int]]) -> list[tuple[str, int]]:
+def _headings_by_start(text: str, outline: Sequence[Location]) -> Mapping[int, Location]:
+    headings = {}
+    for location in outline:
+        if location.kind == "heading":
+            section = text[location.start : location.end]
+            headings[location.start + len(section) - len(section.lstrip())] = location
+    return headings
+
+
+def _is_separator(line: str) -> bool:
+    """Whether a line is blank, or the rule below a table's head."""
+    return not line.strip() or ("|" in line and _TABLE_RULE.fullmatch(line) is not None)
+
+
+def _classify(
+    line: str, start: int, heading: Location | None, *, is_code: bool
+) -> tuple[str, list[Span]]:
+    """The kind of a line of a document, and the spans of its cells."""
+    row = line.rstrip()
+    end = start + len(row)
+    if is_code:
+        return "pre", [(start, end)]
+    if heading is not None:
+        marker = len(line) - len(line.lstrip("# "))
+        return "h3" if heading.label.count(" > ") < 2 else "h4", [(start + marker, end)]
+    if " | " not in line and not line.startswith("|"):
+        return "p", [(start, end)]
+    bars = [match.start() for match in re.finditer(r"\|", row)]
+    cuts = itertools.pairwise([-1, *bars, len(row)])
+    cells = [(start + left + 1, start + right) for left, right in cuts]
+    return "row", cells[row.startswith("|") : len(cells) - row.endswith("|")]
+
+
+def mark_span(
+    text: str, span: Span, marks: Iterable[tuple[int, int, int]]
+) -> list[tuple[str, int]]:
     """A stretch of text as pairs of a text and the number of its mark."""
-    found = []
-    at = span[0]
-    for number, start, end in sorted(marks, key=lambda one: one[1:]):
+    pieces = []
+    at, stop = span
+    for number, start, end in sorted(marks, key=lambda mark: mark[1:]):
         first = max(start, at)
-        last = min(end, span[1])
-        if first < last or (start == end and at <= start < span[1]):
-            found += [(text[at:first], 0), (text[first:last], number)]
+        last = min(end, stop)
+        if first < last or (start == end and at <= start < stop):
+            pieces += [(text[at:first], 0), (text[first:last], number)]
             at = last
-    return [one for one in (*found, (text[at : span[1]], 0)) if any(one)]
+    pieces.append((text[at:stop], 0))
+    return [piece for piece in pieces if any(piece)]
 
+
+# Answers
 
 _LIST = re.compile(r"\s*(?:[-*•]|(\d{1,3})[.)、])\s+")
+_HEADING = re.compile(r"#{1,6} ")
 _RULE = re.compile(r"\s*\|[|:\s-]*-[|:\s-]*")
 _INLINE = re.compile(r"\*\*([^*\n]+)\*\*|`([^`\n]+)`")
+_PUNCTUATION = re.compile(r"[.,;:!?]+")
 
 
-def _lines(text: str) -> Iterator[tuple[str, int, int]]:
-    """The lines of an answer: kind, start, end. Blocks of code are one; the rule below a table's
-    head is left out.
-    """
+def answer_lines(text: str) -> Iterator[Line]:
+    """The lines of an answer. Blocks of code are one; the rule below a table's head is left out."""
     at = 0
     code = -1
     lines = text.splitlines(keepends=True)
     for line, below in zip(lines, [*lines[1:], ""], strict=True):
         start = at
-        at = at + len(line)
+        at += len(line)
         if line.lstrip().startswith("```"):
             if code >= 0:
                 yield "pre", code, start
             code = at if code < 0 else -1
-        elif code < 0 and line.lstrip().startswith("|") and line.count("|") > 1:
-            if not _RULE.fullmatch(line):
-                yield "head" if _RULE.fullmatch(below) else "row", start, at
-        elif code < 0 and line.strip():
-            item = _LIST.match(line)
-            head = re.match(r"#{1,6} ", line)
-            begins = item or head
-            kind = f"ol {item[1]}" if item and item[1] else "ul" if item else "h" if head else "p"
-            yield kind, start + (begins.end() if begins else 0), at
+        elif code < 0:
+            kind, indent = _classify_answer(line, below)
+            if kind:
+                yield kind, start + indent, at
     if code >= 0:
         yield "pre", code, at
 
 
-def _cells(text: str, start: int, end: int) -> list[Span]:
+def _classify_answer(line: str, below: str) -> tuple[str, int]:
+    """The kind of a line of an answer, "" if it is left out, and where its text begins."""
+    if line.lstrip().startswith("|") and line.count("|") > 1:
+        if _RULE.fullmatch(line):
+            return "", 0
+        return "head" if _RULE.fullmatch(below) else "row", 0
+    if entry := _LIST.match(line):
+        return f"ol {entry[1]}" if entry[1] else "ul", entry.end()
+    if heading := _HEADING.match(line):
+        return "h", heading.end()
+    return "p" if line.strip() else "", 0
+
+
+def answer_blocks(
+    text: str, lines: Iterable[Line], chips: Sequence[Chip], bare: Sequence[Span]
+) -> list[tuple[str, list[Any]]]:
+    """An answer as blocks, each a kind and its pieces, of a table's row its cells.
+
+    Args:
+        text: The answer.
+        lines: Its lines, see `answer_lines`.
+        chips: Its markers.
+        bare: Statements without a source.
+    """
+    is_zh = resolve_language("auto", text) == "zh"
+    blocks: list[tuple[str, list[Any]]] = []
+    for kind, start, end in lines:
+        pieces: list[Any]
+        if kind == "pre":
+            pieces = [(text[start:end], "")]
+        elif kind in ("head", "row"):
+            cells = _answer_cells(text, start, end)
+            pieces = [_inline(text, cell, chips, bare, is_zh=is_zh) for cell in cells]
+        else:
+            pieces = _inline(text, (start, end), chips, bare, is_zh=is_zh)
+        blocks.append((kind, pieces))
+    return blocks
+
+
+def _answer_cells(text: str, start: int, end: int) -> list[Span]:
     """The cells of a row of a table; what stands behind its last bar, such as a citation, is a
     cell, too.
     """
-    found = [
-        (start + one.start(), start + one.end())
-        for one in re.finditer(r"(?:\\.|[^|\\])+", text[start:end])
-    ]
-    return [one for one in found if text[slice(*one)].strip() or found[0] != one != found[-1]]
+    matches = re.finditer(r"(?:\\.|[^|\\])+", text[start:end])
+    cells = [(start + match.start(), start + match.end()) for match in matches]
+    outer = cells[:1] + cells[-1:]
+    return [cell for cell in cells if cell not in outer or text[slice(*cell)].strip()]
 
 
 def _inline(
-    text: str,
-    span: Span,
-    chips: Sequence[tuple[int, int, list[int]]],
-    bare: Sequence[Span],
-    *,
-    is_zh: bool,
-) -> list[tuple[str, Any]]:
+    text: str, span: Span, chips: Sequence[Chip], bare: Sequence[Span], *, is_zh: bool
+) -> list[Piece]:
     """A line as pairs of a text and its style, and of "" and the number of a citation."""
-    found: list[tuple[str, Any]] = []
-    at = span[0]
-    held = ""
-    for start, end, numbers in (
-        *(one for one in chips if span[0] <= one[0] < span[1]),
-        (span[1], span[1], []),
-    ):
-        found += _styled(text, (at, start), bare, held)
-        held = ""
-        at = end
-        if not numbers:
+    pieces: list[Piece] = []
+    at, stop = span
+    punctuation = ""
+    for start, end, numbers in chips:
+        if not span[0] <= start < stop:
             continue
-        if found and isinstance(found[-1][1], str):
-            found[-1] = found[-1][0].rstrip(), found[-1][1]
-            stop = re.search(r"[。，；：！？]+$", found[-1][0]) if is_zh else None
-            after = None if is_zh else re.match(r"[.,;:!?]+", text[end : span[1]])
-            if stop:  # before the punctuation
-                held = stop[0]
-                found[-1] = found[-1][0][: stop.start()], found[-1][1]
-            elif after:  # behind it
-                found[-1] = found[-1][0] + after[0], found[-1][1]
-                at += after.end()
-        found += [("", one) for one in numbers]
-    return [*found, (held, "")] if held else found
+        pieces += _styled(text, (at, start), bare, punctuation)
+        punctuation = ""
+        at = end
+        if numbers and pieces and isinstance(pieces[-1][1], str):
+            sentence, style = pieces[-1]
+            sentence = sentence.rstrip()
+            if is_zh:  # the citation goes before the punctuation
+                length = len(sentence.rstrip("。，；：！？"))
+                punctuation = sentence[length:]
+                sentence = sentence[:length]
+            elif match := _PUNCTUATION.match(text, end, stop):  # behind it
+                sentence += match[0]
+                at = match.end()
+            pieces[-1] = sentence, style
+        pieces += [("", number) for number in numbers]
+    return pieces + _styled(text, (at, stop), bare, punctuation)
 
 
-def _styled(text: str, span: Span, bare: Sequence[Span], before: str) -> list[tuple[str, str]]:
-    found = [(before, "")] if before else []
-    for part, number in _marked(text, span, [(1, start, end) for start, end in bare]):
+def _styled(text: str, span: Span, bare: Sequence[Span], before: str) -> list[Piece]:
+    pieces = [(before, "")]
+    for part, is_bare in mark_span(text, span, [(1, start, end) for start, end in bare]):
         at = 0
-        style = "bare" if number else ""
+        style = "bare" if is_bare else ""
         for match in _INLINE.finditer(part):
-            kind, word = ("b", match[1]) if match[1] else ("code", match[2])
-            found += [(part[at : match.start()], style), (word, kind)]
+            pieces.append((part[at : match.start()], style))
+            pieces.append((match[1], "b") if match[1] else (match[2], "code"))
             at = match.end()
-        found.append((part[at:], style))
-    return [one for one in found if one[0]]
+        pieces.append((part[at:], style))
+    return [piece for piece in pieces if piece[0]]

@@ -19,33 +19,39 @@ from starlette.responses import RedirectResponse, Response
 from lazyrag.document import Document
 from lazyrag.errors import LazyRAGError
 from lazyrag.models import Endpoint
-from lazyrag.server.api.access import access_of, require_whole
+from lazyrag.read import outline
+from lazyrag.read.rows import dataset_folder, embedders_by_key
+from lazyrag.server.api.access import Whole, access_of, require_whole
 from lazyrag.server.api.answers import Book
 from lazyrag.server.api.documents import OwnJob, cancel_job, own_job, own_jobs, retry_job
-from lazyrag.server.api.uploads import Administration, Call, Reading, Writing, reply
 from lazyrag.server.core.access import COOKIE, SESSION_S
 from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError, problem_of
 from lazyrag.server.core.service import Service, needs, service_of
+from lazyrag.server.core.set_request import Administration, Reading, SetRequest, Writing, reply
 from lazyrag.server.jobs import Jobs
 from lazyrag.server.page import page
-from lazyrag.server.page.page import Form
+from lazyrag.server.page.page import Facts, Form
 from lazyrag.text.sentences import resolve_language
 
 router = APIRouter(include_in_schema=False)
 
 _PAGE = 50
 _DAYS = 14
-_SECRET = "lazyrag_secret"  # noqa: S105  the name of the cookie that carries a new token to the next page, once
+# the cookie that carries a new token to the next page, once
+_SECRET = "lazyrag_secret"  # noqa: S105  it is a name
 _READ = Annotated[Principal, needs("read")]
-_ADMIN = Annotated[Principal, needs("admin")]
 
 
 # Log-in, More
 
 
 @router.get("/login")
-async def show_login(request: Request, next: str = "/", other: bool = False) -> Response:  # noqa: A002  the name in the address
+async def show_login(
+    request: Request,
+    next: str = "/",  # noqa: A002  the name in the address
+    other: bool = False,
+) -> Response:
     """The form for a token; who is signed in, and wants no other token, goes on."""
     if request.state.principal.id != "anonymous" and not other:
         return _onward(request, next)
@@ -82,7 +88,7 @@ async def log_out(request: Request, _: Form) -> Response:
     """End the session."""
     await service_of(request).run(access_of(request).end_session, request.cookies.get(COOKIE, ""))
     response = page.redirect(request, "login")
-    response.delete_cookie(COOKIE, request.scope.get("root_path") or "/")
+    response.delete_cookie(COOKIE, page.root_of(request) or "/")
     return response
 
 
@@ -95,9 +101,7 @@ def _local(target: str) -> str:
 
 def _onward(request: Request, target: str) -> Response:
     """To the page that wanted a log-in, which is quoted already."""
-    return RedirectResponse(
-        f"{request.scope.get('root_path', '').rstrip('/')}{_local(target)}", 303
-    )
+    return RedirectResponse(f"{page.root_of(request)}{_local(target)}", 303)
 
 
 @router.get("/more")
@@ -110,19 +114,17 @@ def _last_set(request: Request, chosen: str | None = None) -> str | None:
     """The set around pages of the whole service: a chosen one, the last one, any."""
     names = service_of(request).names(request.state.principal)
     last = unquote(request.cookies.get("lazyrag_set", ""))
-    return next((one for one in (chosen, last, *names) if one in names), None)
+    return next((name for name in (chosen, last, *names) if name in names), None)
 
 
 # First run
 
 
-async def first_run(call: Call) -> Response | None:
+async def first_run(call: SetRequest) -> Response | None:
     """The first steps in place of the page Ask, as long as no document can be searched."""
-    return (
-        None
-        if await call.run(call.docs.documents, limit=1, status="SUCCESS")
-        else await start(call)
-    )
+    if await call.run(call.docs.documents, limit=1, status="SUCCESS"):
+        return None
+    return await start(call)
 
 
 @router.get("/s/{set}/start")
@@ -130,22 +132,17 @@ async def start(call: Reading) -> Response:
     """The three steps from an empty set to an answer."""
     facts = await call.run(_first_facts, call)
     fragments = ("first_steps",)
-    return await page.render(
-        call.request, "first_run.html", page="ask", set=call.name, fragments=fragments, **facts
-    )
+    return await page.render_set(call, "first_run.html", page="ask", fragments=fragments, **facts)
 
 
-def _first_facts(call: Call) -> dict[str, Any]:
-    ready, failed = (call.docs.documents(limit=100, status=one) for one in ("SUCCESS", "FAILED"))
-    jobs = [*own_jobs(call, None, 1, "WORKING"), *own_jobs(call, None, 1, "WAITING")]
-    has_folder = call.principal.labels is None and call.whole._indexer.dataset.folder is not None
-    questions = suggestions(call.docs, page.language_of(call.request))
+def _first_facts(call: SetRequest) -> Facts:
     return {
-        "ready": ready,
-        "failed": failed,
-        "jobs": jobs,
-        "questions": questions,
-        "has_folder": has_folder,
+        "ready": call.docs.documents(limit=100, status="SUCCESS"),
+        "failed": call.docs.documents(limit=100, status="FAILED"),
+        "jobs": [*own_jobs(call, None, 1, "WORKING"), *own_jobs(call, None, 1, "WAITING")],
+        "questions": suggestions(call.docs, page.language_of(call.request)),
+        "has_folder": call.principal.labels is None
+        and dataset_folder(call.unrestricted.reader) is not None,
     }
 
 
@@ -154,27 +151,24 @@ def suggestions(docs: Document, language: str) -> list[str]:
 
     Those in the reader's language come first, and then headings before names.
     """
-    found: dict[str, tuple[bool, bool]] = {}
-    for one in docs.documents(status="SUCCESS", limit=24):
+    ranks: dict[str, tuple[bool, bool]] = {}
+    for info in docs.documents(status="SUCCESS", limit=24):
         with suppress(LazyRAGError):
-            titles = [
-                place.label.rpartition(" > ")[2]
-                for place in docs.outline(one.id)
-                if place.kind == "heading"
-            ]
-            fit = [
-                text
-                for text in (_NUMBERING.sub("", title) for title in titles[1:])
-                if 4 <= len(text) <= 40
-            ]
-            text = (
-                max(fit, key=len) if fit else one.id.rpartition("/")[2].rpartition(".")[0] or one.id
-            )
-            found[text] = (resolve_language("auto", text) != language, not fit)
-    return [
-        page.translate(language, "ask.suggestion", heading=text)
-        for text in sorted(found, key=found.__getitem__)[:3]
+            heading = _longest_heading(docs, info.id)
+            text = heading or info.id.rpartition("/")[2].rpartition(".")[0] or info.id
+            ranks[text] = (resolve_language("auto", text) != language, not heading)
+    best = sorted(ranks, key=ranks.__getitem__)[:3]
+    return [page.translate(language, "ask.suggestion", heading=text) for text in best]
+
+
+def _longest_heading(docs: Document, identity: str) -> str:
+    """The longest heading of a document below its title that is short enough for a question."""
+    headings = [
+        _NUMBERING.sub("", location.label.rpartition(" > ")[2])
+        for location in outline(docs, identity)
+        if location.kind == "heading"
     ]
+    return max((text for text in headings[1:] if 4 <= len(text) <= 40), key=len, default="")
 
 
 _NUMBERING = re.compile(r"^(?:[\d.]+|第?[一二三四五六七八九十]+[、章节.])[\s、.]*|^[#\s]+")
@@ -191,7 +185,7 @@ async def activity(call: Writing, after: str | None = None) -> Response:
     return await _activity(call, "jobs", jobs=jobs[:_PAGE], following=following, first=after)
 
 
-async def _activity(call: Call, tab: str, **context: Any) -> Response:
+async def _activity(call: SetRequest, tab: str, **context: Any) -> Response:
     names = await call.run(_names, call)
     context |= {
         "tab": tab,
@@ -200,9 +194,7 @@ async def _activity(call: Call, tab: str, **context: Any) -> Response:
         "submitter": _submitter,
         "fragments": (tab,),
     }
-    return await page.render(
-        call.request, f"activity_{tab}.html", page="activity", set=call.name, **context
-    )
+    return await page.render_set(call, f"activity_{tab}.html", page="activity", **context)
 
 
 def _submitter(job: Any) -> str:
@@ -212,25 +204,25 @@ def _submitter(job: Any) -> str:
     return ""
 
 
-def _names(call: Call) -> dict[str, str]:
+def _names(call: SetRequest) -> dict[str, str]:
     """Names of principals by id, as far as the principal may know them."""
-    found = {"local": page.translator(call.request)("act.local")}
+    names = {"local": page.translator(call.request)("act.local")}
     access = call.service.access
     if access is not None and call.principal.may("admin") and call.principal.labels is None:
-        found |= {one.id: one.name or one.id for one in access.tokens()}
-    return found
+        names |= {token.id: token.name or token.id for token in access.tokens()}
+    return names
 
 
 @router.post("/s/{set}/activity/{job_id}/{action}")
 async def change_job(call: Writing, job: OwnJob, action: str, _: Form) -> Response:
     """Cancel a job, run it again, or retry what failed in it."""
     if action == "retry-failed" and call.principal.labels is None:
-        await call.accept("retry_failed", {})
+        await call.submit_job("retry_failed", {})
     elif action in ("cancel", "retry"):
         await (cancel_job if action == "cancel" else retry_job)(call, job)
     else:
         raise ProblemError(404, f"There is no action {action!a}.")
-    return page.redirect(call.request, "s", call.name, "activity")
+    return page.to_set(call, "activity")
 
 
 @router.get("/s/{set}/activity/audit")
@@ -260,7 +252,7 @@ async def audit(
 async def certificates(call: Administration) -> Response:
     """Deletion certificates of the last 30 days."""
     require_whole(call.principal)
-    jobs = await call.run(Jobs(call.whole).list, None, 1000, "DELETED")
+    jobs = await call.run(Jobs(call.unrestricted).list, None, 1000, "DELETED")
     return await _activity(
         call, "certificates", jobs=[job for job in jobs if job.kind == "purge" and job.result]
     )
@@ -289,7 +281,7 @@ async def health(call: Administration) -> Response:
     """Sizes, the last verification, latencies, and the jobs of the last two weeks."""
     require_whole(call.principal)
     contents = await call.run_slow(call.docs.status)
-    jobs = await call.run(Jobs(call.whole).list, None, 1000)
+    jobs = await call.run(Jobs(call.unrestricted).list, None, 1000)
     today = dt.datetime.now(dt.timezone.utc).date()
     counts = Counter((job.created.date(), job.state == "FAILED") for job in jobs if job.is_finished)
     dates = [today - dt.timedelta(ago) for ago in range(_DAYS)]
@@ -310,27 +302,32 @@ async def maintain(call: Administration, form: Form) -> Response:
     require_whole(call.principal)
     if (action := form.get("action")) not in ("verify", "repair", "compact"):
         raise ProblemError(404, f"There is no action {action!a}.")
-    await call.accept(str(action), {})
-    return page.redirect(call.request, "s", call.name, "activity")
+    await call.submit_job(str(action), {})
+    return page.to_set(call, "activity")
 
 
 # Settings
 
 
 async def _settings(request: Request, tab: str, status: int = 200, **context: Any) -> Response:
-    require_whole(request.state.principal)
     context = {"set": _last_set(request), "tab": tab, **context}
     return await page.render(request, f"settings_{tab}.html", status, page="settings", **context)
 
 
+def _saved(request: Request, tab: str, key: str, **query: Any) -> Response:
+    """The answer to a form of the settings that has changed something."""
+    notice = ("ok", page.translator(request)(key))
+    return page.redirect(request, "settings", tab, notice=notice, **query)
+
+
 @router.get("/settings")
-async def settings(request: Request, _: _ADMIN) -> Response:
+async def settings(request: Request, _: Whole) -> Response:
     """The first page of the settings."""
     return page.redirect(request, "settings", "tokens")
 
 
 @router.get("/settings/tokens")
-async def tokens(request: Request, _: _ADMIN) -> Response:
+async def tokens(request: Request, _: Whole) -> Response:
     """Tokens; a new one's secret once."""
     return await _tokens(request)
 
@@ -340,89 +337,82 @@ async def _tokens(
 ) -> Response:
     access = access_of(request)
     secret = request.cookies.get(_SECRET)
-    found, is_closed = await service_of(request).run(lambda: (access.tokens(), access.is_closed()))
+    run = service_of(request).run
     more = {
+        "tokens": (await run(access.tokens))[::-1],
         "secret": secret,
-        "is_open": not is_closed,
+        "is_open": not await run(access.is_closed),
         "now": time.time(),
         "form": form or {},
         "error": error,
     }
-    response = await _settings(request, "tokens", status, tokens=found[::-1], **more)
+    response = await _settings(request, "tokens", status, **more)
     if secret:
         response.headers["Cache-Control"] = "no-store"
-        response.delete_cookie(_SECRET, f"{request.scope.get('root_path', '')}/settings")
+        response.delete_cookie(_SECRET, f"{page.root_of(request)}/settings")
     return response
 
 
 @router.post("/settings/tokens")
-async def create_token(request: Request, form: Form, principal: _ADMIN) -> Response:
+async def create_token(request: Request, form: Form, principal: Whole) -> Response:
     """Create a token. The first one closes the service, so this browser gets a session of it."""
-    require_whole(principal)
     service = service_of(request)
     access = access_of(request)
-    given = {
+    fields = {
         name: str(form.get(name, "")).strip() for name in ("name", "scope", "expires", "labels")
     }
-    labels = page.split_labels(given["labels"]) or None
+    labels = page.split_labels(fields["labels"]) or None
     is_first = not await service.run(access.is_closed)
     try:
-        if is_first and (given["scope"] != "admin" or labels):
+        if is_first and (fields["scope"] != "admin" or labels):
             raise ProblemError(422, page.translator(request)("set.first_is_admin"))  # noqa: TRY301
-        chosen = {"name": given["name"], "labels": labels, "expires": given["expires"] or None}
-        token, text = await service.run(access.create, given["scope"], **chosen, by=principal.id)
+        chosen = {"name": fields["name"], "labels": labels, "expires": fields["expires"] or None}
+        token, text = await service.run(access.create, fields["scope"], **chosen, by=principal.id)
     except (LazyRAGError, ProblemError) as exc:
-        return await _tokens(request, 422, given, problem_of(exc))
+        return await _tokens(request, 422, fields, problem_of(exc))
     response = page.redirect(request, "settings", "tokens")
-    path = f"{request.scope.get('root_path', '')}/settings"
+    path = f"{page.root_of(request)}/settings"
     page.set_cookie(request, response, _SECRET, text, max_age=120, httponly=True, path=path)
     return await _signed_in(request, response, Principal(token.id)) if is_first else response
 
 
 @router.post("/settings/tokens/{token_id}/revoke")
-async def revoke_token(request: Request, token_id: str, _: Form, principal: _ADMIN) -> Response:
+async def revoke_token(request: Request, token_id: str, _: Form, principal: Whole) -> Response:
     """Revoke a token and its sessions."""
-    require_whole(principal)
     await service_of(request).run(access_of(request).revoke, token_id, by=principal.id)
-    return page.redirect(
-        request, "settings", "tokens", notice=("ok", page.translator(request)("set.revoked"))
-    )
+    return _saved(request, "tokens", "set.revoked")
 
 
 @router.get("/settings/models")
-async def models(request: Request, book: Book, _: _ADMIN) -> Response:
+async def models(request: Request, book: Book, _: Whole) -> Response:
     """The models of all sets, with the state of their last calls."""
     service = service_of(request)
     name = _last_set(request)
 
-    def find() -> dict[str, Any]:
+    def find() -> Facts:
         notes = page.notes_of(page.models_file(service))
-        last = book.rows(_LAST_ANSWER)
-        for created, answer in (
-            (created, json.loads(text)) for created, text in last if service.chat
-        ):
-            if created > notes.get("", {}).get("created", 0):
+        for created, text in book.rows(_LAST_ANSWER) if service.chat else ():
+            chat_note = notes.setdefault("", {})
+            if created > chat_note.get("created", 0):
+                answer = json.loads(text)
                 is_ok = answer["state"] != "FAILED"
-                own = {
-                    "created": created,
-                    "text": "" if is_ok else answer["problems"][-1]["detail"],
-                    "is_ok": is_ok,
-                }
-                notes[""] = {**notes.get("", {}), **own}
-        failed = {
-            one: [stage for _, stage in docs.status().failed] for one, docs in service.sets.items()
-        }
+                detail = "" if is_ok else answer["problems"][-1]["detail"]
+                chat_note.update(created=created, text=detail, is_ok=is_ok)
         return {
             "models": _models(service),
             "endpoint_of": _endpoint_of,
             "notes": notes,
-            "failed": failed,
+            "failed": {name: _failed_stages(docs) for name, docs in service.sets.items()},
         }
 
-    folder = service.sets[name]._indexer.dataset.folder if name in service.sets else None
+    folder = dataset_folder(service.sets[name].reader) if name in service.sets else None
     return await _settings(
         request, "models", state=service.state, name=name, folder=folder, **await service.run(find)
     )
+
+
+def _failed_stages(docs: Document) -> list[str]:
+    return [stage for _, stage in docs.status().failed]
 
 
 _LAST_ANSWER = (
@@ -435,13 +425,13 @@ def _models(service: Service) -> dict[str, tuple[str, str, Any]]:
     """The models by id: the set, the embed key, the model; the chat model has neither set nor
     key.
     """
-    embedders = (
-        (name, key, one)
-        for name, docs in service.sets.items()
-        for key, one in docs._indexer.embedders.items()
-    )
-    found = {f"{name}/{key}": (name, key, one.embedder) for name, key, one in embedders}
-    return found if service.chat is None else {"": ("", "", service.chat), **found}
+    models: dict[str, tuple[str, str, Any]] = {}
+    if service.chat is not None:
+        models[""] = ("", "", service.chat)
+    for name, docs in service.sets.items():
+        for key, embed in embedders_by_key(docs.reader).items():
+            models[f"{name}/{key}"] = (name, key, embed.embedder)
+    return models
 
 
 def _endpoint_of(model: Any) -> Endpoint | None:
@@ -451,18 +441,18 @@ def _endpoint_of(model: Any) -> Endpoint | None:
 
 
 @router.post("/settings/models")
-async def check_model(request: Request, form: Form, principal: _ADMIN) -> Response:
+async def check_model(request: Request, form: Form, _: Whole) -> Response:
     """Call a model once, or note its price."""
-    require_whole(principal)
     service = service_of(request)
     t = page.translator(request)
     chosen = str(form.get("model"))
-    (name, _, model), path = _models(service).get(chosen, ("", "", None)), page.models_file(service)
+    name, _key, model = _models(service).get(chosen, ("", "", None))
+    path = page.models_file(service)
     notes = page.notes_of(path)
     if "price" in form:
         notes[chosen] = {**notes.get(chosen, {}), "price": page.price_of(form.get("price"))}
         await service.run(page.note, path, notes)
-        return page.redirect(request, "settings", "models", notice=("ok", t("models.price_saved")))
+        return _saved(request, "models", "models.price_saved")
     began = time.perf_counter()
 
     def ask() -> str:
@@ -476,13 +466,17 @@ async def check_model(request: Request, form: Form, principal: _ADMIN) -> Respon
     except Exception as exc:  # noqa: BLE001  a model may raise anything, and the page shows it
         notice = ["err", t("models.fails"), f"{type(exc).__name__}: {exc}"]
     notice[1] = notice[1].format(ms=f"{1000 * (time.perf_counter() - began):,.0f}")
-    own = {"created": time.time(), "text": " ".join(notice[1:]), "is_ok": notice[0] == "ok"}
-    await service.run(page.note, path, {**notes, chosen: {**notes.get(chosen, {}), **own}})
+    outcome = {"created": time.time(), "text": " ".join(notice[1:]), "is_ok": notice[0] == "ok"}
+    await service.run(page.note, path, {**notes, chosen: {**notes.get(chosen, {}), **outcome}})
     return page.redirect(request, "settings", "models", notice=notice)
 
 
 @router.get("/settings/retrieval")
-async def retrieval(request: Request, principal: _ADMIN, set: str | None = None) -> Response:  # noqa: A002
+async def retrieval(
+    request: Request,
+    principal: Whole,
+    set: str | None = None,  # noqa: A002
+) -> Response:
     """How the sets are searched where nothing is chosen, and what it costs."""
     service = service_of(request)
     name = _last_set(request, set)
@@ -490,7 +484,7 @@ async def retrieval(request: Request, principal: _ADMIN, set: str | None = None)
     return await _settings(request, "retrieval", set=name, names=service.names(principal), **facts)
 
 
-def _retrieval_facts(service: Service, name: str) -> dict[str, Any]:
+def _retrieval_facts(service: Service, name: str) -> Facts:
     docs = service.sets[name]
     chosen = page.defaults_of(service, name)
     sample = []
@@ -498,13 +492,17 @@ def _retrieval_facts(service: Service, name: str) -> dict[str, Any]:
     with suppress(LazyRAGError):
         sample = [len(node.text) for node in docs.get_nodes(chosen["group"], limit=50)]
     mean = sum(sample) // max(1, len(sample))
-    return {"chosen": chosen, "groups": groups, "embed_keys": docs.embed_keys, "characters": mean}
+    return {
+        "chosen": chosen,
+        "groups": groups,
+        "embed_keys": docs.reader.embed_keys,
+        "characters": mean,
+    }
 
 
 @router.post("/settings/retrieval")
-async def change_retrieval(request: Request, form: Form, principal: _ADMIN) -> Response:
+async def change_retrieval(request: Request, form: Form, principal: Whole) -> Response:
     """Change the defaults of a set, or take the last change back."""
-    require_whole(principal)
     service = service_of(request)
     name = str(form.get("set", ""))
     values: dict[str, Any] = {}
@@ -518,12 +516,12 @@ async def change_retrieval(request: Request, form: Form, principal: _ADMIN) -> R
             "topk": int(topk),
         }
     await service.run(page.change_defaults, service, service.view(name, principal), name, **values)
-    text = page.translator(request)("set.undone" if form.get("undo") else "set.saved")
-    return page.redirect(request, "settings", "retrieval", notice=("ok", text), set=name)
+    key = "set.undone" if form.get("undo") else "set.saved"
+    return _saved(request, "retrieval", key, set=name)
 
 
 @router.get("/settings/network")
-async def network(request: Request, _: _ADMIN) -> Response:
+async def network(request: Request, _: Whole) -> Response:
     """How the service is reached, and which limits it has."""
     service = service_of(request)
     access = access_of(request)

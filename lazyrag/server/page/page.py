@@ -19,7 +19,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 from urllib.parse import quote, unquote, urlencode
 
 import anyio
@@ -37,10 +37,13 @@ from lazyrag.server.core.names import file_name
 from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.service import Service, needs, service_of
+from lazyrag.server.core.set_request import SetRequest
 from lazyrag.server.jobs import Jobs
 from lazyrag.text.sentences import resolve_language
 
 FOLDER = Path(__file__).parent
+Facts: TypeAlias = dict[str, Any]
+"""Variables of a template by name."""
 LANGUAGES = {"en": "English", "zh": "中文"}
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -63,14 +66,14 @@ router = APIRouter(include_in_schema=False)
 def _static_files() -> tuple[str, Mapping[str, tuple[bytes, str]]]:
     """A stamp of all static files, and these by name, with their media types."""
     folder = FOLDER / "static"
-    found = {
+    files = {
         path.relative_to(folder).as_posix(): (
             path.read_bytes(),
             mimetypes.guess_type(path.name)[0] or "text/plain",
         )
         for path in sorted(folder.rglob("*.*"))
     }
-    return hashlib.sha256(repr(found).encode()).hexdigest()[:12], found
+    return hashlib.sha256(repr(files).encode()).hexdigest()[:12], files
 
 
 @router.get("/static/{stamp}/{name:path}")
@@ -102,10 +105,10 @@ def _compressed(request: Request, response: Response) -> Response:
 @functools.cache
 def catalogue(language: str) -> Mapping[str, str]:
     """The texts of a language by key."""
-    found: dict[str, str] = json.loads(
+    texts: dict[str, str] = json.loads(
         (FOLDER / "locales" / f"{language}.json").read_text(encoding="utf-8")
     )
-    return found
+    return texts
 
 
 def translate(language: str, key: str, /, **slots: Any) -> str:
@@ -115,17 +118,22 @@ def translate(language: str, key: str, /, **slots: Any) -> str:
     texts = catalogue(language)
     plural = f"{key}.{'one' if slots.get('count') == 1 else 'other'}"
     text = texts.get(plural) or texts.get(f"{key}.other") or texts.get(key, key)
-    shown = {
-        name: format_number(one) if isinstance(one, (int, float)) else one
-        for name, one in slots.items()
+    if not slots:
+        return text
+    values = {
+        name: format_number(value) if isinstance(value, (int, float)) else value
+        for name, value in slots.items()
     }
-    return text.format_map(shown) if slots else text
+    return text.format_map(values)
 
 
 def format_number(value: float | None, digits: int | None = None) -> str:
     """``1,284``; "–" for None. Both languages group by thousands."""
-    form = f",.{digits}f" if digits is not None else "," if isinstance(value, int) else ",.4g"
-    return "–" if value is None else format(value, form)
+    if value is None:
+        return "–"
+    if digits is not None:
+        return f"{value:,.{digits}f}"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
 
 
 def format_size(value: float | None) -> str:
@@ -136,9 +144,8 @@ def format_size(value: float | None) -> str:
     while value >= 1000 and len(units) > 1:
         value /= 1000
         del units[0]
-    return (
-        f"{value:,.1f} {units[0]}" if value < 10 and units[0] != "B" else f"{value:,.0f} {units[0]}"
-    )
+    digits = 1 if value < 10 and units[0] != "B" else 0
+    return f"{value:,.{digits}f} {units[0]}"
 
 
 def format_duration(language: str, seconds: float) -> str:
@@ -155,22 +162,18 @@ def format_when(language: str, value: dt.datetime | float | str | None) -> Marku
         return "–"
     if isinstance(value, str):
         value = dt.datetime.fromisoformat(value)
-    at = (
-        value
-        if isinstance(value, dt.datetime)
-        else dt.datetime.fromtimestamp(value, dt.timezone.utc)
-    )
-    at = at.astimezone(dt.timezone.utc) if at.tzinfo else at.replace(tzinfo=dt.timezone.utc)
+    if isinstance(value, dt.datetime):
+        at = value if value.tzinfo else value.replace(tzinfo=dt.timezone.utc)
+    else:
+        at = dt.datetime.fromtimestamp(value, dt.timezone.utc)
+    at = at.astimezone(dt.timezone.utc)
     ago = (dt.datetime.now(dt.timezone.utc) - at).total_seconds()
     text = f"{at:%Y-%m-%d}" if language == "zh" else f"{at.day} {at:%b %Y}"
     for unit, size, end in _UNITS:
         if abs(ago) < end:
             way = "ago" if ago > 0 else "ahead"
-            text = translate(
-                language,
-                f"time.{way}.{unit}" if size else "time.now",
-                count=max(1, int(abs(ago) // (size or 1))),
-            )
+            key = f"time.{way}.{unit}" if size else "time.now"
+            text = translate(language, key, count=max(1, int(abs(ago) // (size or 1))))
             break
     title = f"{at:%Y-%m-%d %H:%M:%S} UTC"
     return Markup('<time datetime="{}" title="{}">{}</time>').format(
@@ -185,16 +188,13 @@ def format_place(language: str, location: str) -> str:
     """A node's location in the reader's language: the innermost heading, and pages, lines, rows or
     slides.
     """
-    found = _PLACE.fullmatch(location)
-    heading, kind, n = found.groups() if found else (location, "", "")
-    shown = [heading.rpartition(" > ")[2]] if heading else []
+    match = _PLACE.fullmatch(location)
+    heading, kind, numbers = match.groups() if match else (location, "", "")
+    parts = [heading.rpartition(" > ")[2]] if heading else []
     if kind:
-        shown.append(
-            translate(
-                language, f"place.{kind}", count=1 if n.isdecimal() else 2, n=n.replace("-", "–")
-            )
-        )
-    return ("，" if language == "zh" else ", ").join(shown)
+        count = 1 if numbers.isdecimal() else 2
+        parts.append(translate(language, f"place.{kind}", count=count, n=numbers.replace("-", "–")))
+    return ("，" if language == "zh" else ", ").join(parts)
 
 
 _PLACE = re.compile(r"(?:(.*), )?(page|line|row|slide|sheet)s? ([\d-]+)", re.DOTALL)
@@ -203,9 +203,14 @@ _PLACE = re.compile(r"(?:(.*), )?(page|line|row|slide|sheet)s? ([\d-]+)", re.DOT
 @functools.cache
 def _environment(language: str) -> jinja2.Environment:
     loader = jinja2.FileSystemLoader(FOLDER / "templates")
-    found = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
-    found.trim_blocks = found.lstrip_blocks = True
-    found.filters.update(
+    environment = jinja2.Environment(
+        loader=loader,
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
         number=format_number,
         quoted=functools.partial(json.dumps, ensure_ascii=False),
         listed=("、" if language == "zh" else ", ").join,
@@ -214,7 +219,7 @@ def _environment(language: str) -> jinja2.Environment:
         duration=functools.partial(format_duration, language),
     )
     t = functools.partial(translate, language)
-    found.globals.update(
+    environment.globals.update(
         t=t,
         lang=language,
         languages=LANGUAGES,
@@ -223,7 +228,7 @@ def _environment(language: str) -> jinja2.Environment:
         stage_is_vector=("cosine", "ip", "l2", "vector", "max_sim").__contains__,
         lang_of=lambda text: "zh-CN" if resolve_language("auto", text) == "zh" else "en",
     )
-    return found
+    return environment
 
 
 def translator(request: Request) -> Callable[..., str]:
@@ -233,13 +238,13 @@ def translator(request: Request) -> Callable[..., str]:
 
 def language_of(request: Request) -> str:
     """The language of a request: the query, the cookie, ``Accept-Language``."""
-    accepted = [
-        one.strip()[:2].lower() for one in request.headers.get("accept-language", "").split(",")
+    accepted = request.headers.get("accept-language", "").split(",")
+    candidates = [
+        request.query_params.get("lang"),
+        request.cookies.get("lazyrag_lang"),
+        *(language.strip()[:2].lower() for language in accepted),
     ]
-    for one in (request.query_params.get("lang"), request.cookies.get("lazyrag_lang"), *accepted):
-        if one in LANGUAGES:
-            return str(one)
-    return "en"
+    return next((str(language) for language in candidates if language in LANGUAGES), "en")
 
 
 def url_of(request: Request, *parts: str, **query: Any) -> str:
@@ -247,8 +252,8 @@ def url_of(request: Request, *parts: str, **query: Any) -> str:
     is left out.
     """
     path = quote("/".join(map(str, parts)).lstrip("/"), safe="/~:@!$&'()*,;=", errors="replace")
-    pairs = [(name, one) for name, one in query.items() if one is not None and one != ""]
-    return f"{_root(request)}/{path}" + (f"?{urlencode(pairs, doseq=True)}" if pairs else "")
+    pairs = [(name, value) for name, value in query.items() if value is not None and value != ""]
+    return f"{root_of(request)}/{path}" + (f"?{urlencode(pairs, doseq=True)}" if pairs else "")
 
 
 async def render(request: Request, template: str, status: int = 200, **context: Any) -> Response:
@@ -265,61 +270,82 @@ async def render(request: Request, template: str, status: int = 200, **context: 
     return await service_of(request).run(_render, request, template, status, context)
 
 
-def _render(request: Request, template: str, status: int, context: dict[str, Any]) -> Response:
+async def render_set(call: SetRequest, template: str, **context: Any) -> Response:
+    """A page of a set, see `render`."""
+    return await render(call.request, template, set=call.name, **context)
+
+
+def _render(request: Request, template: str, status: int, context: Facts) -> Response:
     is_get = request.method in ("GET", "HEAD")
-    name = context.get("set")
-    cookies = request.cookies
     if is_get and request.query_params.keys() & {"lang", "theme"}:
         return _switched(request)
-    given = _FRAGMENT.search(request.headers.get("accept", ""))
-    fragment = given[1] if given and given[1] in context.get("fragments", ()) else None
+    requested = _FRAGMENT.search(request.headers.get("accept", ""))
+    fragment = requested[1] if requested and requested[1] in context.get("fragments", ()) else None
     visit = _visit(request) or secrets.token_hex(16)
-    notice: Sequence[str] = ()
-    with suppress(ValueError, RecursionError):  # any browser can send any cookie
-        notice = _Flash.validate_json(unquote(cookies.get(_NOTICE, "[]")))
-    theme = cookies.get("lazyrag_theme")
+    notice = _notice_of(request)
     variables = {
+        **_variables(request),
+        "csrf": _csrf(visit),
+        "flash": notice,
+        "frame": {} if fragment else _frame(request, context.get("set")),
+        **context,
+    }
+    language = language_of(request)
+    file = f"fragments/{fragment}.html" if fragment else template
+    text = _environment(language).get_template(file).render(variables)
+    response = Response(text, status, media_type="text/html")
+    headers = {
+        "Content-Security-Policy": CSP,
+        "Vary": "Accept, Accept-Language, Cookie",
+        "Content-Language": language,
+    }
+    if is_get and status == 200:
+        headers["ETag"] = f'W/"{hashlib.sha256(response.body).hexdigest()[:32]}"'
+        if request.headers.get("if-none-match") == headers["ETag"]:
+            return Response(None, 304, headers)
+    if fragment:
+        headers["X-Robots-Tag"] = "noindex"
+    elif notice:
+        response.delete_cookie(_NOTICE, root_of(request) or "/")
+    response.headers.update(headers)
+    _remember(request, response, visit, context.get("set"))
+    return _compressed(request, response)
+
+
+def _variables(request: Request) -> Facts:
+    """The variables that every template has; a page's context replaces some."""
+    theme = request.cookies.get("lazyrag_theme")
+    return {
         "page": "",
         "set": None,
         "request": request,
         "url": functools.partial(url_of, request),
         "here": functools.partial(_here, request),
         "static": functools.partial(url_of, request, "static", _static_files()[0]),
-        "csrf": _csrf(visit),
-        "root": _root(request),
+        "root": root_of(request),
         "theme": theme if theme in _THEMES else "",
         "principal": request.state.principal,
-        "has_session": COOKIE in cookies,
-        "flash": notice,
-        "frame": {} if fragment else _frame(request, name),
+        "has_session": COOKIE in request.cookies,
         "version": __version__,
-        **context,
     }
-    language = language_of(request)
-    page = _environment(language).get_template(
-        f"fragments/{fragment}.html" if fragment else template
-    )
-    response = Response(page.render(variables), status, media_type="text/html")
-    more = {
-        "Content-Security-Policy": CSP,
-        "Vary": "Accept, Accept-Language, Cookie",
-        "Content-Language": language,
-    }
-    if is_get and status == 200:
-        more["ETag"] = f'W/"{hashlib.sha256(response.body).hexdigest()[:32]}"'
-        if request.headers.get("if-none-match") == more["ETag"]:
-            return Response(None, 304, more)
-    response.headers.update({**more, "X-Robots-Tag": "noindex"} if fragment else more)
+
+
+def _notice_of(request: Request) -> Sequence[str]:
+    """The notice that the last form has left."""
+    with suppress(ValueError, RecursionError):  # any browser can send any cookie
+        return _Flash.validate_json(unquote(request.cookies.get(_NOTICE, "[]")))
+    return ()
+
+
+def _remember(request: Request, response: Response, visit: str, name: str | None) -> None:
+    """Set the cookies of a visit and of the last set."""
     if not _visit(request):
         set_cookie(request, response, _VISIT, visit, httponly=True)
-    if notice and not fragment:
-        response.delete_cookie(_NOTICE, _root(request) or "/")
-    if name and cookies.get("lazyrag_set") != quote(name):
+    if name and request.cookies.get("lazyrag_set") != quote(name):
         set_cookie(request, response, "lazyrag_set", quote(name))
-    return _compressed(request, response)
 
 
-def _root(request: Request) -> str:
+def root_of(request: Request) -> str:
     """The path of a proxy, without a slash at its end."""
     return str(request.scope.get("root_path", "")).rstrip("/")
 
@@ -331,42 +357,41 @@ def _visit(request: Request) -> str | None:
 
 def set_cookie(request: Request, response: Response, name: str, value: str, **more: Any) -> None:
     """Set a cookie of the page, for a year unless ``max_age`` says otherwise."""
-    more = {"max_age": _YEAR_S, "path": _root(request) or "/", "samesite": "strict", **more}
+    more = {"max_age": _YEAR_S, "path": root_of(request) or "/", "samesite": "strict", **more}
     response.set_cookie(name, value, secure=request.url.scheme == "https", **more)
 
 
 def _switched(request: Request) -> Response:
     """Back to the same page in another language or theme."""
     response = RedirectResponse(_here(request, lang=None, theme=None), 303)
-    for name, known in (("lang", LANGUAGES), ("theme", (*_THEMES, "system"))):
-        if (chosen := request.query_params.get(name)) in known:
+    for name, choices in (("lang", LANGUAGES), ("theme", (*_THEMES, "system"))):
+        if (chosen := request.query_params.get(name)) in choices:
             set_cookie(request, response, f"lazyrag_{name}", str(chosen))
     return response
 
 
 def _here(request: Request, **query: Any) -> str:
     """The URL of this page with other values in its query; None takes one out."""
-    kept = {name: request.query_params.getlist(name) for name in request.query_params}
-    return url_of(request, request.scope["path"].removeprefix(_root(request)), **{**kept, **query})
+    current = {name: request.query_params.getlist(name) for name in request.query_params}
+    return url_of(
+        request, request.scope["path"].removeprefix(root_of(request)), **{**current, **query}
+    )
 
 
-def _frame(request: Request, name: str | None) -> dict[str, Any]:
+def _frame(request: Request, name: str | None) -> Facts:
     """What the frame shows of a set: its failed documents and the running job."""
     service: Service = request.app.state.service
-    found: dict[str, Any] = {"sets": [], "failed": 0, "job": None}
+    frame: Facts = {"sets": [], "failed": 0, "job": None}
     principal: Principal = request.state.principal
     if name is None:
-        return {**found, "sets": service.names(principal)[:20]}
+        return {**frame, "sets": service.names(principal)[:20]}
     with suppress(ProblemError):
         docs = service.view(name, principal)
-        found["failed"] = len(docs.documents(status="FAILED", limit=100))
-        running = (
-            Jobs(service.sets[name]).list(state="WORKING", limit=1)
-            if principal.labels is None
-            else []
-        )
-        found["job"] = running[0] if running else None
-    return found
+        frame["failed"] = len(docs.documents(status="FAILED", limit=100))
+        if principal.labels is None:
+            running = Jobs(service.sets[name]).list(state="WORKING", limit=1)
+            frame["job"] = running[0] if running else None
+    return frame
 
 
 # Guards
@@ -376,7 +401,7 @@ def _csrf(visit: str) -> str:
     return hashlib.sha256(f"csrf {visit}".encode()).hexdigest()[:32]
 
 
-def check_csrf(request: Request, given: str | None) -> None:
+def check_csrf(request: Request, token: str | None) -> None:
     """Check that a form comes from a page that this browser got: ``{{ csrf }}``, in a field, query
     or header.
 
@@ -384,7 +409,7 @@ def check_csrf(request: Request, given: str | None) -> None:
         ProblemError: 403 if it does not.
     """
     visit = _visit(request)
-    if visit is None or not hmac.compare_digest(_csrf(visit).encode(), (given or "").encode()):
+    if visit is None or not hmac.compare_digest(_csrf(visit).encode(), (token or "").encode()):
         raise ProblemError(
             403,
             "The form is too old, or not from this page.",
@@ -393,9 +418,9 @@ def check_csrf(request: Request, given: str | None) -> None:
 
 
 async def _form(request: Request) -> FormData:
-    given = request.headers.get("x-csrf-token") or request.query_params.get("csrf")
+    token = request.headers.get("x-csrf-token") or request.query_params.get("csrf")
     form = await request.form(max_files=0)
-    check_csrf(request, given or str(form.get("csrf", "")))
+    check_csrf(request, token or str(form.get("csrf", "")))
     return form
 
 
@@ -419,6 +444,11 @@ def redirect(request: Request, *parts: str, notice: Sequence[str] = (), **query:
     return response
 
 
+def to_set(call: SetRequest, *parts: str, **query: Any) -> Response:
+    """`redirect` to a page of the set of a request."""
+    return redirect(call.request, "s", call.name, *parts, **query)
+
+
 async def problem_page(request: Request, problem: ProblemError) -> Response:
     """A problem as a page; without a valid token the way to the log-in, and from there to the
     marked words.
@@ -426,27 +456,24 @@ async def problem_page(request: Request, problem: ProblemError) -> Response:
     if problem.status == 401 and request.method in ("GET", "HEAD"):
         query = request.query_params
         mark = query.get("cite") or ("1" if "uid" in query else "")
-        target = _here(request).removeprefix(_root(request)) + (
-            f"#mark-{quote(mark)}" if mark else ""
-        )
+        target = _here(request).removeprefix(root_of(request))
+        if mark:
+            target += f"#mark-{quote(mark)}"
         return redirect(request, "login", next=target)
     t = translator(request)
-    found = _SET.match(request.scope["path"])
+    match = _SET.match(request.scope["path"])
+    name = unquote(match[1]) if match else None
+    is_visible = name in service_of(request).names(request.state.principal)
     title = t(f"error.title.{problem.status}")
-    detail = problem.detail
-    remedy = problem.remedy
-    if detail.startswith("There is no route "):
-        detail = t("error.no_page")
-        remedy = ""
-    known = found and unquote(found[1]) in service_of(request).names(request.state.principal)
+    is_route = not problem.detail.startswith("There is no route ")
     response = await render(
         request,
         "error.html",
         problem.status,
-        set=unquote(found[1]) if found and known else None,
+        set=name if is_visible else None,
         title=t("error.title") if title.startswith("error.") else title,
-        detail=detail,
-        remedy=remedy,
+        detail=problem.detail if is_route else t("error.no_page"),
+        remedy=problem.remedy if is_route else "",
         request_id=request.state.request_id,
         code=problem.status,
     )
@@ -461,7 +488,7 @@ def price_of(text: Any) -> float:
 
 def split_labels(text: str) -> list[str]:
     """The labels in a field of a form, with commas of either language between them."""
-    return [one.strip() for one in text.replace("，", ",").split(",") if one.strip()]
+    return [label.strip() for label in text.replace("，", ",").split(",") if label.strip()]
 
 
 # Defaults of a set
@@ -469,15 +496,20 @@ def split_labels(text: str) -> list[str]:
 
 def retrievers_of(docs: Document) -> list[str]:
     """The retrievers that a set can be searched with."""
-    return ["default", *(["hybrid", "vector"] if docs.embed_keys else []), "bm25", "bm25_chinese"]
+    return [
+        "default",
+        *(["hybrid", "vector"] if docs.reader.embed_keys else []),
+        "bm25",
+        "bm25_chinese",
+    ]
 
 
 def defaults_of(service: Service, name: str) -> dict[str, Any]:
     """How a set is searched where nothing is chosen: ``group``, ``retriever``, ``topk``; ``before``
     it was changed.
     """
-    found = {"group": "MediumChunk", "retriever": "default", "topk": 6, "before": None}
-    return found | notes_of(_defaults_file(service, name))
+    defaults = {"group": "MediumChunk", "retriever": "default", "topk": 6, "before": None}
+    return defaults | notes_of(_defaults_file(service, name))
 
 
 def change_defaults(service: Service, docs: Document, name: str, **values: Any) -> None:
@@ -486,7 +518,9 @@ def change_defaults(service: Service, docs: Document, name: str, **values: Any) 
         # which checks them
         service.retriever(docs, values["group"], values["retriever"], None, None)
     now = defaults_of(service, name)
-    new = {**now, **values, "before": {**now, "before": None}} if values else now["before"] or now
+    new = now["before"] or now
+    if values:
+        new = {**now, **values, "before": {**now, "before": None}}
     note(_defaults_file(service, name), new)
 
 
@@ -518,7 +552,7 @@ def models_file(service: Service) -> Path:
 
 def page_of_nodes(
     docs: Document, group: str, offset: int, limit: int, ids: Sequence[str] | None = None
-) -> dict[str, Any]:
+) -> Facts:
     """Some nodes of a group, perhaps of documents with some ids, and the offset of those that
     follow.
     """
@@ -550,7 +584,7 @@ async def _sets(
 ) -> Response:
     service = service_of(request)
     rows = await service.run(
-        lambda: [_set_row(service, one, principal) for one in service.names(principal)]
+        lambda: [_set_row(service, name, principal) for name in service.names(principal)]
     )
     can_create = principal.may("admin") and principal.labels is None
     pending = sorted(set(service.pending) - set(service.sets)) if principal.labels is None else []
@@ -575,22 +609,13 @@ async def new_set(request: Request, form: Form, principal: Principal = needs("ad
     return redirect(request, "s", name, "ask")
 
 
-def _set_row(service: Service, name: str, principal: Principal) -> dict[str, Any]:
+def _set_row(service: Service, name: str, principal: Principal) -> Facts:
     docs = service.view(name, principal)
-    row: dict[str, Any] = {
-        "name": name,
-        "documents": None,
-        "nodes": None,
-        "failed": 0,
-        "waiting": 0,
-    }
+    row = {"name": name, "documents": None, "nodes": None, "failed": 0, "waiting": 0}
     if principal.labels is None:
         status = docs.status()
-        nodes = sum(group.nodes for group in status.groups if group.nodes)
-        row |= {
-            "documents": status.documents,
-            "nodes": nodes,
-            "failed": len(status.failed),
-            "waiting": status.waiting,
-        }
+        row["documents"] = status.documents
+        row["nodes"] = sum(group.nodes for group in status.groups if group.nodes)
+        row["failed"] = len(status.failed)
+        row["waiting"] = status.waiting
     return row

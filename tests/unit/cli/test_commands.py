@@ -451,7 +451,7 @@ def test_a_quarantined_file_is_read_again_with_retry(
 
 
 CALLS = re.compile(
-    r"\b(Document|LoadLimits|\w*Loader|add_ocr|retry_failed|register_\w+)\(|@register_|Document\.|follow_links"
+    r"\b(Document|LoadLimits|\w*Loader|add_ocr|sync|register_\w+)\(|@register_|Document\.|follow_links"
 )
 
 
@@ -593,7 +593,7 @@ def test_colour_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch):
 def test_lines_fit_in_both_languages(columns: int):
     """Wide characters count twice; no line begins with a closing mark; nothing is lost."""
     text = "绿茶用八十度的水冲泡，两分钟出汤。Green tea（毛尖）is steeped, an-extraordinarily-long-word follows；红茶。"
-    lines = terminal.wrapped(text, columns, first="- ", rest="  ")
+    lines = terminal.wrap(text, columns, first="- ", rest="  ")
     assert max(map(terminal.cells, lines)) <= columns
     assert "".join(lines).replace(" ", "").removeprefix("-") == text.replace(" ", "")
     assert not [line for line in lines if line.strip()[0] in "，。；）"]
@@ -863,7 +863,7 @@ def test_an_interrupted_search_does_not_speak_of_ingestion(run, monkeypatch: pyt
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lazyrag.cli.commands.find_project", interrupted)
+    monkeypatch.setattr("lazyrag.cli.query.find_project", interrupted)
     assert run("search", "tea") == (130, "", "\nInterrupted.\n")
     code = """
 import builtins, sys

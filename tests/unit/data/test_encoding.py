@@ -191,6 +191,7 @@ VALUES = [
             "waiting": 0,
             "writer": "",
             "errors": [],
+            "url": None,
         },
     ),
     (
@@ -244,7 +245,7 @@ def test_nodes_and_explanations_become_json():
         plan,
         docs.status(),
         docs.documents(),
-        docs.versions("tea"),
+        docs.versions.list("tea"),
     ):
         json.dumps(to_dict(value), allow_nan=False)
 

@@ -17,6 +17,7 @@ from lazyrag import (
     why_not,
 )
 from lazyrag.errors import ConfigError, UnknownKeywordError
+from lazyrag.read import grep
 
 FILTER = {"file_type": ".txt"}
 
@@ -56,7 +57,7 @@ def calls(docs):
     return {
         "search": lambda **given: docs.search("tea", **given),
         "documents": lambda **given: [one.id for one in docs.documents(**given)],
-        "grep": lambda **given: docs.grep("tea", **given),
+        "grep": lambda **given: grep(docs, "tea", **given),
         "get_nodes": lambda **given: docs.get_nodes("FineChunk", **given),
         "Retriever": lambda **given: plain("tea", **given),
         "trace": lambda **given: plain.trace("tea", **given).nodes,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazyrag import LAZY_ROOT_NAME, Document, Retriever
+from lazyrag import LAZY_ROOT_NAME, Document, FileSelection, Retriever
 from lazyrag.data.segment import root_uid
 from lazyrag.errors import ConfigError, IngestionWarning
 from lazyrag.validation import normal_name, with_normal_names
@@ -35,16 +35,16 @@ def test_a_file_of_a_mac_has_its_name_in_nfc(folder):
     """
     written = folder({MAC: "green tea", "other.txt": "coffee"})
     metadata = {OTHER: {"author": "Mei"}}
-    with Document(written, include=[OTHER], file_metadata=metadata) as docs:
+    with Document(written, files=FileSelection(include=[OTHER]), file_metadata=metadata) as docs:
         docs.sync()
         assert paths(docs) == [OTHER]
         retriever = Retriever(docs, LAZY_ROOT_NAME, "bm25")
         for name in (MAC, OTHER):
             [node] = retriever("tea", filters={"file_name": name.rpartition("/")[2]})
             assert (node.path, node.metadata["author"]) == (OTHER, "Mei")
-            assert docs.document(name).path == OTHER
+            assert docs.documents(ids=[name])[0].path == OTHER
             assert docs.read(name) == "green tea"
-            assert [one.number for one in docs.versions(name)] == [1]
+            assert [one.number for one in docs.versions.list(name)] == [1]
 
 
 def test_files_are_added_and_deleted_by_either_spelling(folder):
@@ -106,16 +106,17 @@ def test_stores_of_before_are_renamed_and_not_embedded_again(folder, tmp_path, m
     with monkeypatch.context() as patch:
         for module in (
             "data.segment",
-            "ingest.sync",
+            "ingest.changes",
+            "ingest.documents",
             "ingest.dataset",
             "loaders.directory",
             "read.versions",
         ):
             patch.setattr(f"lazyrag.{module}.normal_name", str)
-        patch.setattr("lazyrag.ingest.sync.with_normal_names", lambda _, values: dict(values))
+        patch.setattr("lazyrag.ingest.documents.with_normal_names", lambda _, values: dict(values))
         with Document(written, embed=embed, store_conf=store) as docs:
             docs.add_texts({"e\u0301": "white tea"})
-            docs.activate_group("FineChunk", embed_keys=docs.embed_keys)
+            docs.activate_group("FineChunk", embed_keys=docs.reader.embed_keys)
             assert sorted(paths(docs)) == sorted([MAC, "e\u0301"])
     calls.clear()
     with Document(written, embed=embed, store_conf=store) as docs:

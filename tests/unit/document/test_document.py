@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 import threading
 import time
@@ -10,7 +11,13 @@ import time
 import pytest
 
 from lazyrag import Condition, DataType, DocField, DocNode, Document, LazyRAGError, Retriever
-from lazyrag.errors import ConfigError, NotRegisteredError, StaleNodeError, UnknownKeywordError
+from lazyrag.errors import (
+    ConfigError,
+    DatasetPathError,
+    NotRegisteredError,
+    StaleNodeError,
+    UnknownKeywordError,
+)
 
 FILES = {
     "a.txt": "One is first. Two is second.\nThree is third.",
@@ -50,8 +57,12 @@ def test_a_document_is_not_copied(docs, duplicate):
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
-        ({"manager": "page"}, ConfigError, "manager must be True, False or 'ui'; got 'page'"),
-        ({"server": 70_000}, ConfigError, "server must be an integer from 0 to 65535"),
+        (
+            {"manager": "page"},
+            ConfigError,
+            "manager must be True, False, 'ui' or a port; got 'page'",
+        ),
+        ({"manager": 70_000}, ConfigError, "manager must be an integer from 1 to 65535"),
         ({"launcher": object()}, ConfigError, "launcher must be None, an integer"),
         ({"launcher": 0}, ConfigError, "launcher must be an integer >= 1"),
         (
@@ -389,25 +400,25 @@ def test_wrong_arguments_of_get_nodes(docs, arguments, error, words):
         docs.get_nodes(**arguments)
 
 
-def test_find_parent(docs):
-    """find_parent maps nodes to those above them in any group on their line, each once, in the
+def test_find_goes_up(docs):
+    """find maps nodes to those above them in any group on their line, each once, in the
     nodes' order.
     """
     sentences = docs.get_nodes("sentence")
-    assert docs.find_parent("line")(sentences) == docs.get_nodes("line")
-    assert docs.find_parent("lazyllm-root")(sentences[::-1]) == docs.get_nodes()[::-1]
-    assert docs.find_parent("line")([sentences[4], sentences[0], sentences[3]]) == [
+    assert docs.find("line")(sentences) == docs.get_nodes("line")
+    assert docs.find("lazyllm-root")(sentences[::-1]) == docs.get_nodes()[::-1]
+    assert docs.find("line")([sentences[4], sentences[0], sentences[3]]) == [
         sentences[4].parent,
         sentences[0].parent,
     ]
 
 
-def test_find_children(docs):
-    """find_children maps nodes to all those below them, also across groups in between, building
+def test_find_goes_down(docs):
+    """find maps nodes to all those below them, also across groups in between, building
     what is not built.
     """
     roots = docs.get_nodes()
-    assert [node.text for node in docs.find_children("sentence")([roots[1]])] == [
+    assert [node.text for node in docs.find("sentence")([roots[1]])] == [
         "Green tea",
         "Black tea.",
         "Coffee",
@@ -415,7 +426,7 @@ def test_find_children(docs):
         "Water.",
     ]
     lines = docs.get_nodes("line")
-    assert docs.find_children("sentence")([lines[3]]) == docs.get_nodes("sentence")[5:8]
+    assert docs.find("sentence")([lines[3]]) == docs.get_nodes("sentence")[5:8]
 
 
 def test_find_across_siblings(docs):
@@ -443,53 +454,34 @@ def test_find_keeps_order_and_scores(docs):
         sentences[0].with_score(2.0),
         sentences[3].with_score(1.0),
     ]
-    assert [(node.text, node.score) for node in docs.find_parent("line")(hits)] == [
+    assert [(node.text, node.score) for node in docs.find("line")(hits)] == [
         ("Green tea. Black tea.", 3.0),
         ("One is first. Two is second.", 2.0),
     ]
-    down = docs.find_children("sentence")(
-        [node.with_score(0.5) for node in docs.get_nodes("line")[2:3]]
-    )
+    down = docs.find("sentence")([node.with_score(0.5) for node in docs.get_nodes("line")[2:3]])
     assert [(node.text, node.score) for node in down] == [("Green tea", 0.5), ("Black tea.", 0.5)]
 
 
 def test_find_takes_one_node_or_none(docs):
     """find takes a single node and an empty list, too."""
     sentence = docs.get_nodes("sentence")[0]
-    assert docs.find_parent("line")(sentence) == [sentence.parent]
-    assert (
-        docs.find("line")([])
-        == docs.find_parent("line")([])
-        == docs.find_children("line")([])
-        == []
-    )
+    assert docs.find("line")(sentence) == [sentence.parent]
+    assert docs.find("line")([]) == []
 
 
 def test_find_from_hits(docs):
     """A retriever's hits can be followed through the tree, with their scores."""
     hits = Retriever(docs, "sentence", similarity="bm25")("coffee")
-    [line] = docs.find_parent("line")(hits)
+    [line] = docs.find("line")(hits)
     assert (line.text, line.score) == ("Coffee. Milk. Water.", hits[0].score)
 
 
-@pytest.mark.parametrize(("method", "kind"), [("find_parent", "above"), ("find_children", "below")])
-@pytest.mark.parametrize("target", ["word", "line"])
-def test_find_in_the_wrong_direction(docs, method, kind, target):
-    """find_parent and find_children refuse groups that are not above or below, and name find."""
-    nodes = docs.get_nodes("line")
-    with pytest.raises(
-        ConfigError, match=rf"'{target}' is not {kind} 'line'. Use find\('{target}'\)"
-    ):
-        getattr(docs, method)(target)(nodes)
-
-
-@pytest.mark.parametrize("method", ["find", "find_parent", "find_children"])
-def test_find_names_unknown_groups_at_once(docs, method):
+def test_find_names_unknown_groups_at_once(docs):
     """An unknown target is refused before there are nodes to map."""
     with pytest.raises(
         NotRegisteredError, match=r"no node group 'sentance'.*Did you mean 'sentence'"
     ):
-        getattr(docs, method)("sentance")
+        docs.find("sentance")
 
 
 @pytest.mark.parametrize("stray", [DocNode(text="free"), "text", 5, None])
@@ -511,8 +503,8 @@ def test_nodes_of_another_document_are_not_followed(docs, tmp_path):
     foreign = other.get_nodes("line")
     for way in (
         docs.find("sentence"),
-        docs.find_parent("lazyllm_root"),
-        docs.find_children("sentence"),
+        docs.find("lazyllm_root"),
+        docs.find("sentence"),
     ):
         with pytest.raises(ConfigError, match="belongs to another Document"):
             way(foreign)
@@ -600,7 +592,7 @@ def test_mapping_stale_nodes_says_so(docs):
     old = [node for node in docs.get_nodes("sentence") if node.text == "Three is third."]
     docs.create_node_group("line", transform=lambda text: text.split("\n")[:1], replace=True)
     with pytest.raises(StaleNodeError):
-        docs.find_parent("line")(old)
+        docs.find("line")(old)
 
 
 def test_a_kept_node_keeps_its_text(docs):
@@ -625,14 +617,63 @@ def test_what_a_document_has(docs):
     """
     built_in = ("CoarseChunk", "FineChunk", "MediumChunk")
     assert docs.groups == (*built_in, "image", "line", "sentence", "table", "word", "lazyllm_root")
-    assert docs.embed_keys == ()
+    assert docs.reader.embed_keys == ()
     made = Document(embed={"b": embed, "a": embed}, doc_fields={"year": DocField(DataType.INT32)})
-    assert made.embed_keys == ("b", "a")
-    assert Document(embed=embed).embed_keys == ("default",)
-    assert {"year", "file_name", "file_type"} <= set(made.fields)
-    assert "year" not in docs.fields
+    assert made.reader.embed_keys == ("b", "a")
+    assert Document(embed=embed).reader.embed_keys == ("default",)
+    assert {"year", "file_name", "file_type"} <= set(made.reader.fields)
+    assert "year" not in docs.reader.fields
     assert docs.last_report is None
     assert [group for group in docs.groups if not docs.get_nodes(group)] == ["image", "table"]
+
+
+def test_a_document_has_few_names():
+    """What is used rarely is in small objects and in functions; a name that moved says where to."""
+    public = [name for name in dir(Document) if not name.startswith("_")]
+    assert len(public) <= 34
+    assert len(inspect.signature(Document).parameters) <= 14
+    docs = Document()
+    for name, place in (
+        ("rollback", r"docs\.versions\.rollback"),
+        ("find_parent", r"docs\.find\("),
+        ("grep", r"grep\(docs, \.\.\.\), from lazyrag.read"),
+        ("serch", r"Did you mean 'search'"),
+    ):
+        with pytest.raises(AttributeError, match=place):
+            getattr(docs, name)
+    assert not hasattr(docs, "_none")
+    for name, argument in (
+        ("include", r"files=FileSelection\(include=\.\.\.\)"),
+        ("processes", r"limits=LoadLimits\(processes=\.\.\.\)"),
+        ("on_progress", r"on_progress= to sync\("),
+        ("server", "manager=PORT"),
+    ):
+        with pytest.raises(TypeError, match=f"{name}.*Pass {argument}"):
+            Document(**{name: None})
+    for old, new in (
+        (docs.versions, r"docs\.versions\.list"),
+        (docs.tables, r"docs\.tables\.list"),
+    ):
+        with pytest.raises(TypeError, match=new):
+            old()
+
+
+def test_documents_by_id(docs):
+    """They come in the given order; one that does not exist is an error."""
+    docs.add_texts({"a": "tea", "b": "milk"})
+    assert [info.id for info in docs.documents(ids=["b", "a"])] == ["b", "a"]
+    with pytest.raises(DatasetPathError, match="no document 'c'"):
+        docs.documents(ids=["a", "c"])
+    with pytest.raises(ConfigError, match="ids must be passed without"):
+        docs.documents(ids=["a"], status="FAILED")
+
+
+def test_a_path_is_short_for_a_store(tmp_path):
+    """A path, or a URL, is the uri of the map store."""
+    with Document(store_conf=tmp_path / "store.db") as docs:
+        docs.add_texts({"tea": "Green tea."})
+    with Document(store_conf=str(tmp_path / "store.db"), read_only=True) as docs:
+        assert docs.read("tea") == "Green tea."
 
 
 def test_a_limit_reads_no_more_than_it_needs(folder):
@@ -677,5 +718,5 @@ def test_one_worker_embeds_one_text_at_a_time(tmp_path):
     with Document(embed=slow, workers=1, store_conf=conf) as docs:
         docs.create_node_group("line", transform=str.splitlines)
         docs.add_texts({"a": "\n".join(f"tea {number}" for number in range(10))})
-        docs.activate_group("line", embed_keys=docs.embed_keys)
+        docs.activate_group("line", embed_keys=docs.reader.embed_keys)
     assert threads == {threading.get_ident()}

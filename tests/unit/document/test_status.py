@@ -70,9 +70,9 @@ def test_asking_changes_nothing(shelf):
     with shelf.open(embed=embed) as docs:
         docs.sync()
         docs.activate_group("line")
-        dump = list(docs.dump())
+        dump = list(docs.maintenance.dump())
         assert docs.status() == docs.status()
-        assert list(docs.dump()) == dump
+        assert list(docs.maintenance.dump()) == dump
         assert embed.calls == []
         assert docs.last_report == IngestReport(added=tuple(FILES))
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from lazyrag import Document
 from lazyrag.errors import ConfigError, GenerationError
 from lazyrag.generation.refiners import (
-    Part,
     Refiner,
+    TextPart,
     TreeRefiner,
     part_of_node,
     part_of_text,
@@ -35,7 +35,7 @@ PIECES = st.sampled_from(
 TEXTS = st.lists(st.lists(PIECES, max_size=12).map("".join), max_size=4)
 
 
-def below(part: Part) -> list[Part]:
+def below(part: TextPart) -> list[TextPart]:
     """All parts that a part is made of."""
     return [one for child in part.parts for one in (child, *below(child))]
 

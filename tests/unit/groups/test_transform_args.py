@@ -211,7 +211,7 @@ def test_a_file_that_moves_takes_the_entry_for_its_new_path(folder):
     docs.sync()
     assert _texts(docs, "g") == {"b.md": ["One. Two."]}
     assert len(calls) == 1 + len(_texts(docs, "h"))
-    assert docs.verify() == ()
+    assert docs.maintenance.verify() == ()
 
 
 def test_a_pattern_that_raises_fails_its_file_and_no_other(docs):
@@ -397,7 +397,7 @@ def test_a_transform_that_says_no_chunk_size_may_stand_in_a_list():
             return node.get_text()
 
     group = make_group("g", [SentenceSplitter(64), Whole()], "lazyllm_root", {})
-    assert group.given.chunk_size == 64
+    assert group.user_transform.chunk_size == 64
 
 
 @pytest.mark.parametrize("pattern", [".md", ".MD", "*.md"])

@@ -14,7 +14,7 @@ from lazyrag.errors import ConfigError, StoreError
 from lazyrag.indexes.postings import encoded_keys
 from lazyrag.indexes.sparse import SparseIndex, SparsePart, SparseState
 from lazyrag.storage.arrays import decoded, encoded, joined
-from lazyrag.testing.suites import SCHEMA
+from lazyrag.testing.samples import SCHEMA
 
 YEARS = [{"year": year} for year in (2001, 2002, 2003)]
 FILTER = bind_filter(parse_filter({"year": [2001, 2003]}), SCHEMA)

@@ -63,7 +63,7 @@ def names(changes: Changes) -> dict[str, list[str]]:
     sorted_out = {
         kind: [one.file.identity for one in getattr(changes, kind)] for kind in KINDS[:-1]
     }
-    sorted_out["moved"] = [f"{one.known.identity} > {one.file.identity}" for one in changes.moved]
+    sorted_out["moved"] = [f"{one.before.identity} > {one.file.identity}" for one in changes.moved]
     sorted_out["unreadable"] = [one.identity for one, _ in changes.unreadable]
     for kind in ("deleted", "withheld", "unseen"):
         sorted_out[kind] = [one.identity for one in getattr(changes, kind)]
@@ -401,13 +401,13 @@ def test_all_files_are_sorted_out_as_by_the_rules(found, known, unlisted, max_de
         *changes.deleted,
         *changes.withheld,
         *changes.unseen,
-        *(one.known for one in changes.moved),
+        *(one.before for one in changes.moved),
     ]
     assert Counter(one.identity for one in lost) == Counter(
         {one.identity for one in known} - set(found)
     )
     for kind in KINDS[1:]:
-        assert all(one.known in known for one in getattr(changes, kind))
+        assert all(one.before in known for one in getattr(changes, kind))
 
 
 class Disk:
@@ -474,7 +474,7 @@ class Disk:
         for kind in KINDS:
             for one in getattr(changes, kind):
                 if kind == "moved":
-                    del self.ledger[one.known.identity]
+                    del self.ledger[one.before.identity]
                 if kind != "unchanged":
                     self.ledger[one.file.identity] = to_known(one, seen_ns)
         for one in changes.deleted:
@@ -576,7 +576,7 @@ class Ledger:
             return hash_file(one.path)
 
         changes = compare(
-            listing.found,
+            listing.files,
             self.known.values(),
             unlisted=listing.unreadable,
             content_hash=content_hash,
@@ -584,7 +584,7 @@ class Ledger:
             max_deleted=max_deleted,
         )
         sorted_out = names(changes)
-        for one in (*changes.deleted, *(moved.known for moved in changes.moved)):
+        for one in (*changes.deleted, *(moved.before for moved in changes.moved)):
             del self.known[one.identity]
         for kind in KINDS:
             for one in getattr(changes, kind):
@@ -702,7 +702,7 @@ def test_a_file_that_vanishes_between_look_and_hash(ledger):
     listing = find_files(ledger.folder)
     path.unlink()
     changes = compare(
-        listing.found,
+        listing.files,
         ledger.known.values(),
         unlisted=listing.unreadable,
         content_hash=lambda one: hash_file(one.path),

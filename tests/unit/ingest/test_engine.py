@@ -311,7 +311,7 @@ def test_failures_of_several_stages(folder):
 
 
 def test_what_failed_is_not_tried_or_told_again(folder):
-    """Later questions neither try a failed file again nor warn again, until retry_failed() is
+    """Later questions neither try a failed file again nor warn again, until sync() is
     called.
     """
     transform, embed = Lines("coffee"), Embed("wine")
@@ -358,7 +358,7 @@ def test_all_files_fail_to_load(folder):
     ):
         with pytest.raises(
             IngestionError,
-            match=r"All 2 files failed to load.*a\.json.*The JSON breaks.*retry_failed\(\)",
+            match=r"All 2 files failed to load.*a\.json.*The JSON breaks.*sync\(\)",
         ) as caught:
             ask()
         assert isinstance(caught.value.__cause__, LoadError)
@@ -370,7 +370,7 @@ def test_the_only_file_fails_to_load(folder):
     """A folder of one file names that file, without a count."""
     with pytest.raises(
         IngestionError,
-        match=r"^The only file failed to load: a\.json \(load\): The JSON breaks.*retry_failed",
+        match=r"^The only file failed to load: a\.json \(load\): The JSON breaks.*sync",
     ):
         Document(str(folder({"a.json": b"{"}))).search("x")
 
@@ -414,7 +414,7 @@ def test_an_index_that_never_was_is_no_group(folder):
 
 def test_a_file_that_comes_back(folder):
     """A file that was gone when it was to be loaded is in every group and index after
-    retry_failed(), in its order.
+    sync(), in its order.
     """
     root = folder({"a.first": "one\ntwo", "m.txt": "gone\nmiddle", "z.txt": "last"})
 
@@ -434,8 +434,8 @@ def test_a_file_that_comes_back(folder):
     Retriever(docs, "line", similarity="bm25")("gone")
     before = (sum(transform.calls.values()), len(embed.calls))
     (root / "m.txt").write_text("gone\nmiddle", encoding="utf-8")
-    report = docs.retry_failed()
-    assert (report.added, report.failed) == (("a.first", "m.txt", "z.txt"), ())
+    report = docs.sync()
+    assert (report.added, report.failed) == (("m.txt",), ())
     assert sum(transform.calls.values()) == before[0] + 1
     assert embed.calls[before[1] :] == ["gone", "middle"]
     assert [node.text for node in docs.get_nodes("line")] == [
@@ -450,7 +450,7 @@ def test_a_file_that_comes_back(folder):
 
 
 def test_a_transform_that_recovers(folder):
-    """After retry_failed() the file is in the group and in those beneath; only what was missing was
+    """After sync() the file is in the group and in those beneath; only what was missing was
     built.
     """
     transform, words = Lines("coffee"), Counter()
@@ -464,7 +464,7 @@ def test_a_transform_that_recovers(folder):
     with pytest.warns(IngestionWarning):
         Retriever(docs, "word", similarity="bm25")("tea")
     transform.bad.clear()
-    assert docs.retry_failed().failed == ()
+    assert docs.sync().failed == ()
     assert transform.calls == Counter({FILES["a.txt"]: 1, FILES["b.txt"]: 2, FILES["c.txt"]: 1})
     assert set(words.values()) == {1}
     assert [node.text for node in docs.get_nodes("word")] == " ".join(FILES.values()).split()
@@ -472,7 +472,7 @@ def test_a_transform_that_recovers(folder):
 
 
 def test_an_embed_that_recovers(folder):
-    """After retry_failed() the file is found by embedding; only its texts were embedded again."""
+    """After sync() the file is found by embedding; only its texts were embedded again."""
     embed = Embed("milk")
     docs = in_lines(folder(FILES), embed=embed)
     retriever = Retriever(docs, "line", topk=10)
@@ -480,7 +480,7 @@ def test_an_embed_that_recovers(folder):
         assert len(retriever("tea")) == 4
     embed.bad.clear()
     embed.calls.clear()
-    assert docs.retry_failed().failed == ()
+    assert docs.sync().failed == ()
     assert embed.calls == ["coffee", "milk"]
     assert {hit.text for hit in retriever("tea")} == {
         line for text in FILES.values() for line in text.splitlines()
@@ -488,16 +488,16 @@ def test_an_embed_that_recovers(folder):
 
 
 def test_all_files_recover(folder):
-    """After a step in which all files failed, retry_failed() heals it once the cause is gone."""
+    """After a step in which all files failed, sync() heals it once the cause is gone."""
     transform = Lines("e")
     docs = in_lines(folder(FILES), transform)
     with pytest.raises(IngestionError):
         docs.get_nodes("line")
-    assert {one.path for one in docs.retry_failed().failed} == set(FILES)
+    assert {one.path for one in docs.sync().failed} == set(FILES)
     with pytest.raises(IngestionError):
         docs.get_nodes("line")
     transform.bad.clear()
-    assert docs.retry_failed().failed == ()
+    assert docs.sync().failed == ()
     assert len(docs.get_nodes("line")) == 6
 
 
@@ -508,7 +508,7 @@ def test_a_retry_that_fails_again(folder):
     with pytest.warns(IngestionWarning):
         docs.get_nodes("line")
     with pytest.warns(IngestionWarning, match="failed to transform line"):
-        report = docs.retry_failed()
+        report = docs.sync()
     assert [one.path for one in report.failed] == ["b.txt"]
     assert len(docs.get_nodes("line")) == 4
 
@@ -523,21 +523,19 @@ def test_a_retry_of_one_group_goes_on_to_the_others(folder):
     with pytest.warns(IngestionWarning):
         docs.get_nodes("other")
     second.bad.clear()
-    assert {one.stage for one in docs.retry_failed().failed} == {"transform line"}
+    assert {one.stage for one in docs.sync().failed} == {"transform line"}
     assert len(docs.get_nodes("other")) == 6
     assert {one.stage for one in docs.last_report.failed} == {"transform line"}
 
 
 def test_a_retry_without_failures(folder):
-    """Where nothing failed, or nothing was asked yet, a retry builds nothing and reports what is
-    in.
-    """
+    """Where nothing failed, or nothing was asked yet, a sync builds nothing."""
     transform = Lines()
     docs = in_lines(folder(FILES), transform)
-    assert docs.retry_failed().failed == ()
+    assert docs.sync().failed == ()
     assert not transform.calls
     docs.get_nodes("line")
-    assert docs.retry_failed().added == tuple(FILES)
+    assert docs.sync().added == ()
     assert set(transform.calls.values()) == {1}
 
 
@@ -551,7 +549,7 @@ def test_retried_nodes_have_the_uids_they_would_have_had(folder):
     with pytest.warns(IngestionWarning):
         docs.get_nodes("line")
     transform.bad.clear()
-    docs.retry_failed()
+    docs.sync()
     whole = in_lines(root).get_nodes("line")
     assert [(node.uid, node.number) for node in docs.get_nodes("line")] == [
         (node.uid, node.number) for node in whole
@@ -887,7 +885,7 @@ def test_every_group_is_tried_again_in_whatever_order(folder, salt):
     assert len(caught) == len(docs.last_report.failed) == 6
     for words in bad:
         words.clear()
-    assert docs.retry_failed().failed == ()
+    assert docs.sync().failed == ()
     assert [len(docs.get_nodes(name)) for name in names] == [6] * 6
 
 
@@ -908,12 +906,12 @@ def test_a_hopeless_group_costs_the_others_nothing(folder, salt):
     before = failures(docs)
     assert len(before) == 3 + 5
     with pytest.warns(IngestionWarning):
-        docs.retry_failed()
+        docs.sync()
     assert failures(docs) == before
     for number in (0, 1, 3, 4):
         bad[number].clear()
     with pytest.warns(IngestionWarning, match=f"transform {names[5]}"):
-        docs.retry_failed()
+        docs.sync()
     assert {stage for _, stage, _ in failures(docs)} == {
         f"transform {names[2]}",
         f"transform {names[5]}",

@@ -8,6 +8,7 @@ import pytest
 
 from lazyrag import Document, LLMParser, Retriever
 from lazyrag.errors import IngestionError
+from lazyrag.progress.calls import during_call
 
 FILES = {f"{name}.txt": f"green tea {name}\nblack tea" for name in "abc"}
 
@@ -15,9 +16,10 @@ FILES = {f"{name}.txt": f"green tea {name}\nblack tea" for name in "abc"}
 def test_the_first_query_reads_each_file_in_one_pass(folder):
     """No node is read back from the store while the first answer is made."""
     steps = []
-    with Document(
-        folder(FILES), on_progress=lambda one: steps.append((one.what, one.step))
-    ) as docs:
+    with (
+        Document(folder(FILES)) as docs,
+        during_call(lambda one: steps.append((one.what, one.step))),
+    ):
         docs.create_node_group("line", transform=str.splitlines)
         assert len(Retriever(docs, "line", "bm25")("green")) == 3
         assert {what for what, _ in steps} == {"sync"}
@@ -39,9 +41,10 @@ def test_the_first_query_reads_each_file_in_one_pass(folder):
 def test_files_are_live_before_a_model_writes_what_their_index_reads(folder):
     """Hours of calls, or a model that is down, must not keep the files from other queries."""
     steps = []
-    with Document(
-        folder(FILES), on_progress=lambda one: steps.append((one.what, one.step))
-    ) as docs:
+    with (
+        Document(folder(FILES)) as docs,
+        during_call(lambda one: steps.append((one.what, one.step))),
+    ):
         docs.create_node_group("line", transform=str.splitlines, index_text="note")
         docs.create_node_group(
             "note", transform=LLMParser(lambda _: "a cup", "en", "summary"), parent="line"
@@ -90,5 +93,5 @@ def test_files_stay_live_if_every_file_fails_in_a_group(folder):
             Retriever(docs, "line", "bm25")("green")
         assert len(docs.get_nodes("lazyllm_root")) == 3
         broken = False
-        assert not docs.retry_failed().failed
+        assert not docs.sync().failed
         assert len(Retriever(docs, "line", "bm25")("green")) == 3

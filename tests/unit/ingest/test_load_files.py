@@ -13,6 +13,7 @@ import pytest
 from lazyrag import Document, IngestionWarning, register_loader
 from lazyrag.errors import ConfigError
 from lazyrag.ingest.load_files import Readers, loader_identities
+from lazyrag.loaders import LoadLimits
 from lazyrag.loaders.directory import FoundFile
 
 FILES = {f"{name}.txt": f"tea of {name}" for name in ("a", "b", "c", "d")}
@@ -74,8 +75,8 @@ def texts(docs) -> dict[str, str]:
 def test_the_same_as_without(folder):
     """Files loaded by two processes give what they give in one, in the same order."""
     path = folder({**FILES, "page.html": "<p>Green tea</p>", "note.md": "# Tea\n\nGreen."})
-    with Document(path, processes=2) as docs:
-        found = list(docs.dump()) or docs.get_nodes()
+    with Document(path, limits=LoadLimits(processes=2)) as docs:
+        found = list(docs.maintenance.dump()) or docs.get_nodes()
     with Document(path) as docs:
         assert [node.text for node in docs.get_nodes()] == [node.text for node in found]
 
@@ -89,7 +90,7 @@ def test_a_loader_that_crashes_fails_its_file(folder, crashing):
         f"{name}.crash": text
         for name, text in (("a", "tea"), ("b", "crash"), ("c", "milk"), ("d", "water"))
     }
-    with Document(folder(files), processes=2) as docs:
+    with Document(folder(files), limits=LoadLimits(processes=2)) as docs:
         with pytest.warns(
             IngestionWarning,
             match=r"1 of 4 files failed to load.*The process that loaded the file ended",
@@ -108,7 +109,7 @@ def test_each_crash_costs_one_file(folder, crashing):
     files = {f"{number:02}.crash": "tea" for number in range(24)}
     files |= {f"{number:02}.crash": "crash" for number in range(0, 24, 3)}
     files["01.crash"] = "leave a child"
-    with Document(folder(files), processes=3) as docs:
+    with Document(folder(files), limits=LoadLimits(processes=3)) as docs:
         with pytest.warns(IngestionWarning, match="9 of 24 files failed to load"):
             found = texts(docs)
         assert sorted(found) == sorted(path for path, text in files.items() if text == "tea")
@@ -121,7 +122,8 @@ def test_metadata_that_cannot_be_stored_fail_as_without(folder, crashing, what):
     goes on.
     """
     with Document(
-        folder({"a.crash": "tea", "b.crash": what, "c.crash": "milk"}), processes=1
+        folder({"a.crash": "tea", "b.crash": what, "c.crash": "milk"}),
+        limits=LoadLimits(processes=1),
     ) as docs:
         with pytest.warns(
             IngestionWarning, match=r"b\.crash \(load\): Metadata 'call' must be .*JSON value"
@@ -157,7 +159,7 @@ def test_a_loader_that_no_process_can_import_is_called_here(folder):
             """The number of the process."""
             return f"process {os.getpid()}"
 
-    with Document(folder({"a.here": "x", "b.here": "x"}), processes=2) as docs:
+    with Document(folder({"a.here": "x", "b.here": "x"}), limits=LoadLimits(processes=2)) as docs:
         assert set(texts(docs).values()) == {f"process {os.getpid()}"}
 
 
@@ -167,7 +169,7 @@ def test_a_failure_is_told_as_without(folder):
     path = folder({**FILES, "broken.txt": b"\xff\xfe\x00\xd8", "broken.json": "{"})
     told = []
     for processes in (0, 2):
-        with Document(path, processes=processes) as docs:
+        with Document(path, limits=LoadLimits(processes=processes)) as docs:
             with pytest.warns(IngestionWarning):
                 docs.get_nodes()
             told.append([(failure.path, str(failure.error)) for failure in docs.last_report.failed])
@@ -175,11 +177,11 @@ def test_a_failure_is_told_as_without(folder):
     assert len(told[0]) == 2
 
 
-@pytest.mark.parametrize("processes", [-1, 1.5, "2", None, True])
+@pytest.mark.parametrize("processes", [-1, 1.5, "2", True])
 def test_a_number_of_processes_is_a_whole_one(processes):
     """Anything else is refused."""
     with pytest.raises(ConfigError, match="processes"):
-        Document(processes=processes)
+        Document(limits=LoadLimits(processes=processes))
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,7 @@ def test_another_vector_of_the_probe_warns_and_embeds_nothing(tmp_path):
         docs = opened(tmp_path, Opaque("B"))
     assert asked == [PROBE]
     with docs:
-        docs.repair(embed_keys=["default"])
+        docs.maintenance.repair(embed_keys=["default"])
         assert best(docs) == "word3"
     assert {*asked} >= {*TEXTS.values()}
     asked.clear()

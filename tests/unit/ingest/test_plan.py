@@ -113,13 +113,13 @@ def test_a_plan_changes_nothing(shelf):
         shelf.write({"a.txt": "white tea\nred tea", "new.txt": "mint"})
         (shelf.dataset / "b.txt").unlink()
         (shelf.dataset / "c.txt").rename(shelf.dataset / "z.txt")
-        dump, before = list(docs.dump()), content(shelf)
+        dump, before = list(docs.maintenance.dump()), content(shelf)
         shelf.embed.calls.clear()
         shelf.transform.calls.clear()
         for _ in range(2):
             plan = docs.plan()
             docs.sync(dry_run=True)
-        assert (list(docs.dump()), content(shelf)) == (dump, before)
+        assert (list(docs.maintenance.dump()), content(shelf)) == (dump, before)
         assert (shelf.embed.calls, shelf.transform.calls) == ([], [])
         report = docs.sync()
         assert plan.files == report
@@ -258,7 +258,7 @@ def test_more_calls_than_allowed(shelf):
         shelf.write({"a.txt": "white tea\nred tea", "new.txt": "mint"})
         (shelf.dataset / "b.txt").unlink()
         needed = docs.plan().calls
-        dump, before = list(docs.dump()), content(shelf)
+        dump, before = list(docs.maintenance.dump()), content(shelf)
         shelf.embed.calls.clear()
         shelf.transform.calls.clear()
         with pytest.raises(
@@ -266,7 +266,7 @@ def test_more_calls_than_allowed(shelf):
             match=rf"about {needed} calls of models, and max_calls is {needed - 1}.*plan\(\)",
         ):
             docs.sync(max_calls=needed - 1)
-        assert (list(docs.dump()), content(shelf)) == (dump, before)
+        assert (list(docs.maintenance.dump()), content(shelf)) == (dump, before)
         assert (shelf.embed.calls, shelf.transform.calls) == ([], [])
         assert docs.sync(max_calls=needed).updated == ("a.txt",)
         assert docs.sync(max_calls=0).unchanged == ("a.txt", "c.txt", "d.txt", "new.txt")

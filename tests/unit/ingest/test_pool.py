@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lazyrag.ingest import engine as pool
-from lazyrag.ingest.engine import map_in_order, worker_pool
+from lazyrag.ingest import load_files as pool
+from lazyrag.ingest.load_files import map_in_order, worker_pool
 
 LONG_S = 0.06  # longer than what is done without threads
 WAIT_S = 30.0

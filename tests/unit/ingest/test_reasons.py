@@ -78,7 +78,7 @@ def shop(tmp_path):
 def build(docs):
     """Sync, and build the group with its indexes."""
     docs.sync()
-    docs.activate_group("part", embed_keys=docs.embed_keys, analysers=["en"])
+    docs.activate_group("part", embed_keys=docs.reader.embed_keys, analysers=["en"])
     return docs.last_report
 
 

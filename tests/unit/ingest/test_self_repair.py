@@ -154,7 +154,7 @@ def test_lost_vectors_are_rebuilt(split):
             assert split.hits(docs) == before
         assert docs.last_report.repaired == ("line by default",)
         assert "1 repaired" in str(docs.last_report)
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
         assert docs.sync().repaired == ()
 
 
@@ -180,9 +180,11 @@ def test_lost_nodes_are_loaded_again(split):
         with pytest.warns(IngestionWarning, match="problems remain.*note"):
             assert docs.sync().repaired
         assert split.hits(docs) == before
-        [left] = [problem for problem in docs.repair() if problem.where == "lazyllm_root"]
+        [left] = [
+            problem for problem in docs.maintenance.repair() if problem.where == "lazyllm_root"
+        ]
         assert (left.kind, left.document) == ("missing", "note")
-        assert docs.repair() == docs.verify() != ()
+        assert docs.maintenance.repair() == docs.maintenance.verify() != ()
 
 
 @pytest.mark.parametrize("method", ["count", "search"])
@@ -196,7 +198,7 @@ def test_an_unreadable_collection_is_rebuilt(local, tmp_path, method):
         with pytest.warns(IngestionWarning, match="torn"):
             assert docs.sync().repaired == ("line by default",)
         assert place.hits(docs) == before
-        assert docs.repair() == ()
+        assert docs.maintenance.repair() == ()
 
 
 def test_an_unreadable_store_is_set_aside(local, tmp_path):
@@ -334,7 +336,7 @@ def test_an_unfinished_index_that_was_lost(local, tmp_path):
     local.contents[str(tmp_path / "vectors")] = {}
     with place.open() as docs:
         assert len(place.hits(docs)) == 4
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
 
 
 @pytest.mark.parametrize("shared", [False, True])

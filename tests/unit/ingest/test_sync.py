@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from lazyrag import Document, IngestionWarning, IngestReport, Retriever
 from lazyrag.document import Failure
-from lazyrag.document import document as opening
+from lazyrag.document import open as opening
 from lazyrag.errors import (
     CacheWarning,
     ConfigError,
@@ -31,7 +31,7 @@ from lazyrag.errors import (
     TransformError,
 )
 from lazyrag.ingest import engine as bringing
-from lazyrag.stores.sqlite import MapFileVectorStore
+from lazyrag.stores.sqlite_vectors import MapFileVectorStore
 from tests.privileges import without_privileges
 from tests.shelf import Letters, Lines, Shelf, asked
 
@@ -134,7 +134,7 @@ def test_a_dry_run(shelf):
         shelf.write({"new.txt": "thyme", "a.txt": "white tea"})
         shelf.remove("b.txt")
         (shelf.dataset / "c.txt").rename(shelf.dataset / "z.txt")
-        before = list(docs.dump())
+        before = list(docs.maintenance.dump())
         embed.calls.clear()
         transform.calls.clear()
         report = docs.sync(dry_run=True)
@@ -145,9 +145,9 @@ def test_a_dry_run(shelf):
         )
         assert report.moved == (("c.txt", "z.txt"),)
         assert (embed.calls, transform.calls) == ([], [])
-        assert list(docs.dump()) == before
+        assert list(docs.maintenance.dump()) == before
         assert docs.sync() == report
-        assert list(docs.dump()) == shelf.fresh_dump(embed=Letters())
+        assert list(docs.maintenance.dump()) == shelf.fresh_dump(embed=Letters())
 
 
 def test_a_report_shows_what_is_withheld():
@@ -177,7 +177,7 @@ def test_many_deletions_at_once_are_withheld(shelf, again):
 
 def withheld_until_confirmed(shelf, docs):
     """All files go; the documents go with them only on demand."""
-    before = list(docs.dump())
+    before = list(docs.maintenance.dump())
     shelf.remove(*FILES)
     with pytest.warns(
         IngestionWarning,
@@ -185,7 +185,7 @@ def withheld_until_confirmed(shelf, docs):
     ):
         report = docs.sync()
     assert report == IngestReport(withheld=("a.txt", "b.txt", "c.txt"))
-    assert list(docs.dump()) == before
+    assert list(docs.maintenance.dump()) == before
     assert docs.sync(max_deleted=1).deleted == ("a.txt", "b.txt", "c.txt")
     assert lines(docs) == []
 
@@ -306,7 +306,7 @@ def test_a_new_version_that_fails(shelf, stage, error):
     }[stage]
     with shelf.open(transform, embed=embed) as docs:
         asked(docs)
-        before = list(docs.dump())
+        before = list(docs.maintenance.dump())
         (transform.bad if stage == "transform line" else embed.bad).append("bad")
         shelf.write({"b.txt": bad})
         for _ in range(2):
@@ -314,19 +314,19 @@ def test_a_new_version_that_fails(shelf, stage, error):
                 report = docs.sync()
             assert failures(report) == [("b.txt", stage, error)]
             assert "b.txt" not in {*report.updated, *report.unchanged}
-            assert list(docs.dump()) == before
+            assert list(docs.maintenance.dump()) == before
             assert [hit.text for hit in Retriever(docs, "line", similarity="bm25")("milk")] == [
                 "cold milk"
             ]
     with shelf.open(transform, embed=embed) as docs:
         with pytest.warns(IngestionWarning, match=r"b\.txt"):
             assert failures(docs.sync()) == [("b.txt", stage, error)]
-        assert list(docs.dump()) == before
+        assert list(docs.maintenance.dump()) == before
         shelf.write({"b.txt": "good coffee"})
         report = docs.sync()
         assert (report.updated, report.failed) == (("b.txt",), ())
         assert lines(docs, "b.txt") == ["good coffee"]
-        assert list(docs.dump()) == shelf.fresh_dump(embed=Letters())
+        assert list(docs.maintenance.dump()) == shelf.fresh_dump(embed=Letters())
 
 
 def test_the_first_failure_can_be_raised(shelf):
@@ -382,7 +382,7 @@ def test_what_failed_once_is_not_skipped_for_ever(shelf):
         report = asked(docs)
         assert report.failed == ()
         assert lines(docs, "b.txt") == ["hot coffee", "cold milk"]
-        assert list(docs.dump()) == shelf.fresh_dump(embed=Letters())
+        assert list(docs.maintenance.dump()) == shelf.fresh_dump(embed=Letters())
 
 
 @pytest.mark.sample(2)
@@ -410,7 +410,7 @@ def test_two_files_of_one_content(shelf, gone):
         assert (hit.path, hit.parent.path) == (kept, kept)
         assert hit.parent.text == FILES["a.txt"]
         assert {node.path for node in Retriever(docs, "line", topk=9)("green tea")} >= {kept}
-        assert list(docs.dump()) == shelf.fresh_dump(embed=Letters())
+        assert list(docs.maintenance.dump()) == shelf.fresh_dump(embed=Letters())
 
 
 def test_both_of_two_equal_files_are_deleted(shelf):
@@ -461,8 +461,8 @@ def test_a_store_that_lost_what_the_ledger_lists(shelf):
     """
     with shelf.open(embed=Letters()) as docs:
         asked(docs)
-        dump = list(docs.dump())
-        assert docs.verify() == ()
+        dump = list(docs.maintenance.dump())
+        assert docs.maintenance.verify() == ()
     with closing(sqlite3.connect(shelf.store)) as connection, connection:
         connection.execute("DELETE FROM segment WHERE content LIKE '%milk%' AND parent IS NOT NULL")
     with shelf.open(embed=Letters()) as docs:
@@ -471,10 +471,10 @@ def test_a_store_that_lost_what_the_ledger_lists(shelf):
         ):
             docs.get_nodes("line")
         assert docs.sync().unchanged == ("a.txt", "b.txt", "c.txt")
-        assert any("b.txt" in str(problem) for problem in docs.verify())
-        docs.repair()
-        assert docs.verify() == ()
-        assert list(docs.dump()) == dump
+        assert any("b.txt" in str(problem) for problem in docs.maintenance.verify())
+        docs.maintenance.repair()
+        assert docs.maintenance.verify() == ()
+        assert list(docs.maintenance.dump()) == dump
 
 
 @pytest.mark.slow
@@ -505,7 +505,7 @@ def test_documents_over_several_batches(shelf, monkeypatch):
         asked(docs)
         assert sorted(text for text in embed.calls if text != "tea") == ["n3 l40", "white tea"]
         assert len(lines(docs)) == 6 + 281
-        assert list(docs.dump()) == shelf.fresh_dump(embed=Letters())
+        assert list(docs.maintenance.dump()) == shelf.fresh_dump(embed=Letters())
 
 
 def test_deleting_reaches_every_store(shelf, monkeypatch):
@@ -524,7 +524,7 @@ def test_deleting_reaches_every_store(shelf, monkeypatch):
         assert shelf.rows("SELECT count(*) FROM build") == [(2,)]
         keys = {row.key for row in live_vectors(docs)}
         assert len(keys) == 2
-        assert len([line for line in docs.dump() if '"is": "terms"' in line]) == 2
+        assert len([line for line in docs.maintenance.dump() if '"is": "terms"' in line]) == 2
 
 
 def live_vectors(docs):
@@ -561,7 +561,7 @@ def test_a_store_that_fails_to_delete(shelf, monkeypatch):
         monkeypatch.setattr(MapFileVectorStore, "delete", delete)
         docs.sync()
         assert shelf.rows("SELECT count(*) FROM build WHERE status = 'dead'") == [(0,)]
-        assert list(docs.dump()) == shelf.fresh_dump(embed=Letters())
+        assert list(docs.maintenance.dump()) == shelf.fresh_dump(embed=Letters())
 
 
 @pytest.mark.slow
@@ -584,7 +584,7 @@ def test_a_rate_limit_loses_no_progress(shelf):
             "red wine",
             "still water",
         ]
-        assert list(docs.dump()) == shelf.fresh_dump(embed=Letters())
+        assert list(docs.maintenance.dump()) == shelf.fresh_dump(embed=Letters())
 
 
 def test_one_bad_file_among_many(shelf):
@@ -616,7 +616,7 @@ def test_workers_lose_nothing(shelf, workers):
     with shelf.open(embed=embed, workers=workers) as docs:
         asked(docs)
         assert len([text for text in embed.calls if text != "tea"]) == 6 + 1 + 40
-        assert list(docs.dump()) == shelf.fresh_dump(embed=Letters(), workers=1)
+        assert list(docs.maintenance.dump()) == shelf.fresh_dump(embed=Letters(), workers=1)
     again = Letters()
     shelf.store.unlink()
     shutil.rmtree(f"{shelf.store}.d", ignore_errors=True)
@@ -651,7 +651,7 @@ def test_a_vector_that_is_none_shifts_no_other(shelf):
         assert [node.path for node in docs.get_nodes("line")][:2] == ["a.txt", "a.txt"]
         for node in docs.get_nodes("line"):
             assert np.allclose(node.embedding, Letters().vector(node.text))
-        assert list(docs.dump()) == shelf.fresh_dump(embed=Letters())
+        assert list(docs.maintenance.dump()) == shelf.fresh_dump(embed=Letters())
 
 
 @pytest.mark.slow
@@ -661,7 +661,7 @@ def test_vectors_of_two_lengths_are_never_mixed(shelf):
     """
     with shelf.open(embed=Letters()) as docs:
         asked(docs)
-        before = list(docs.dump())
+        before = list(docs.maintenance.dump())
     shelf.write({"a.txt": "white tea"})
     with shelf.open(embed=Letters(dimension=5)) as docs:
         with (
@@ -670,10 +670,10 @@ def test_vectors_of_two_lengths_are_never_mixed(shelf):
         ):
             report = docs.sync()
         assert failures(report) == [("a.txt", "embed line with default", EmbeddingError)]
-        assert list(docs.dump()) == before
+        assert list(docs.maintenance.dump()) == before
     with shelf.open(embed=Letters()) as docs:
         assert docs.sync().updated == ("a.txt",)
-        assert list(docs.dump()) == shelf.fresh_dump(embed=Letters())
+        assert list(docs.maintenance.dump()) == shelf.fresh_dump(embed=Letters())
 
 
 @pytest.mark.parametrize("on_disk", [True, False])
@@ -703,9 +703,7 @@ def test_a_model_of_another_dimension_under_one_identity(shelf, on_disk):
 
 
 def test_retrying_what_failed(shelf):
-    """retry_failed() brings in what is mended, and its report says of every file what became of it
-    in both runs.
-    """
+    """sync() brings in what is mended, and nothing else is done again."""
     transform = Lines("coffee")
     with shelf.open(transform) as docs:
         with pytest.warns(IngestionWarning):
@@ -713,9 +711,9 @@ def test_retrying_what_failed(shelf):
         assert failures(docs.last_report) == [("b.txt", "transform line", TransformError)]
         transform.bad.clear()
         transform.calls.clear()
-        report = docs.retry_failed()
+        report = docs.sync()
         assert report.failed == ()
-        assert report.added == ("a.txt", "b.txt", "c.txt")
+        assert report.unchanged == ("a.txt", "b.txt", "c.txt")
         assert transform.calls == [FILES["b.txt"]]
         assert lines(docs, "b.txt") == ["hot coffee", "cold milk"]
 
@@ -773,7 +771,7 @@ def test_whatever_happens_to_the_files(steps):
                         (shelf.dataset / value).parent.mkdir(exist_ok=True)
                         path.replace(shelf.dataset / value)
                 docs.sync(max_deleted=1)
-            assert list(docs.dump()) == shelf.fresh_dump(embed=Letters(), workers=1)
+            assert list(docs.maintenance.dump()) == shelf.fresh_dump(embed=Letters(), workers=1)
         finally:
             docs.close()
 
@@ -814,7 +812,7 @@ def test_a_file_that_becomes_empty_loses_its_document(shelf):
             report = docs.sync()
         assert (report.updated, report.failed, report.skipped) == ((), (), (("b.txt", "empty"),))
         assert lines(docs, "b.txt") == []
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
     with shelf.open() as docs:
         assert docs.sync() == docs.plan().files
         assert docs.last_report.skipped == (("b.txt", "empty"),)

@@ -22,12 +22,13 @@ from lazyrag import Document, IngestionWarning, Retriever
 from lazyrag.data.fields import make_schema
 from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, child_uids
 from lazyrag.document import Problem
-from lazyrag.document import document as opening
+from lazyrag.document import open as opening
 from lazyrag.errors import ConfigError, StoreError
 from lazyrag.ingest import term_index
-from lazyrag.stores import sqlite as map_vectors
+from lazyrag.stores import sqlite_vectors as map_vectors
 from lazyrag.stores.protocol import VectorRow, VectorSchema
-from lazyrag.stores.sqlite import MapFileSegmentStore, MapFileVectorStore, StoreFile
+from lazyrag.stores.sqlite import MapFileSegmentStore, StoreFile
+from lazyrag.stores.sqlite_vectors import MapFileVectorStore
 from tests.shelf import ShelfOfWords
 
 FILES = {
@@ -119,7 +120,7 @@ class Made:
 def _made(dataset, folder):
     shelf = FaultyShelf(folder, dataset)
     with shelf.open() as docs:
-        return Made(shelf, asked(docs), list(docs.dump()))
+        return Made(shelf, asked(docs), list(docs.maintenance.dump()))
 
 
 @pytest.fixture(scope="module")
@@ -480,7 +481,7 @@ def found_and_mended(made, shelf, docs, fault):
     """A fault is named, no reading gives what is wrong unless it cannot know, and repairing mends
     it for good.
     """
-    assert (fault.kind, fault.where, fault.document) in told(docs.verify())
+    assert (fault.kind, fault.where, fault.document) in told(docs.maintenance.verify())
     is_total = fault.name in {"collection gone", "all vectors gone", "vectors' collection gone"}
     # the first query rebuilds it
     with pytest.warns(IngestionWarning, match="had lost") if is_total else nullcontext():
@@ -490,11 +491,11 @@ def found_and_mended(made, shelf, docs, fault):
     }
     assert set(wrong) <= set(fault.unnoticed)
     shelf.embed.calls.clear()
-    assert docs.repair() == ()
-    assert list(docs.dump()) == made.dump
-    assert docs.verify() == ()
-    assert docs.repair() == ()
-    assert list(docs.dump()) == made.dump
+    assert docs.maintenance.repair() == ()
+    assert list(docs.maintenance.dump()) == made.dump
+    assert docs.maintenance.verify() == ()
+    assert docs.maintenance.repair() == ()
+    assert list(docs.maintenance.dump()) == made.dump
     assert shelf.embed.calls == []
     assert answers(docs) == made.answers
 
@@ -598,10 +599,10 @@ def test_a_fault_in_memory(dataset, made, tmp_path, name, group):
         engine = docs.reader.indexer
         plant(*held(engine.nodes, engine.ledger.tree, group))
         where = f"{group} by default" if held is _held_vectors else group
-        assert (kind, where) in {(one.kind, one.where) for one in docs.verify()}
+        assert (kind, where) in {(one.kind, one.where) for one in docs.maintenance.verify()}
         shelf.embed.calls.clear()
-        assert docs.repair() == ()
-        assert list(docs.dump()) == made.dump
+        assert docs.maintenance.repair() == ()
+        assert list(docs.maintenance.dump()) == made.dump
         damaged = FILES.values() if name.endswith("gone") else [FILES["b.txt"]]
         assert set(shelf.embed.calls) <= {
             one for text in damaged for one in (*text.splitlines(), *text.split())
@@ -620,9 +621,11 @@ def test_a_changed_text(made, tmp_path, group):
         Fault("", _segments("UPDATE segment SET content = ?", group, "hot cocoa", limit=1), "", "")
     )
     with shelf.open() as docs:
-        assert {(one.where, one.document) for one in docs.verify()} >= {(group, "b.txt")}
-        assert docs.repair() == ()
-        assert list(docs.dump()) == made.dump
+        assert {(one.where, one.document) for one in docs.maintenance.verify()} >= {
+            (group, "b.txt")
+        }
+        assert docs.maintenance.repair() == ()
+        assert list(docs.maintenance.dump()) == made.dump
 
 
 @pytest.mark.parametrize("group", GROUPS[1:])
@@ -636,8 +639,8 @@ def test_a_node_more_than_was_made(made, tmp_path, group):
     )
     shelf.plant(Fault("", extra, "", ""))
     with shelf.open() as docs:
-        assert ("orphan", group) in {(one.kind, one.where) for one in docs.verify()}
-        assert docs.repair() == ()
+        assert ("orphan", group) in {(one.kind, one.where) for one in docs.maintenance.verify()}
+        assert docs.maintenance.repair() == ()
         assert answers(docs) == made.answers
 
 
@@ -650,10 +653,10 @@ def test_a_document_that_is_live_nowhere(made, tmp_path, group):
     shelf = made.copied(tmp_path)
     shelf.plant(Fault("", _of_group("DELETE FROM live", group), "", ""))
     with shelf.open() as docs:
-        assert ("missing", group, "b.txt") in told(docs.verify())
+        assert ("missing", group, "b.txt") in told(docs.maintenance.verify())
         answers(docs)  # nothing but a StoreError
-        assert docs.repair() == ()
-        assert list(docs.dump()) == made.dump
+        assert docs.maintenance.repair() == ()
+        assert list(docs.maintenance.dump()) == made.dump
         assert answers(docs) == made.answers
 
 
@@ -669,7 +672,7 @@ def test_a_touched_file_without_a_root(made, tmp_path, dataset):
     os.utime(own / "b.txt", (1.5e9, 1.5e9))
     with shelf.open() as docs:
         answers(docs)  # nothing but a StoreError
-        assert docs.repair() == ()
+        assert docs.maintenance.repair() == ()
         assert [node.text for node in docs.get_nodes()] == list(FILES.values())
 
 
@@ -683,9 +686,9 @@ def test_a_wrong_number_of_nodes(made, tmp_path, group, counts):
     shelf = made.copied(tmp_path)
     shelf.plant(Fault("", _of_group("UPDATE build SET counts = ?", counts, group), "", ""))
     with shelf.open() as docs:
-        assert (group, "b.txt") in {(one.where, one.document) for one in docs.verify()}
-        assert docs.repair() == ()
-        assert list(docs.dump()) == made.dump
+        assert (group, "b.txt") in {(one.where, one.document) for one in docs.maintenance.verify()}
+        assert docs.maintenance.repair() == ()
+        assert list(docs.maintenance.dump()) == made.dump
 
 
 @pytest.mark.parametrize("group", GROUPS[1:])
@@ -698,7 +701,7 @@ def test_nothing_is_indexed_twice(made, tmp_path, group):
     with shelf.open() as docs:
         docs.sync()
         assert answers(docs) == made.answers
-        assert docs.repair() == ()
+        assert docs.maintenance.repair() == ()
         assert answers(docs) == made.answers
 
 
@@ -720,11 +723,13 @@ def test_vectors_that_are_no_numbers(made_in_files, tmp_path, monkeypatch):
 
     shelf.plant(Fault("", plant, "", ""))
     with shelf.open() as docs:
-        assert told(docs.verify()) == {("dimension", "line by default", name) for name in FILES}
-        assert "are not finite" in str(docs.verify()[0])
-        assert docs.repair() == ()
+        assert told(docs.maintenance.verify()) == {
+            ("dimension", "line by default", name) for name in FILES
+        }
+        assert "are not finite" in str(docs.maintenance.verify()[0])
+        assert docs.maintenance.repair() == ()
         assert shelf.embed.calls == []
-        assert list(docs.dump()) == made_in_files.dump
+        assert list(docs.maintenance.dump()) == made_in_files.dump
 
 
 def test_a_store_refuses_what_is_no_vector(made, tmp_path):
@@ -748,7 +753,7 @@ def test_a_damaged_store_file(made, tmp_path):
         file.seek((page - 1) * size)
         file.write(b"\xff" * 64)
     with shelf.open(read_only=True) as docs:
-        assert ("damaged", "the store file", "") in told(docs.verify())
+        assert ("damaged", "the store file", "") in told(docs.maintenance.verify())
 
 
 def test_a_touched_file_takes_no_wrong_text_over(made, tmp_path, dataset):
@@ -769,8 +774,8 @@ def test_a_touched_file_takes_no_wrong_text_over(made, tmp_path, dataset):
         try:
             docs.sync()
         except StoreError:
-            assert docs.repair() == ()
-        docs.repair()
+            assert docs.maintenance.repair() == ()
+        docs.maintenance.repair()
         assert [node.text for node in docs.get_nodes()] == list(FILES.values())
 
 
@@ -778,9 +783,9 @@ def test_a_healthy_store(made, tmp_path):
     """A whole store has no problem, and repairing changes nothing and calls nobody."""
     shelf = made.copied(tmp_path)
     with shelf.open() as docs:
-        assert docs.verify() == ()
-        assert docs.repair() == ()
-        assert list(docs.dump()) == made.dump
+        assert docs.maintenance.verify() == ()
+        assert docs.maintenance.repair() == ()
+        assert list(docs.maintenance.dump()) == made.dump
         assert shelf.embed.calls == []
 
 
@@ -811,7 +816,7 @@ def test_nothing_is_found_after_any_work(tmp_path, monkeypatch, where):
     works = [
         edit,
         move,
-        lambda: docs.rollback("b.txt"),
+        lambda: docs.versions.rollback("b.txt"),
         lambda: docs.add_texts({"note": "one more\ntext"}),
         lambda: docs.update_metadata({"note": {"year": 2024}, "a.txt": {"year": 2023}}),
         redefine,
@@ -819,12 +824,12 @@ def test_nothing_is_found_after_any_work(tmp_path, monkeypatch, where):
         lambda: docs.sync(),  # noqa: PLW0108  docs is not there yet
     ]
     with shelf.open(keep_versions=1) as docs:
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
         asked(docs)
         for work in works:
-            assert docs.verify() == ()
+            assert docs.maintenance.verify() == ()
             work()
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
 
 
 def test_a_failing_document_is_no_fault(tmp_path):
@@ -846,8 +851,8 @@ def test_a_failing_document_is_no_fault(tmp_path):
         docs.create_node_group("line", transform=lines)
         with pytest.warns(Warning, match=r"b\.txt"):
             docs.activate_group("line")
-        assert docs.verify() == ()
-        assert docs.repair() == ()
+        assert docs.maintenance.verify() == ()
+        assert docs.maintenance.repair() == ()
         assert [node.path for node in docs.get_nodes("line")] == [
             "a.txt",
             "a.txt",
@@ -876,19 +881,19 @@ def test_a_text_that_is_lost_stays_a_problem(made, tmp_path):
     shelf = made.copied(tmp_path)
     with shelf.open() as docs:
         docs.add_texts({"note": "rose hip", "other": "mint"})
-        whole = list(docs.dump())
+        whole = list(docs.maintenance.dump())
     shelf.plant(_lose_root("note"))
     with shelf.open() as docs:
-        assert ("missing", LAZY_ROOT_NAME, "note") in told(docs.verify())
+        assert ("missing", LAZY_ROOT_NAME, "note") in told(docs.maintenance.verify())
         for _ in range(2):
-            [left] = docs.repair()
+            [left] = docs.maintenance.repair()
             assert (left.kind, left.where, left.document) == ("missing", LAZY_ROOT_NAME, "note")
             assert "its source is gone" in str(left)
         assert "rose hip" not in [node.text for node in docs.get_nodes("line")]
         assert "mint" in [node.text for node in docs.get_nodes("line")]
         docs.add_texts({"note": "rose hip"})
-        assert docs.verify() == ()
-        assert list(docs.dump()) == whole
+        assert docs.maintenance.verify() == ()
+        assert list(docs.maintenance.dump()) == whole
 
 
 def test_a_lost_text_can_be_deleted(made, tmp_path):
@@ -898,10 +903,10 @@ def test_a_lost_text_can_be_deleted(made, tmp_path):
         docs.add_texts({"note": "rose hip"})
     shelf.plant(_lose_root("note"))
     with shelf.open() as docs:
-        docs.repair()
+        docs.maintenance.repair()
         docs.delete_files(["note"])
-        assert docs.verify() == ()
-        assert list(docs.dump()) == made.dump
+        assert docs.maintenance.verify() == ()
+        assert list(docs.maintenance.dump()) == made.dump
 
 
 def test_a_lost_file_that_is_gone_is_deleted(made, tmp_path, dataset):
@@ -915,7 +920,7 @@ def test_a_lost_file_that_is_gone_is_deleted(made, tmp_path, dataset):
     shelf.plant(_lose_root("b.txt"))
     (own / "b.txt").unlink()
     with shelf.open() as docs:
-        assert docs.repair() == ()
+        assert docs.maintenance.repair() == ()
         assert [node.path for node in docs.get_nodes()] == ["a.txt", "c.txt"]
 
 
@@ -926,11 +931,11 @@ def test_other_programs_see_what_was_repaired(made, tmp_path):
     with shelf.open(read_only=True) as reader:
         with pytest.raises(StoreError, match=r"2 nodes of group 'line'.*repair\(\)"):
             reader.get_nodes("line")
-        assert told(reader.verify()) >= {("missing", "line", "b.txt")}
+        assert told(reader.maintenance.verify()) >= {("missing", "line", "b.txt")}
         with shelf.open() as docs:
-            docs.repair()
+            docs.maintenance.repair()
         assert answers(reader) == made.answers
-        assert reader.verify() == ()
+        assert reader.maintenance.verify() == ()
 
 
 @pytest.mark.slow
@@ -961,7 +966,7 @@ def test_nothing_is_found_beside_a_writer(tmp_path, arguments):
             try:
                 assert synced.wait(30)
                 for _ in range(8):
-                    assert looking.verify() == ()
+                    assert looking.maintenance.verify() == ()
             finally:
                 ended.set()
                 thread.join()
@@ -972,9 +977,9 @@ def test_a_reader_repairs_nothing(made, tmp_path):
     """With read_only=True a store can be verified, and a repair is refused."""
     shelf = made.copied(tmp_path)
     with shelf.open(read_only=True) as docs:
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
         with pytest.raises(StoreError, match="read_only"):
-            docs.repair()
+            docs.maintenance.repair()
 
 
 @pytest.mark.parametrize("work", ["verify", "repair"])
@@ -983,7 +988,7 @@ def test_a_restricted_view_looks_after_nothing(made, tmp_path, work):
     with made.copied(tmp_path).open() as docs:
         view = docs.restricted({"file_name": "a.txt"})
         with pytest.raises(ConfigError, match=rf"{work}\(\) is not available on a restricted"):
-            getattr(view, work)()
+            getattr(view.maintenance, work)()
 
 
 def test_a_problem_as_a_sentence():
@@ -1008,7 +1013,7 @@ def test_several_faults_at_once(made, tmp_path_factory, faults):
             except (StoreError, TypeError, ValueError):
                 continue  # what it would change is gone by another one
     with shelf.open() as docs:
-        assert docs.verify() != ()
-        assert docs.repair() == ()
-        assert list(docs.dump()) == made.dump
+        assert docs.maintenance.verify() != ()
+        assert docs.maintenance.repair() == ()
+        assert list(docs.maintenance.dump()) == made.dump
         assert answers(docs) == made.answers

@@ -278,7 +278,7 @@ def test_a_running_job_is_cancelled_at_a_safe_point(docs, tmp_path):
     assert Jobs(docs).wait(following.id, timeout_s=60).state == "SUCCESS"
     stop.set()
     thread.join()
-    assert docs.verify() == ()
+    assert docs.maintenance.verify() == ()
     Jobs(docs).retry(job.id)
     assert Worker(docs).run_one().result["counts"]["added"] + len(docs.get_nodes()) >= 4
     assert sorted(one.path for one in docs.get_nodes()) == ["a", "b", "c", "tea"]
@@ -452,7 +452,7 @@ def test_a_worker_that_lost_its_job_writes_nothing_of_it(docs, tmp_path):
     go_on.set()
     thread.join()
     assert Jobs(docs).get(job.id).result == {"by": "another"}
-    assert docs.verify() == ()
+    assert docs.maintenance.verify() == ()
 
 
 def test_finished_jobs_hold_no_texts(docs):
@@ -481,7 +481,7 @@ def test_a_purged_document_is_in_no_job(docs):
     assert (done.state, done.error) == ("DELETED", None)
     assert not any(place["found"] for place in done.result["checked"])
     assert [one.id for one in Jobs(docs).list()] == [job.id, other.id]
-    assert docs.deletion_certificate(name, text=text).is_clean
+    assert docs.maintenance.deletion_certificate(name, text=text).is_clean
     execute(docs, "UPDATE job SET state = 'DELETING' WHERE id = ?", int(job.id))
     assert Worker(docs).run_one().state == "DELETED"
 
@@ -533,7 +533,7 @@ def test_a_job_that_is_gone_stops_its_attempt(docs, tmp_path):
     go_on.set()
     thread.join()
     assert ended == [None]
-    assert docs.verify() == ()
+    assert docs.maintenance.verify() == ()
 
 
 def test_old_jobs_are_removed(docs, monkeypatch):
@@ -598,7 +598,7 @@ def test_a_second_attempt_repeats_nothing(docs):
         job = Jobs(docs).submit("delete_files", {"documents": ["tea", "coffee"]})
         Worker(writer).run_one()
         execute(docs, "UPDATE job SET state = 'DELETING' WHERE id = ?", int(job.id))
-        writer.purge("tea")
+        writer.maintenance.purge("tea")
         writer.add_texts({"coffee": "third"})
         assert Worker(writer).run_one().state == "DELETED"
         assert writer.get_nodes() == []
@@ -693,7 +693,7 @@ def check_kills(path, kills, seed):
     with Document(store_conf=conf(path)) as docs:
         docs.create_node_group("line", transform=str.splitlines)
         docs.sync()
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
         expected = {
             f"{kill} {number}" for kill in range(kills) for number in range(30) if number != 7
         }

@@ -391,7 +391,7 @@ def test_writers_in_two_containers(tmp_path):
     assert numbers[0] == numbers[1]  # the same process ids in both
     with Document(store_conf={"segment_store": {"type": "map", "kwargs": {"uri": path}}}) as docs:
         assert len(docs.get_nodes()) == 48
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
 
 
 def test_a_long_operation_keeps_it(file, monkeypatch):
@@ -460,15 +460,15 @@ def test_a_zombie_writes_nothing(tmp_path):
     with Document(dataset, store_conf=conf, workers=1) as docs:
         docs.create_node_group("line", transform=lines)
         docs.activate_group("line")
-        before = list(docs.dump())
+        before = list(docs.maintenance.dump())
         (dataset / "a.txt").write_text("white tea")
         with pytest.raises(StoreBusyError, match="has run out and was taken over"):
             docs.sync()
-        assert list(docs.dump()) == before
+        assert list(docs.maintenance.dump()) == before
         entered(docs.reader.indexer.ledger.file, running(), -1)
         assert docs.sync().updated == ("a.txt",)
         assert [node.text for node in docs.get_nodes("line")] == ["white tea"]
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
 
 
 def test_nobody_writes_without_it(file):

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from lazyrag import Document, Retriever
 from lazyrag.data.segment import LAZY_ROOT_NAME, child_uids, root_uid
-from lazyrag.document import document as opening
+from lazyrag.document import open as opening
 from lazyrag.errors import ConfigError, IngestionError, LoadError, StoreError, TransformError
-from lazyrag.ledger.ledger import BuildRow, DocumentRow, Flip, Ledger, NewPart
+from lazyrag.ledger.ledger import Flip, Ledger, NewPart
+from lazyrag.ledger.tables import BuildRow, DocumentRow
 from lazyrag.ledger.tree import Build, Tree, load_tree
 from lazyrag.stores.sqlite import StoreFile
 
@@ -512,8 +513,8 @@ class World:
             "ask": lambda: Retriever(
                 docs, GROUPS[one % 2], **({"similarity": "bm25"} if other % 2 else {})
             )("text"),
-            "back": lambda: docs.rollback(path.name),
-            "repair": docs.repair,
+            "back": lambda: docs.versions.rollback(path.name),
+            "repair": docs.maintenance.repair,
             "restart": self.restart,
         }
         with suppress(ConfigError, IngestionError):
@@ -560,6 +561,6 @@ def test_following_step_by_step(tmp_path_factory, operations):
                         if number % 3 == 2 or number == len(operations) - 1:
                             now_and_then = load_tree(connection, 1, now_and_then)
                             assert plain(now_and_then) == plain(fresh)
-            assert world.docs.verify() == ()
+            assert world.docs.maintenance.verify() == ()
         finally:
             world.docs.close()

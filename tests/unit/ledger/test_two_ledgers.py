@@ -35,6 +35,6 @@ def test_two_programs_with_their_own_ledgers(tmp_path):
             ["black tea", "green tea"],
             ["BLACK TEA", "GREEN TEA"],
         ]
-        assert not any(docs.verify() for docs in found)
+        assert not any(docs.maintenance.verify() for docs in found)
         for docs in found:
             docs.close()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lazyrag import Document
+from lazyrag import Document, FileSelection
 from lazyrag.errors import DatasetPathError
 from lazyrag.loaders.directory import (
     FoundFile,
@@ -29,7 +29,7 @@ LONGEST_PATH = 4096  # of Linux, in bytes, its end included; longer ones are ref
 
 def identities(folder) -> list[str]:
     """The identities of the files that are found."""
-    return [file.identity for file in find_files(folder).found]
+    return [file.identity for file in find_files(folder).files]
 
 
 def skipped(folder) -> dict[str, str]:
@@ -63,9 +63,9 @@ def test_files_are_found_in_all_folders_sorted_by_path(folder):
         {"b.txt": "", "a/z.txt": "", "a/b/c.md": "", "a.txt": "", "中文/文 件.txt": "", "A.txt": ""}
     )
     listing = find_files(root)
-    names = [file.identity for file in listing.found]
+    names = [file.identity for file in listing.files]
     assert names == ["A.txt", "a.txt", "a/b/c.md", "a/z.txt", "b.txt", "中文/文 件.txt"]
-    assert [file.path for file in listing.found] == [root / name for name in names]
+    assert [file.path for file in listing.files] == [root / name for name in names]
     assert listing.skipped == listing.unreadable == ()
 
 
@@ -73,7 +73,7 @@ def test_an_empty_folder(tmp_path):
     """A folder without files, or with empty folders only, gives none."""
     (tmp_path / "empty" / "deeper").mkdir(parents=True)
     listing = find_files(tmp_path)
-    assert (listing.found, listing.skipped, listing.unreadable) == ((), (), ())
+    assert (listing.files, listing.skipped, listing.unreadable) == ((), (), ())
 
 
 def test_a_file_comes_with_its_signature(folder):
@@ -83,7 +83,7 @@ def test_a_file_comes_with_its_signature(folder):
     root = folder({"a.txt": "tea", "sub/b.txt": ""})
     (root / "link.txt").symlink_to(root / "a.txt")
     os.utime(root / "a.txt", ns=(1, 1_234_567_890_123_456_789))
-    signatures = {file.identity: file.signature for file in find_files(root).found}
+    signatures = {file.identity: file.signature for file in find_files(root).files}
     inode = (root / "a.txt").stat().st_ino
     assert (
         signatures["a.txt"]
@@ -127,7 +127,7 @@ def test_a_folder_beneath_that_cannot_be_listed(folder):
     with inside(root, LONGEST_PATH) as deep:
         Path("unseen.txt").write_text("tea", encoding="utf-8")
     listing = find_files(root)
-    assert [file.identity for file in listing.found] == ["a.txt", "z/b.txt"]
+    assert [file.identity for file in listing.files] == ["a.txt", "z/b.txt"]
     assert listing.unreadable == (deep,)
     assert listing.skipped == ((deep, "cannot be listed: File name too long"),)
 
@@ -143,7 +143,7 @@ def test_a_file_that_cannot_be_looked_at(folder):
         for number in range(8):
             Path(f"{number}").symlink_to("unseen.txt")
     listing = find_files(root)
-    assert [(file.identity, file.signature is None) for file in listing.found] == [
+    assert [(file.identity, file.signature is None) for file in listing.files] == [
         ("a.txt", False),
         (f"{deep}/unseen.txt", True),
     ]
@@ -152,7 +152,7 @@ def test_a_file_that_cannot_be_looked_at(folder):
         (one, "cannot be looked at: File name too long") for one in listing.unreadable
     )
     with pytest.raises(OSError, match="too long"):
-        hash_file(listing.found[1].path)
+        hash_file(listing.files[1].path)
 
 
 def test_hidden_files_and_folders_are_passed_over(folder):
@@ -224,7 +224,7 @@ def test_links(folder, tmp_path):
     assert find_files(root).unreadable == ()
     followed = find_files(root, follow_links=True)
     assert dict(followed.skipped) == others
-    assert {file.identity for file in followed.found} == {*leading_out, *identities(root)}
+    assert {file.identity for file in followed.files} == {*leading_out, *identities(root)}
 
 
 def test_a_document_follows_links_if_it_is_told_to(folder, tmp_path):
@@ -242,7 +242,11 @@ def test_a_document_follows_links_if_it_is_told_to(folder, tmp_path):
         ("a.txt", "in.txt"),
         ["out.txt"],
     )
-    assert Document(root, follow_links=True).sync().added == ("a.txt", "in.txt", "out.txt")
+    assert Document(root, files=FileSelection(follow_links=True)).sync().added == (
+        "a.txt",
+        "in.txt",
+        "out.txt",
+    )
 
 
 def test_a_link_to_itself_is_passed_over(folder):

@@ -228,7 +228,7 @@ def test_limits_that_nothing_would_hold_are_refused():
     for name in ("time_s", "memory_bytes"):
         with pytest.raises(ConfigError, match=f"{name}=.*processes=1"):
             Document(limits=LoadLimits(**{name: 7}))
-        Document(limits=LoadLimits(**{name: 7}), processes=1)
+        Document(limits=LoadLimits(**{name: 7}, processes=1))
         Document(limits=LoadLimits(**{name: 0}))
     with pytest.raises(ConfigError, match="must be a LoadLimits"):
         Document(limits={"pages": 3})
@@ -292,7 +292,7 @@ def test_a_loader_that_hangs_is_killed(folder, read):
     """
     path = folder({"a.do": "tea", "b.do": "hang", "c.do": "milk"})
     started = time.monotonic()
-    with Document(path, processes=1, limits=LoadLimits(time_s=2)) as docs:
+    with Document(path, limits=LoadLimits(time_s=2, processes=1)) as docs:
         docs.add_reader("*.do", read)
         words = r"1 of 3 files.*took longer than 2 s; the limit time_s=2 is exceeded\. Raise it with Document\(limits="
         with pytest.warns(IngestionWarning, match=words):
@@ -320,7 +320,7 @@ def test_a_loader_that_hangs_is_killed(folder, read):
 def test_a_loader_that_eats_memory_is_stopped(folder, read, what):
     """Slowly or at once: it ends as one failure that names the limit; the other files are in."""
     path = folder({"a.do": "tea", "b.do": what, "c.do": "milk"})
-    with Document(path, processes=1, limits=LoadLimits(memory_bytes=300 * MEBIBYTE)) as docs:
+    with Document(path, limits=LoadLimits(memory_bytes=300 * MEBIBYTE, processes=1)) as docs:
         docs.add_reader("*.do", read)
         words = (
             r"1 of 3 files.*took more than 300 MiB; the limit memory_bytes=314,572,800 is exceeded"
@@ -341,8 +341,9 @@ import sys
 sys.path.insert(0, {str(tmp_path / "modules")!r})
 from hostile_readers import read
 from lazyrag import Document
+from lazyrag.loaders import LoadLimits
 if __name__ == "__main__":
-    docs = Document({str(path)!r}, processes=1, workers=1)
+    docs = Document({str(path)!r}, limits=LoadLimits(processes=1), workers=1)
     docs.add_reader("*.do", read)
     docs.get_nodes()
 """,
@@ -371,7 +372,7 @@ if __name__ == "__main__":
 def test_processes_are_recycled(folder, read):
     """After so many files another process takes the place of one, and every file is in."""
     path = folder({f"{number}.do": "tea" for number in range(5)})
-    with Document(path, processes=1, limits=LoadLimits(files_per_process=2)) as docs:
+    with Document(path, limits=LoadLimits(files_per_process=2, processes=1)) as docs:
         docs.add_reader("*.do", read)
         found = [node.text.split()[2] for node in docs.get_nodes()]
     assert sorted(found.count(one) for one in set(found)) == [1, 2, 2]
@@ -380,12 +381,12 @@ def test_processes_are_recycled(folder, read):
 @pytest.mark.slow
 def test_a_single_file_goes_to_a_process(folder, read):
     """Where processes are asked for, a sync of one file is protected as well, and so is a plan."""
-    with Document(folder({"a.do": "tea"}), processes=1) as docs:
+    with Document(folder({"a.do": "tea"}), limits=LoadLimits(processes=1)) as docs:
         docs.add_reader("*.do", read)
         assert docs.plan().steps
         [node] = docs.get_nodes()
         assert int(node.text.split()[2]) != os.getpid()
-    with Document(folder({"a.do": "hang"}), processes=1, limits=LoadLimits(time_s=2)) as docs:
+    with Document(folder({"a.do": "hang"}), limits=LoadLimits(time_s=2, processes=1)) as docs:
         docs.add_reader("*.do", read)
         started = time.monotonic()
         docs.plan()

@@ -526,12 +526,12 @@ def test_a_loader_may_not_overrule_the_file_system(folder):
 
 
 def test_a_loader_registered_after_a_failure(folder):
-    """Files that no loader read are read by retry_failed() once one is registered."""
+    """Files that no loader read are read by sync() once one is registered."""
     docs = Document(folder({"a.own": b"\0x", "b.txt": "tea"}))
     with pytest.warns(IngestionWarning):
         docs.get_nodes()
     register_loader(".own")(returning("own"))
-    assert docs.retry_failed().failed == ()
+    assert docs.sync().failed == ()
     assert [node.text for node in docs.get_nodes()] == ["own", "tea"]
 
 

@@ -8,7 +8,14 @@ import pytest
 
 from lazyrag import Document, IngestionWarning, Retriever
 from lazyrag.errors import AlreadyRegisteredError, ConfigError, LoadError, NoReaderError
-from lazyrag.loaders import LoadedFile, load_file, loaders, register_loader, register_media_reader
+from lazyrag.loaders import (
+    LoadedFile,
+    LoadLimits,
+    load_file,
+    loaders,
+    register_loader,
+    register_media_reader,
+)
 from lazyrag.loaders.media import SUFFIXES, AudioLoader, ImageLoader, VideoLoader
 
 
@@ -97,7 +104,10 @@ def test_a_picture_that_is_there_when_its_reader_comes(folder):
 def test_processes_leave_what_only_this_one_has(folder):
     """A function of this process reads pictures here, also where others load files."""
     register_media_reader("image", lambda path: "A cup")
-    docs = Document(folder({"a.png": PICTURE, "b.png": PICTURE, "c.txt": "Water"}), processes=1)
+    docs = Document(
+        folder({"a.png": PICTURE, "b.png": PICTURE, "c.txt": "Water"}),
+        limits=LoadLimits(processes=1),
+    )
     assert [node.text for node in docs.get_nodes()] == ["A cup", "A cup", "Water"]
 
 

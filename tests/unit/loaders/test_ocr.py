@@ -22,6 +22,8 @@ from lazyrag.loaders import load_file
 from lazyrag.loaders.ocr import CachedOcr, HttpOcr, OcrWord, RapidOcr, box_words
 from lazyrag.loaders.pdf import PdfLoader
 from lazyrag.loaders.scans import ScanLoader, add_ocr
+from lazyrag.read import marks as find_marks
+from lazyrag.read import page_image
 
 LEFT = ["Green tea is never roasted", "and it keeps for one year", "White tea keeps far longer"]
 RIGHT = ["A second column begins on", "the right side of the page", "and is read after the left"]
@@ -101,13 +103,13 @@ def test_marks_of_a_citation_are_the_boxes_of_its_words(tmp_path):
     add_ocr(docs, Fake(columns()))
     [root] = docs.get_nodes()
     start = root.text.index("roasted")
-    marks = docs.marks("a.png", (start, root.text.index("it keeps")))
+    marks = find_marks(docs, "a.png", (start, root.text.index("it keeps")))
     assert marks.text.split() == ["roasted", "and"]
     first, second = marks.boxes
     assert (first.page, round(first.y0, 3), round(first.x1, 3)) == (1, 0.1, 0.45)
     assert (round(second.x0, 3), round(second.y0, 3)) == (0.1, 0.13)
     assert second.x1 - second.x0 == pytest.approx(0.35 * 3 / 25, rel=0.1)
-    assert Image.open(io.BytesIO(docs.page_image("a.png", 1, width=300))).size == (300, 400)
+    assert Image.open(io.BytesIO(page_image(docs, "a.png", 1, width=300))).size == (300, 400)
 
 
 @pytest.mark.parametrize("turn", [1, 2, 3])

@@ -25,7 +25,7 @@ from reportlab.pdfgen import canvas
 
 from lazyrag import DataType, DocField, DocNode, Document, HttpChatModel, LLMParser, Retriever
 from lazyrag.errors import ConfigError, LoadError, StaleNodeError
-from lazyrag.loaders import loaders, read_image, register_media_reader
+from lazyrag.loaders import LoadLimits, loaders, read_image, register_media_reader
 from lazyrag.transforms.pictures import PictureExtractor, data_url
 from tests.model_server import KEY, answered
 from tests.picture_files import (
@@ -191,7 +191,9 @@ def test_pictures_follow_their_file(folder):
 def test_pictures_by_processes(folder, tmp_path):
     """Processes that load files find the same pictures."""
     conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "store.db")}}}
-    with Document(folder(FILES | {"img/linked.png": ICON}), store_conf=conf, processes=1) as docs:
+    with Document(
+        folder(FILES | {"img/linked.png": ICON}), store_conf=conf, limits=LoadLimits(processes=1)
+    ) as docs:
         with pytest.warns(match="Skipped 1 of"):
             hits = Retriever(docs, "image", similarity="bm25", topk=9)("figure kettle young cup")
         assert {

@@ -52,10 +52,12 @@ def stored_in(folder):
 
 def synced(path, read, *, retry=False, **options):
     """What a new Document of the store says after a sync: its texts, and its failures."""
-    with Document(path, store_conf=stored_in(path.parent), processes=1, **options) as docs:
+    with Document(
+        path, store_conf=stored_in(path.parent), limits=LoadLimits(processes=1), **options
+    ) as docs:
         docs.add_reader("*.do", read)
         with pytest.warns(IngestionWarning):
-            report = docs.retry_failed() if retry else docs.sync()
+            report = docs.sync(retry=retry)
         assert [one for one, _ in docs.status().failed] == [
             failure.path for failure in report.failed
         ]

@@ -16,10 +16,11 @@ from PIL import Image
 
 from lazyrag import Document
 from lazyrag.cli.commands import app
-from lazyrag.loaders import load_file
+from lazyrag.loaders import LoadLimits, load_file
 from lazyrag.loaders.ocr import RapidOcr
 from lazyrag.loaders.pdf import PdfLoader
 from lazyrag.loaders.scans import ScanLoader, add_ocr
+from lazyrag.read import marks
 from tests.shared import shared
 
 pytestmark = [pytest.mark.slow, pytest.mark.shared]
@@ -106,12 +107,12 @@ def test_a_page_has_a_timeout(title):
 
 def test_other_processes_read_scans(title):
     """The reader is sent to processes; each has an engine of its own."""
-    docs = Document(title, processes=1)
+    docs = Document(title, limits=LoadLimits(processes=1))
     add_ocr(docs, RapidOcr())
     [root] = docs.get_nodes()
     assert "Two-Column Document with Lorem Ipsum" in root.text
     start = root.text.index("Lorem")
-    [box] = docs.marks("title.png", (start, start + len("Lorem"))).boxes
+    [box] = marks(docs, "title.png", (start, start + len("Lorem"))).boxes
     assert (box.page, 0.5 < box.x0 < box.x1 < 1, box.y1 < 0.5) == (1, True, True)
 
 

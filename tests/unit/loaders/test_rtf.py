@@ -9,7 +9,7 @@ from striprtf.striprtf import rtf_to_text
 
 from lazyrag.errors import LoadError
 from lazyrag.loaders import load_file
-from lazyrag.loaders.word import read_rtf
+from lazyrag.loaders.rtf import read_rtf
 from tests.shared import shared
 
 FONTS = rb"{\fonttbl{\f0\fnil Times;}{\f1\fcharset134 SimSun;}{\f2\fcharset128 MS Gothic;}{\f3\fcharset204 Arial;}}"

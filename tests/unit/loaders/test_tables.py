@@ -33,6 +33,7 @@ from lazyrag.document import sql_process
 from lazyrag.errors import ConfigError, LoadError
 from lazyrag.loaders import load_file
 from lazyrag.loaders.html import read_html
+from lazyrag.read import marks
 from tests.table_files import WRITERS, drawn_blocks
 
 
@@ -402,14 +403,14 @@ def test_a_retriever_finds_a_table_by_any_cell(docs):
 
 def test_tables_are_listed(docs):
     """With the names and the places that SQL uses."""
-    assert [(one.name, one.columns, str(one.location)) for one in docs.tables()] == [
+    assert [(one.name, one.columns, str(one.location)) for one in docs.tables.list()] == [
         ("report", ("garden", "slope", "tons"), "report.pdf, page 1"),
         ("sales", ("tea", "kg", "since"), "sales.md, Shop, lines 3-7"),
         ("stock_stock", ("tea", "boxes"), "stock.xlsx, sheet Stock, cells B3:C5"),
         ("stock_stock_2", ("shelf", "boxes"), "stock.xlsx, sheet Stock, cells B8:C9"),
         ("towns", ("tea", "town"), "towns.csv, rows 2-3"),
     ]
-    [row] = docs.sql("SELECT * FROM towns WHERE town = 'Uji'")
+    [row] = docs.tables.sql("SELECT * FROM towns WHERE town = 'Uji'")
     assert docs.read("towns.csv", row.locations[0].span) == "tea: Sencha; town: Uji"
 
 
@@ -417,7 +418,7 @@ def test_a_join_cell_by_cell(docs):
     """Values have the types of their columns; each row names the rows of both tables that it is
     made of.
     """
-    rows = docs.sql(
+    rows = docs.tables.sql(
         "SELECT s.tea, kg, since, boxes, kg / boxes AS each "
         "FROM sales s JOIN stock_stock k ON s.tea = k.tea ORDER BY kg"
     )
@@ -440,12 +441,14 @@ def test_an_aggregate_cell_by_cell(docs):
     """A group names all of its rows, on the page of a PDF with boxes; what has no rows of its own
     names the tables.
     """
-    [row] = docs.sql("SELECT sum(tons) AS tons, max(garden) AS last FROM report WHERE tons > 1")
+    [row] = docs.tables.sql(
+        "SELECT sum(tons) AS tons, max(garden) AS last FROM report WHERE tons > 1"
+    )
     assert row == {"tons": 58, "last": "Nara"}
-    boxes = [docs.marks(one.path, one.span).boxes for one in row.locations]
+    boxes = [marks(docs, one.path, one.span).boxes for one in row.locations]
     assert [{box.page for box in some} for some in boxes] == [{1}, {1}]
     assert boxes[0][0].y0 < boxes[1][0].y0
-    [row] = docs.sql("WITH big AS (SELECT * FROM report) SELECT count(*) AS n FROM big")
+    [row] = docs.tables.sql("WITH big AS (SELECT * FROM report) SELECT count(*) AS n FROM big")
     assert (row, [str(one) for one in row.locations]) == ({"n": 2}, ["report.pdf, page 1"])
 
 
@@ -457,7 +460,7 @@ def test_values_of_sql_are_those_of_the_cells(tmp_path):
         "RowID,account,day,kg\n7,12345678901234567890123,2023-02-29,1\n7,22345678901234567890123,2023-03-01,2.5\n"
     )
     docs = Document(tmp_path)
-    rows = docs.sql('SELECT * FROM ids AS "an ""alias"""')
+    rows = docs.tables.sql('SELECT * FROM ids AS "an ""alias"""')
     assert [[*row.values()] for row in rows] == [
         [7, "12345678901234567890123", "2023-02-29", 1.0],
         [7, "22345678901234567890123", "2023-03-01", 2.5],
@@ -484,16 +487,20 @@ def test_values_of_every_type_come_back():
         "{'a': [1, 2], 'b': 'x'}": {"a": [1, 2], "b": "x"},
     }
     with Document() as docs:
-        [row] = docs.sql(f"SELECT {', '.join(values)}")
+        [row] = docs.tables.sql(f"SELECT {', '.join(values)}")
     assert list(row.values()) == list(values.values())
 
 
 @pytest.mark.slow
 def test_locations_of_groups_and_subqueries(docs):
     """GROUP BY ALL groups by the columns alone; the table of a subquery is named as a whole."""
-    [row] = docs.sql("SELECT count(*) AS n, kg > 0 AS some FROM sales WHERE kg > 2 GROUP BY ALL")
+    [row] = docs.tables.sql(
+        "SELECT count(*) AS n, kg > 0 AS some FROM sales WHERE kg > 2 GROUP BY ALL"
+    )
     assert (row, len(row.locations)) == ({"n": 2, "some": True}, 2)
-    [row] = docs.sql("SELECT kg FROM sales WHERE tea IN (SELECT tea FROM towns WHERE town = 'Uji')")
+    [row] = docs.tables.sql(
+        "SELECT kg FROM sales WHERE tea IN (SELECT tea FROM towns WHERE town = 'Uji')"
+    )
     assert row == {"kg": 12}
     assert [str(one) for one in row.locations[1:]] == ["towns.csv, rows 2-3"]
 
@@ -507,7 +514,7 @@ def test_an_empty_first_cell_on_a_page_keeps_its_column(tmp_path):
         for column, text in enumerate(cells):
             page.drawString(80 + 150 * column, 700 - 20 * row, text)
     page.save()
-    [table] = Document(tmp_path).tables()
+    [table] = Document(tmp_path).tables.list()
     assert table.rows == [["Himeji", "north", "41"], ["", "south", "17"]]
 
 
@@ -523,7 +530,7 @@ def test_a_page_in_a_cell_is_no_table():
     """A cell longer than programs read from CSV is text only."""
     docs = Document()
     docs.add_texts({"a.md": f"| a | b |\n|---|---|\n| x | {'w ' * 70_000} |\n", "b.md": SALES})
-    assert [(one.name, len(one.rows)) for one in docs.tables()] == [("b", 3)]
+    assert [(one.name, len(one.rows)) for one in docs.tables.list()] == [("b", 3)]
 
 
 @pytest.mark.sample(6)
@@ -560,7 +567,7 @@ def test_sql_reaches_tables_only(docs, tmp_path, query):
     secret_variable = [{"key": "hidden"}]
     before = sorted(tmp_path.iterdir())
     with pytest.raises(ConfigError, match=r"one SELECT statement|The query fails") as caught:
-        docs.sql(query.format(file=tmp_path / "towns.csv"))
+        docs.tables.sql(query.format(file=tmp_path / "towns.csv"))
     assert "Jorhat" not in str(caught.value)
     assert "hidden" not in str(caught.value)
     assert sorted(tmp_path.iterdir()) == before
@@ -571,13 +578,13 @@ def test_sql_is_limited(docs, monkeypatch):
     """A query without end is interrupted; a result has at most `limit` rows."""
     monkeypatch.setattr("lazyrag.document.tables._TIME_LIMIT_S", 0.2)
     with pytest.raises(ConfigError, match=r"(?i)interrupt"):
-        docs.sql(
+        docs.tables.sql(
             "SELECT count(*) FROM range(1000000000) a, range(1000000000) b WHERE a.range * b.range = 7"
         )
-    assert len(docs.sql("SELECT * FROM range(100)", limit=3)) == 3
+    assert len(docs.tables.sql("SELECT * FROM range(100)", limit=3)) == 3
     assert not [one for one in threading.enumerate() if isinstance(one, threading.Timer)]
     with pytest.raises(ConfigError, match="limit must be an integer >= 1"):
-        docs.sql("SELECT 1", limit=0)
+        docs.tables.sql("SELECT 1", limit=0)
 
 
 @pytest.mark.skipif(
@@ -592,8 +599,8 @@ def test_memory_of_sql_is_limited(docs):
         "SELECT repeat('x', 1000000) AS t FROM range(90)",
     ):
         with pytest.raises(ConfigError, match="needs more than 1024 MiB of memory"):
-            docs.sql(query)
-    assert docs.sql("SELECT length(repeat('x', 1000000)) AS n") == [{"n": 1_000_000}]
+            docs.tables.sql(query)
+    assert docs.tables.sql("SELECT length(repeat('x', 1000000)) AS n") == [{"n": 1_000_000}]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="prlimit is of Linux")
@@ -623,15 +630,15 @@ def test_a_restricted_document_has_its_tables_only():
     )
     del texts["a.md"]
     alone.add_texts(texts, metadata={name: {"label": "guest"} for name in texts})
-    assert [one.name for one in docs.tables()] == ["a", "a_2", "c"]
+    assert [one.name for one in docs.tables.list()] == ["a", "a_2", "c"]
     view = docs.restricted({"label": "guest"})
-    assert view.tables() == alone.tables()
+    assert view.tables.list() == alone.tables.list()
     for query in (
         "SELECT * FROM a",
         "SELECT x.kg FROM a x JOIN c USING (tea)",
         "SELECT * FROM a UNION FROM c",
     ):
-        ours, theirs = view.sql(query), alone.sql(query)
+        ours, theirs = view.tables.sql(query), alone.tables.sql(query)
         assert (
             [(row, row.locations) for row in ours] == [(row, row.locations) for row in theirs] != []
         )
@@ -639,7 +646,7 @@ def test_a_restricted_document_has_its_tables_only():
         errors = []
         for one in (view, alone):
             with pytest.raises(ConfigError) as caught:
-                one.sql(query)
+                one.tables.sql(query)
             errors.append(str(caught.value))
         assert errors[0] == errors[1]
 
@@ -654,7 +661,7 @@ def test_tables_of_files_in_files(tmp_path):
         archive.writestr("note.txt", "A note.")
         archive.writestr("a.xlsx", inner.getvalue())
     docs = Document(tmp_path)
-    [table] = docs.tables()
+    [table] = docs.tables.list()
     assert docs.read("all.zip", table.location.span) == "tea | kg\ntea: Sencha; kg: 1"
-    [row] = docs.sql("SELECT kg FROM all_")
+    [row] = docs.tables.sql("SELECT kg FROM all_")
     assert (row, str(*row.locations)) == ({"kg": 1}, "all.zip, row Sheet > 2")

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from lazyrag import Document, IngestionWarning, Retriever
 from lazyrag.data.segment import Location
 from lazyrag.errors import LoadError
-from lazyrag.loaders import load_file
+from lazyrag.loaders import LoadLimits, load_file
 
 # two pages
 PDF = (
@@ -284,7 +284,7 @@ def test_archives_in_processes(folder):
     path = folder(
         {"a.zip": zipped({"b.txt": "tea", "paper.pdf": PDF.read_bytes()}), "c.txt": "milk"}
     )
-    with Document(path, processes=1) as docs:
+    with Document(path, limits=LoadLimits(processes=1)) as docs:
         found = [(node.text, node.locations) for node in docs.get_nodes()]
     assert found == [(node.text, node.locations) for node in Document(path).get_nodes()]
 

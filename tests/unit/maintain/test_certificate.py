@@ -34,7 +34,7 @@ def on_file(folder, **kwargs):
 
 def build(docs):
     docs.activate_group(
-        "FineChunk", "MediumChunk", embed_keys=docs.embed_keys, analysers=["en", "zh"]
+        "FineChunk", "MediumChunk", embed_keys=docs.reader.embed_keys, analysers=["en", "zh"]
     )
 
 
@@ -73,7 +73,7 @@ def test_nothing_of_a_purged_document_is_left(docs, tmp_path):
     assert {node.path for node in search("xylophagous")} == {"patients/oberholzer.txt"}
     vector = embed(docs.get_nodes("MediumChunk")[0].text).tobytes()[32:96]
     assert {RARE in stored_bytes(tmp_path), b"Quastenberg" in stored_bytes(tmp_path)} == {True}
-    certificate = docs.purge("patients/oberholzer.txt")
+    certificate = docs.maintenance.purge("patients/oberholzer.txt")
     left = stored_bytes(tmp_path)
     assert certificate.is_clean, str(certificate)
     assert [
@@ -84,7 +84,7 @@ def test_nothing_of_a_purged_document_is_left(docs, tmp_path):
         one.place.rpartition("/")[2] for one in certificate.checked
     }
     assert any("backups" in one for one in certificate.not_checked)
-    assert docs.verify() == ()
+    assert docs.maintenance.verify() == ()
     assert [node.path for node in docs.search("how is tea brewed")] == ["tea/open.txt"]
     assert search("xylophagous") == []
 
@@ -92,11 +92,11 @@ def test_nothing_of_a_purged_document_is_left(docs, tmp_path):
 def test_what_others_have_as_well_is_shared_and_stays(docs):
     """A text that a live document has too is not called left over, and is still found."""
     docs.add_texts({"a-first-copy": OPEN, "b-other-copy": OPEN})
-    certificate = docs.purge("a-first-copy")
+    certificate = docs.maintenance.purge("a-first-copy")
     assert certificate.is_clean, str(certificate)
     assert certificate.shared > 0
     assert [node.path for node in docs.search("green tea")] == ["b-other-copy"]
-    assert docs.verify() == ()
+    assert docs.maintenance.verify() == ()
 
 
 @pytest.mark.sample(9)
@@ -107,8 +107,8 @@ def test_what_others_have_as_well_is_shared_and_stays(docs):
 def test_a_planted_piece_is_found_wherever_it_is(docs, tmp_path, place, encoding):
     """63 bytes of the text at an odd offset of any file of the store are found, and named."""
     docs.add_texts({"secret": SECRET, "open": OPEN})
-    assert docs.purge("secret").is_clean
-    assert docs.deletion_certificate("secret", text=SECRET).is_clean
+    assert docs.maintenance.purge("secret").is_clean
+    assert docs.maintenance.deletion_certificate("secret", text=SECRET).is_clean
     docs.close()
     planted = tmp_path / place
     planted.parent.mkdir(exist_ok=True)
@@ -117,10 +117,10 @@ def test_a_planted_piece_is_found_wherever_it_is(docs, tmp_path, place, encoding
     # as if it came from before the restart: SQLite would remove what is not its own
     if place.endswith("-wal"):
         with Document(embed=embed, store_conf=on_file(tmp_path), read_only=True) as again:
-            certificate = again.deletion_certificate("secret", text=SECRET)
+            certificate = again.maintenance.deletion_certificate("secret", text=SECRET)
     else:
         with Document(embed=embed, store_conf=on_file(tmp_path)) as again:
-            certificate = again.deletion_certificate("secret", text=SECRET)
+            certificate = again.maintenance.deletion_certificate("secret", text=SECRET)
     assert not certificate.is_clean
     [found] = [one for one in certificate.checked if one.found]
     assert place.startswith(found.place.rpartition("/")[2])
@@ -134,11 +134,15 @@ def test_a_plain_delete_leaves_what_the_certificate_finds(docs, tmp_path):
     (tmp_path / "patient.txt").write_text(SECRET, encoding="utf-8")
     docs.add_files({"clinic/patient.txt": tmp_path / "patient.txt"})
     docs.delete_files(["clinic/patient.txt"])
-    before = docs.deletion_certificate("clinic/patient.txt", file=tmp_path / "patient.txt")
+    before = docs.maintenance.deletion_certificate(
+        "clinic/patient.txt", file=tmp_path / "patient.txt"
+    )
     assert not before.is_clean
-    after = docs.purge("clinic/patient.txt")
+    after = docs.maintenance.purge("clinic/patient.txt")
     assert after.is_clean, str(after)
-    assert docs.deletion_certificate("clinic/patient.txt", file=tmp_path / "patient.txt").is_clean
+    assert docs.maintenance.deletion_certificate(
+        "clinic/patient.txt", file=tmp_path / "patient.txt"
+    ).is_clean
 
 
 @pytest.mark.slow
@@ -152,13 +156,13 @@ def test_a_file_that_is_still_in_the_dataset_keeps_its_path(tmp_path):
     (tmp_path / "data" / "open.txt").write_text(OPEN, encoding="utf-8")
     with Document(tmp_path / "data", store_conf=on_file(tmp_path)) as docs:
         build(docs)
-        certificate = docs.purge("oberholzer.txt")
+        certificate = docs.maintenance.purge("oberholzer.txt")
         assert not certificate.is_clean
         assert "sync()" in certificate.notes[0]
         assert b"Quastenberg" not in stored_bytes(tmp_path)
         assert docs.sync().added == ()
         file.unlink()
-        assert docs.purge("oberholzer.txt").is_clean
+        assert docs.maintenance.purge("oberholzer.txt").is_clean
         assert b"oberholzer" not in stored_bytes(tmp_path)
         file.write_text(OPEN, encoding="utf-8")
         assert docs.sync().added == ("oberholzer.txt",)
@@ -182,13 +186,13 @@ def test_array_files_are_written_anew_without_the_document(tmp_path):
         vector = embed(docs.get_nodes("FineChunk")[-1].text).tobytes()[:64]
         assert docs.get_nodes("FineChunk")[-1].path == "secret-of-the-clinic"
         assert vector in stored_bytes(tmp_path)
-        certificate = docs.purge("secret-of-the-clinic")
+        certificate = docs.maintenance.purge("secret-of-the-clinic")
         assert certificate.is_clean, str(certificate)
         assert before - {path.name for path in arrays(tmp_path)}
         assert [
             one for one in (vector, b"Oberholzer", b"secret-of") if one in stored_bytes(tmp_path)
         ] == []
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
 
 
 def test_a_reader_that_holds_the_log_is_no_clean_certificate(tmp_path):
@@ -199,13 +203,13 @@ def test_a_reader_that_holds_the_log_is_no_clean_certificate(tmp_path):
         other.execute("BEGIN")
         other.execute("SELECT count(*) FROM segment").fetchone()
         try:
-            certificate = docs.purge("secret")
+            certificate = docs.maintenance.purge("secret")
         finally:
             other.rollback()
     other.close()
     assert not certificate.is_clean
-    docs.compact()
-    assert docs.deletion_certificate("secret", text=SECRET).is_clean
+    docs.maintenance.compact()
+    assert docs.maintenance.deletion_certificate("secret", text=SECRET).is_clean
     docs.close()
 
 
@@ -214,7 +218,7 @@ def test_a_store_in_memory_is_checked_by_its_rows():
     docs = Document(embed=embed)
     build(docs)
     docs.add_texts({"secret": SECRET, "open": OPEN})
-    certificate = docs.purge("secret")
+    certificate = docs.maintenance.purge("secret")
     assert certificate.is_clean
     assert {one.place for one in certificate.checked} == {
         "rows of the segment store",
@@ -229,13 +233,13 @@ def test_unknown_live_and_restricted_documents_are_refused(docs):
     """
     docs.add_texts({"open": OPEN})
     with pytest.raises(ConfigError, match="deletion_certificate"):
-        docs.purge("nobody")
+        docs.maintenance.purge("nobody")
     with pytest.raises(ConfigError, match="purge"):
-        docs.deletion_certificate("open", text=OPEN)
+        docs.maintenance.deletion_certificate("open", text=OPEN)
     with pytest.raises(ConfigError, match="text="):
-        docs.deletion_certificate("gone")
+        docs.maintenance.deletion_certificate("gone")
     with pytest.raises(ConfigError, match="restricted"):
-        docs.restricted({"file_name": "open"}).purge("open")
+        docs.restricted({"file_name": "open"}).maintenance.purge("open")
 
 
 @pytest.mark.slow
@@ -250,7 +254,7 @@ def test_purge_as_a_job_leaves_no_job_that_names_the_document(docs, tmp_path):
     job = worker.run_one()
     assert job.state == "DELETED"
     assert [place for place in job.result["checked"] if place["found"]] == []
-    assert docs.deletion_certificate("病历/oberholzer", text=SECRET).is_clean
+    assert docs.maintenance.deletion_certificate("病历/oberholzer", text=SECRET).is_clean
 
 
 def test_folders_beside_the_stores_are_searched_on_request(docs, tmp_path):
@@ -258,7 +262,7 @@ def test_folders_beside_the_stores_are_searched_on_request(docs, tmp_path):
     (tmp_path / "uploads").mkdir()
     (tmp_path / "uploads" / "patient.txt").write_text(SECRET, encoding="utf-8")
     docs.add_files({"clinic/patient.txt": tmp_path / "uploads" / "patient.txt"})
-    certificate = docs.purge("clinic/patient.txt", folders=[tmp_path / "uploads"])
+    certificate = docs.maintenance.purge("clinic/patient.txt", folders=[tmp_path / "uploads"])
     assert [one.place for one in certificate.checked if one.found] == [str(tmp_path / "uploads")]
     with pytest.raises(ConfigError, match="folders"):
-        docs.purge("clinic/patient.txt", folders=[tmp_path / "nowhere"])
+        docs.maintenance.purge("clinic/patient.txt", folders=[tmp_path / "nowhere"])

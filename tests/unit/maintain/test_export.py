@@ -49,7 +49,9 @@ def original(tmp_path_factory):
         docs.add_texts(TEXTS, {"b": {"kind": "drink"}})
         for key in EMBED:
             Retriever(docs, "line", embed_keys=[key])("tea")
-        return docs.export(tmp_path_factory.mktemp("export") / "out"), list(docs.dump())
+        return docs.maintenance.export(tmp_path_factory.mktemp("export") / "out"), list(
+            docs.maintenance.dump()
+        )
 
 
 @pytest.fixture
@@ -88,11 +90,11 @@ def check_refused(folder, original, error, words):
     """
     with opened() as docs:
         with pytest.raises(error, match=words):
-            docs.import_from(folder)
-        assert [line for line in docs.dump() if '"is": "group"' not in line] == []
-        assert docs.verify() == ()
-        assert docs.import_from(original[0]) == len(TEXTS)
-        assert nodes(docs.dump()) == nodes(original[1])
+            docs.maintenance.import_from(folder)
+        assert [line for line in docs.maintenance.dump() if '"is": "group"' not in line] == []
+        assert docs.maintenance.verify() == ()
+        assert docs.maintenance.import_from(original[0]) == len(TEXTS)
+        assert nodes(docs.maintenance.dump()) == nodes(original[1])
 
 
 def nodes(dump):
@@ -125,9 +127,9 @@ def test_the_manifest_lists_rows_and_digests(original):
 def test_a_sound_export(original):
     """It gives the same nodes and vectors, without calling the embed callables."""
     with opened() as docs:
-        assert docs.import_from(original[0]) == len(TEXTS)
-        assert nodes(docs.dump()) == nodes(original[1])
-        assert docs.verify() == ()
+        assert docs.maintenance.import_from(original[0]) == len(TEXTS)
+        assert nodes(docs.maintenance.dump()) == nodes(original[1])
+        assert docs.maintenance.verify() == ()
 
 
 NAMES = (
@@ -161,9 +163,9 @@ def test_a_damaged_file(copy, original, name, damage):
         with pytest.raises(
             StoreError, match=rf"{name} of the export.*is damaged.*Copy the export again"
         ):
-            docs.import_from(copy)
+            docs.maintenance.import_from(copy)
         assert writes == []
-        assert list(docs.dump()) == []
+        assert list(docs.maintenance.dump()) == []
 
 
 @pytest.mark.parametrize("cut", [0.5, 0.95])
@@ -275,9 +277,9 @@ def test_an_export_of_the_format_before(copy, original):
     """Without checksums it is read as ever."""
     downgrade(copy)
     with opened() as docs:
-        assert docs.import_from(copy) == len(TEXTS)
-        assert nodes(docs.dump()) == nodes(original[1])
-        assert docs.verify() == ()
+        assert docs.maintenance.import_from(copy) == len(TEXTS)
+        assert nodes(docs.maintenance.dump()) == nodes(original[1])
+        assert docs.maintenance.verify() == ()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -324,12 +326,12 @@ def test_a_document_without_nodes_is_imported(tmp_path):
             if name == "original":
                 docs.add_texts({**TEXTS, "hidden": "~ nothing of it"})
                 docs.activate_group("word")
-                docs.export(tmp_path / "out")
-                expected = list(docs.dump())
+                docs.maintenance.export(tmp_path / "out")
+                expected = list(docs.maintenance.dump())
             else:
-                docs.import_from(tmp_path / "out")
-                assert list(docs.dump()) == expected
-            assert docs.verify() == ()
+                docs.maintenance.import_from(tmp_path / "out")
+                assert list(docs.maintenance.dump()) == expected
+            assert docs.maintenance.verify() == ()
 
 
 def test_an_import_that_is_interrupted_can_be_repeated(copy, monkeypatch):
@@ -344,7 +346,7 @@ def test_an_import_that_is_interrupted_can_be_repeated(copy, monkeypatch):
             for name in ("flip", "switch"):
                 patched.setattr(Ledger, name, interrupted)
                 with pytest.raises(KeyboardInterrupt):
-                    docs.import_from(copy)
+                    docs.maintenance.import_from(copy)
                 patched.undo()
-        assert docs.import_from(copy) == len(TEXTS)
-        assert docs.verify() == ()
+        assert docs.maintenance.import_from(copy) == len(TEXTS)
+        assert docs.maintenance.verify() == ()

@@ -17,7 +17,8 @@ from lazyrag.ledger.lease import LedgerConnection
 from lazyrag.storage.database import FileFormat
 from lazyrag.stores.memory import MapSegmentStore, MapVectorStore
 from lazyrag.stores.protocol import segment_stores, vector_stores
-from lazyrag.stores.sqlite import STORE_FORMAT, StoreFile
+from lazyrag.stores.sqlite import StoreFile
+from lazyrag.stores.tables import STORE_FORMAT
 from tests.interpreter import python
 
 # The source has a file that fails, which every program that opens it is told.
@@ -151,29 +152,33 @@ def test_a_document_is_there_as_it_was_here(source, files, tmp_path, target):
     with opened(source, files) as docs:
         expected, dump, failed, versions = (
             answers(docs),
-            list(docs.dump()),
+            list(docs.maintenance.dump()),
             docs.status().failed,
-            docs.versions("3.md"),
+            docs.versions.list("3.md"),
         )
     told = migrate(source, target)
     assert (told.names, told.present) == (("default",), 0)
     assert told.segments > len(TEXTS)
     Letters.texts = 0
     with opened(target, files, keep_versions=1) as docs:
-        assert (list(docs.dump()), docs.status().failed, docs.versions("3.md")) == (
+        assert (
+            list(docs.maintenance.dump()),
+            docs.status().failed,
+            docs.versions.list("3.md"),
+        ) == (
             dump,
             failed,
             versions,
         )
         assert docs.sync().unchanged
         assert answers(docs) == expected
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
         assert Letters.texts == 3  # the questions'
-        docs.rollback("3.md", version=versions[0].number)
+        docs.versions.rollback("3.md", version=versions[0].number)
         assert answers(docs) != expected
         (files / "5.md").write_text("红茶\nred tea", encoding="utf-8")
         assert docs.sync().updated
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
     with opened(source, files, read_only=True) as docs:
         assert answers(docs) == expected
 
@@ -210,7 +215,7 @@ def test_every_interruption_is_taken_up_again(source, files, tmp_path):
         assert bool(told.present)  # at least the page after which it ended
     with opened(target, files) as docs, opened(source, files) as before:
         assert answers(docs) == answers(before)
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
 
 
 def test_array_files_are_copied(tmp_path, monkeypatch):
@@ -282,7 +287,7 @@ def test_the_source_may_change_between_two_calls(source, files, tmp_path):
     migrate(source, target)
     with opened(target, files) as docs:
         assert answers(docs) == expected
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
 
 
 @pytest.mark.slow
@@ -332,7 +337,7 @@ def test_on_one_server_both_have_collections_of_their_own(tmp_path):
             server.open()
         with Document(store_conf=confs[1], name="tea") as docs:
             assert sorted(node.text for node in docs.get_nodes()) == ["black", "green"]
-            assert docs.verify() == ()
+            assert docs.maintenance.verify() == ()
 
 
 def test_a_store_that_keeps_something_else_is_found_out(tmp_path):
@@ -497,7 +502,7 @@ def test_a_call_that_comes_second_changes_nothing(tmp_path):
         ):
             migrate(old, new)
         assert sorted(node.text for node in docs.get_nodes()) == ["coffee", "tea"]
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
 
 
 CUTS = [
@@ -557,7 +562,9 @@ def test_a_killed_copy_to_three_files(tmp_path, module, name, when):
         answers = [
             Retriever(docs, "line", similarity=one)("green tea") for one in ("bm25", "cosine")
         ]
-        return list(docs.dump()), [[(node.uid, node.score) for node in nodes] for nodes in answers]
+        return list(docs.maintenance.dump()), [
+            [(node.uid, node.score) for node in nodes] for nodes in answers
+        ]
 
     with opened(old) as docs:
         docs.add_texts(TEXTS)
@@ -569,7 +576,7 @@ def test_a_killed_copy_to_three_files(tmp_path, module, name, when):
     Letters.texts = 0
     with opened(new) as docs:
         assert found(docs) == expected
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
         assert Letters.texts == 1  # the question, which the cache does not keep
 
 
@@ -598,7 +605,7 @@ def test_rows_that_the_ledger_lists_are_all_there_or_the_call_fails(tmp_path):
         migrate(old, conf(tmp_path, "newer"))
     with Document(embed=Letters(), store_conf=old) as docs:
         docs.create_node_group("line", transform=str.splitlines)
-        docs.repair()
+        docs.maintenance.repair()
     assert migrate(old, conf(tmp_path, "newer")).vectors == 2
 
 
@@ -677,7 +684,7 @@ def test_a_ledger_of_the_format_before(source, tmp_path, monkeypatch):
     """
     path = tmp_path / "old.db"
     monkeypatch.setattr(
-        "lazyrag.stores.sqlite.STORE_FORMAT",
+        "lazyrag.stores.tables.STORE_FORMAT",
         FileFormat("store", STORE_FORMAT.application_id, STORE_FORMAT.migrations[:1], "."),
     )
     with closing(StoreFile(path)) as file, file.writing() as connection:

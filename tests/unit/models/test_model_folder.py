@@ -11,15 +11,9 @@ from pathlib import Path
 import pytest
 
 from lazyrag.errors import ConfigError, DatasetPathError, MissingDependencyError
-from lazyrag.models.onnx.session import (
-    FileFingerprint,
-    ModelFolder,
-    PoolingSettings,
-    choose_graph,
-    find_model,
-    graph_files,
-    read_pooling_settings,
-)
+from lazyrag.models.onnx.folder import FileFingerprint, ModelFolder, choose_graph, graph_files
+from lazyrag.models.onnx.hub import find_model
+from lazyrag.models.onnx.pooling import PoolingSettings, read_pooling_settings
 from tests.hub_server import COMMIT, HubServer, hub_server
 from tests.interpreter import python
 from tests.shared import shared

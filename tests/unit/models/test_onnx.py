@@ -19,7 +19,8 @@ from tokenizers import Tokenizer
 from lazyrag import OnnxEmbedder
 from lazyrag.errors import ConfigError, EmbeddingError, MissingDependencyError, UnknownKeywordError
 from lazyrag.models.embedding import CheckedEmbedder
-from lazyrag.models.onnx.session import PADDED_TOKENS, TextModel, batches, find_model, windows
+from lazyrag.models.onnx.hub import find_model
+from lazyrag.models.onnx.session import PADDED_TOKENS, TextModel, batches, windows
 from lazyrag.models.protocols import BatchEmbedder, usage_of_calls
 from tests.interpreter import python
 from tests.shared import read_squad, shared

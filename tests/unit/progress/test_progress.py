@@ -13,8 +13,8 @@ import pytest
 
 from lazyrag import Document, Retriever
 from lazyrag.errors import ConfigError
-from lazyrag.progress import bar as progress_bar
-from lazyrag.progress.bar import Work
+from lazyrag.progress import calls as progress_bar
+from lazyrag.progress.calls import ProgressTask, during_call
 
 FILES = {f"{name}.txt": "green tea\nblack tea" for name in "abcde"}
 
@@ -24,9 +24,10 @@ def test_progress_tells_every_step(folder):
     what is done.
     """
     seen = []
-    with Document(
-        folder(FILES), embed=lambda text: [1.0, float(len(text))], on_progress=seen.append
-    ) as docs:
+    with (
+        Document(folder(FILES), embed=lambda text: [1.0, float(len(text))]) as docs,
+        during_call(seen.append),
+    ):
         docs.create_node_group("line", transform=str.splitlines)
         Retriever(docs, "line")("tea")
         Retriever(docs, "line", similarity="bm25")("tea")
@@ -54,7 +55,7 @@ def test_a_sync_counts_each_step_of_a_document(folder):
     for path in root.iterdir():
         os.utime(path, (1e9, 1e9))  # else a sync looks at each of them once more, so young are they
     seen = []
-    with Document(root, on_progress=seen.append) as docs:
+    with Document(root) as docs, during_call(seen.append):
         docs.create_node_group("line", transform=str.splitlines)
         Retriever(docs, "line", similarity="bm25")("tea")
         seen.clear()
@@ -78,7 +79,7 @@ def test_what_a_callback_raises_stops_the_work_and_loses_nothing(folder):
             msg = "stopped by the user"
             raise RuntimeError(msg)
 
-    with Document(folder(FILES), on_progress=stop) as docs:
+    with Document(folder(FILES)) as docs, during_call(stop):
         with pytest.raises(RuntimeError, match="stopped by the user"):
             docs.get_nodes()
         assert len(docs.get_nodes()) == 5
@@ -88,7 +89,7 @@ def test_what_a_callback_raises_stops_the_work_and_loses_nothing(folder):
 def test_a_callback_can_be_called(wrong):
     """Anything else is refused."""
     with pytest.raises(ConfigError, match="function"):
-        Document(on_progress=wrong)
+        Document().sync(on_progress=wrong)
 
 
 def test_the_time_left_of_embedding_is_right_for_files_of_any_size(folder):
@@ -106,15 +107,14 @@ def test_the_time_left_of_embedding_is_right_for_files_of_any_size(folder):
         f"9{number}.txt": "\n".join(f"line {number} {line}" for line in range(200))
         for number in range(5)
     }
-    with Document(
-        folder(files),
-        embed=embed,
-        workers=1,
-        on_progress=lambda one: seen.append((len(calls), one)),
-    ) as docs:
+    with Document(folder(files), embed=embed, workers=1) as docs:
         docs.create_node_group("line", transform=str.splitlines)
         docs.activate_group("line")
-        docs.activate_group("line", embed_keys=["default"])
+        docs.activate_group(
+            "line",
+            embed_keys=["default"],
+            on_progress=lambda one: seen.append((len(calls), one)),
+        )
     embedding = [(now, one.done, one.total) for now, one in seen if one.what.startswith("embed")]
     assert embedding[-1] == (1040, 1040, 1040)
     halves = [one for one in embedding if 0.2 < one[1] / one[2] < 0.8]
@@ -191,7 +191,7 @@ def test_the_bar_appears_before_anything_is_done(folder, monkeypatch):
 def test_there_is_one_bar(monkeypatch):
     """Pages of a file stand behind the files, on the same line; Chinese names fit."""
     terminal = open_terminal(monkeypatch)
-    with Work("嵌入 段落", 10, "file") as files, Work("OCR", 8, "page") as pages:
+    with ProgressTask("嵌入 段落", 10, "file") as files, ProgressTask("OCR", 8, "page") as pages:
         until(lambda: "0/10 files" in terminal.getvalue())
         pages.reach(7)
         files.reach(5.4)

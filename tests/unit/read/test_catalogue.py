@@ -11,9 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazyrag import LAZY_ROOT_NAME, Condition, DataType, DocField, Document, IngestionWarning
+from lazyrag import (
+    LAZY_ROOT_NAME,
+    Condition,
+    DataType,
+    DocField,
+    Document,
+    FileSelection,
+    IngestionWarning,
+)
 from lazyrag.document import ChangedText, ErrorInfo
 from lazyrag.errors import ConfigError, DatasetPathError, StaleNodeError
+from lazyrag.read import grep, outline, related
 from tests.shelf import Letters, conf_of
 
 LABELS = {
@@ -58,7 +67,7 @@ def test_a_document_is_described(docs):
     live.
     """
     before = dt.datetime.now(dt.UTC) - dt.timedelta(minutes=5)
-    tea = docs.document("tea")
+    tea = docs.documents(ids=["tea"])[0]
     assert (tea.id, tea.path, tea.status, tea.stage, tea.error) == (
         "tea",
         "tea",
@@ -72,7 +81,7 @@ def test_a_document_is_described(docs):
     }
     assert (tea.labels, tea.version, tea.bytes, tea.pages) == (("a", "b"), 1, None, None)
     assert before < dt.datetime.fromisoformat(tea.updated) <= dt.datetime.now(dt.UTC)
-    assert docs.document("coffee").labels == ()
+    assert docs.documents(ids=["coffee"])[0].labels == ()
 
 
 def test_a_list_loads_and_builds_nothing(tmp_path):
@@ -105,7 +114,7 @@ def test_what_failed_is_listed_with_its_error(tmp_path):
         return [text]
 
     conf = conf_of(tmp_path / "store" / "store.db")
-    with Document(tmp_path, store_conf=conf, exclude=["store"]) as docs:
+    with Document(tmp_path, store_conf=conf, files=FileSelection(exclude=["store"])) as docs:
         docs.create_node_group("line", transform=transform)
         with pytest.warns(IngestionWarning):
             docs.activate_group("line")
@@ -140,9 +149,9 @@ def test_what_failed_is_listed_with_its_error(tmp_path):
             assert ids(docs.restricted({"file_type": ".txt"}).documents(status="FAILED")) == [
                 "b.txt"
             ]
-            assert docs.document("c.pdf") == c
+            assert docs.documents(ids=["c.pdf"])[0] == c
         # which forgets documents without nodes
-        with Document(tmp_path, store_conf=conf, exclude=["store"]) as docs:
+        with Document(tmp_path, store_conf=conf, files=FileSelection(exclude=["store"])) as docs:
             docs.create_node_group("line", transform=transform)
             with pytest.warns(IngestionWarning):
                 docs.sync()
@@ -155,7 +164,9 @@ def test_deleted_documents_are_listed_on_request(tmp_path):
     for name in ("a.txt", "b.txt", "c.txt"):
         (tmp_path / name).write_text(name)
     docs = Document(
-        tmp_path, store_conf=conf_of(tmp_path / "store" / "store.db"), exclude=["store"]
+        tmp_path,
+        store_conf=conf_of(tmp_path / "store" / "store.db"),
+        files=FileSelection(exclude=["store"]),
     )
     docs.sync()
     docs.delete_files(["b.txt"])
@@ -197,7 +208,7 @@ def test_what_never_loaded_can_be_deleted(tmp_path):
         if is_reopened:
             docs.close()
             docs = Document(store_conf=conf)
-            docs.verify()
+            docs.maintenance.verify()
         assert ids(docs.documents()) == ["c", "tea"]
         with pytest.raises(ConfigError, match="no document 'b'"):
             docs.delete_files(["b", "c"])
@@ -264,17 +275,24 @@ def test_a_restricted_document_lists_what_one_with_the_visible_texts_does(texts,
     assert ids(view.documents()) == [node.path for node in view.get_nodes()] or "\ud800" in "".join(
         texts
     )
-    assert view.grep("tea") == alone.grep("tea")
+    assert grep(view, "tea") == grep(alone, "tea")
     for name in texts:
         if name in ids(alone.documents()):
-            assert (view.read(name), view.outline(name)) == (alone.read(name), alone.outline(name))
+            assert (view.read(name), outline(view, name)) == (
+                alone.read(name),
+                outline(alone, name),
+            )
         else:
-            for ask in (view.document, view.read, view.outline):
+            for read in (
+                lambda: view.documents(ids=[name]),  # noqa: B023
+                lambda: view.read(name),  # noqa: B023
+                lambda: outline(view, name),  # noqa: B023
+            ):
                 with pytest.raises(DatasetPathError, match="no document"):
-                    ask(name)
+                    read()
     for node in alone.get_nodes("FineChunk"):
-        found = [(one.uid, one.score) for one in view.related(node.uid)]
-        assert found == [(one.uid, one.score) for one in alone.related(node.uid)]
+        found = [(one.uid, one.score) for one in related(view, node.uid)]
+        assert found == [(one.uid, one.score) for one in related(alone, node.uid)]
 
 
 def test_a_filter_reads_declared_and_built_in_fields(docs):
@@ -288,7 +306,7 @@ def test_a_filter_reads_declared_and_built_in_fields(docs):
     assert ids(docs.documents(where=both)) == ["coffee", "water"]
     docs.update_metadata({"tea": {"labels": ["c"]}, "coffee": {"labels": ["a"]}})
     assert ids(docs.documents(where={"labels": "a"})) == ["coffee"]
-    assert docs.document("tea").labels == ("c",)
+    assert docs.documents(ids=["tea"])[0].labels == ("c",)
     fields = {"kind": DocField(DataType.VARCHAR, default_value="plain")}
     other = Document(doc_fields=fields)
     other.add_texts({"tea": "tea"})
@@ -318,14 +336,18 @@ def test_a_diff_says_what_was_added_removed_and_moved(docs):
     """By group, and by line for the text; what stays in its order is left out, wherever it is."""
     docs.add_texts({"tea": "white tea\nblack tea\ngreen tea"})
     docs.add_texts({"tea": "white tea\n\ngreen tea"})
-    diff = docs.diff("tea", 1, 2)
+    diff = docs.versions.diff("tea", 1, 2)
     changed = (ChangedText("white tea", None, 1), ChangedText("green tea", 1, 3))
     assert diff.groups == {"line": changed, LAZY_ROOT_NAME: changed}
-    assert docs.diff("tea", 2).groups["line"] == (ChangedText("black tea", 2, None),)
-    assert docs.diff("tea", 2, 2).groups["line"] == docs.diff("tea", 3).groups["line"] == ()
+    assert docs.versions.diff("tea", 2).groups["line"] == (ChangedText("black tea", 2, None),)
+    assert (
+        docs.versions.diff("tea", 2, 2).groups["line"]
+        == docs.versions.diff("tea", 3).groups["line"]
+        == ()
+    )
     assert "line: 1 added, 0 removed, 1 moved" in str(diff)
-    docs.rollback("tea", 1)
-    assert docs.diff("tea", 1).groups["line"] == ()
+    docs.versions.rollback("tea", 1)
+    assert docs.versions.diff("tea", 1).groups["line"] == ()
 
 
 @given(st.lists(st.sampled_from("abcd")), st.lists(st.sampled_from("abcd")))
@@ -336,7 +358,7 @@ def test_a_diff_leads_from_one_version_to_the_other(before, after):
     docs = Document(keep_versions=1)
     for lines in (before, after):
         docs.add_texts({"a": "\n".join(["first", *lines, "last"])})
-    changes = docs.diff("a", 1).groups[LAZY_ROOT_NAME] if before != after else ()
+    changes = docs.versions.diff("a", 1).groups[LAZY_ROOT_NAME] if before != after else ()
     gone = {one.before for one in changes}
     come = {one.after for one in changes}
     rest = [text for number, text in enumerate(before, 2) if number not in gone]
@@ -349,22 +371,22 @@ def test_only_stored_and_visible_versions_are_compared(docs):
     """Neither a version that was never there nor one that a restricted Document hides."""
     docs.add_texts({"tea": "blue tea"}, metadata={"tea": {"labels": ["b"]}})
     with pytest.raises(ConfigError, match=r"Version 7 .* not stored"):
-        docs.diff("tea", 7)
-    assert docs.restricted({"labels": "b"}).diff("tea", 1).groups["line"]
+        docs.versions.diff("tea", 7)
+    assert docs.restricted({"labels": "b"}).versions.diff("tea", 1).groups["line"]
     docs.add_texts({"tea": "red tea"}, metadata={"tea": {"labels": ["c"]}})
     view = docs.restricted({"labels": "c"})
-    assert [one.number for one in view.versions("tea")] == [3]
-    assert [one.number for one in docs.restricted({"labels": ["b", "c"]}).versions("tea")] == [
+    assert [one.number for one in view.versions.list("tea")] == [3]
+    assert [one.number for one in docs.restricted({"labels": ["b", "c"]}).versions.list("tea")] == [
         1,
         2,
         3,
     ]
     with pytest.raises(ConfigError, match=r"Version 1 .* not stored"):
-        view.diff("tea", 1)
+        view.versions.diff("tea", 1)
     with pytest.raises(DatasetPathError, match="no document"):
-        view.versions("coffee")
+        view.versions.list("coffee")
     with pytest.raises(DatasetPathError, match="no document"):
-        docs.restricted({"labels": "a"}).diff("tea", 1)
+        docs.restricted({"labels": "a"}).versions.diff("tea", 1)
 
 
 # What agents read
@@ -374,7 +396,7 @@ def test_outline_and_read(tmp_path):
     """Headings with spans; the text of a span, which may reach beyond the end."""
     (tmp_path / "tea.md").write_text("# Tea\n\nGreen.\n\n## Water\n\n80 degrees.\n")
     docs = Document(tmp_path)
-    tea, water = docs.outline("tea.md")
+    tea, water = outline(docs, "tea.md")
     assert (tea.kind, tea.label, water.label) == ("heading", "Tea", "Tea > Water")
     assert docs.read("tea.md", (water.start, water.end)).split() == [
         "##",
@@ -387,35 +409,39 @@ def test_outline_and_read(tmp_path):
     for span in ((5, 2), (-1, 3), 7, (1, 2, 3)):
         with pytest.raises(ConfigError, match="span"):
             docs.read("tea.md", span)
-    for ask in (docs.read, docs.outline, docs.document):
+    for read in (
+        lambda: docs.read("coffee.md"),
+        lambda: outline(docs, "coffee.md"),
+        lambda: docs.documents(ids=["coffee.md"]),
+    ):
         with pytest.raises(DatasetPathError, match="no document"):
-            ask("coffee.md")
+            read()
 
 
 def test_grep_finds_literal_texts(docs):
     """With span, line and location, by document; special characters are no pattern."""
     docs.add_texts({"a": "x" * 5_000 + "\nWhat (is) 绿茶 .*?\n"})
-    [found] = docs.grep("(is) 绿茶 .*?")
+    [found] = grep(docs, "(is) 绿茶 .*?")
     assert docs.read("a", found.span) == "(is) 绿茶 .*?"
     assert (found.path, found.line, found.location) == ("a", "What (is) 绿茶 .*?", "line 2")
-    assert [(one.path, one.span) for one in docs.grep("TEA", ignore_case=True)] == [
+    assert [(one.path, one.span) for one in grep(docs, "TEA", ignore_case=True)] == [
         ("tea", (6, 9)),
         ("tea", (16, 19)),
     ]
-    assert docs.grep("TEA") == docs.grep("tea", {"labels": "c"}) == []
-    assert len(docs.grep("tea", {"labels": "a"}, limit=1)) == 1
+    assert grep(docs, "TEA") == grep(docs, "tea", {"labels": "c"}) == []
+    assert len(grep(docs, "tea", {"labels": "a"}, limit=1)) == 1
     many = Document()
     many.add_texts({f"{number:03}": f"text {number % 2}" for number in range(100)})
-    assert [one.path for one in many.grep("text 1")] == [
+    assert [one.path for one in grep(many, "text 1")] == [
         f"{number:03}" for number in range(1, 100, 2)
     ]
-    assert [one.path for one in many.grep("text", limit=40)] == [
+    assert [one.path for one in grep(many, "text", limit=40)] == [
         f"{number:03}" for number in range(40)
     ]
-    assert len(docs.grep("xxxx", limit=1)[0].line) < 500
+    assert len(grep(docs, "xxxx", limit=1)[0].line) < 500
     for text, keyword in (("", "text"), (" ", "text"), ("x" * 1_001, "1000")):
         with pytest.raises(ConfigError, match=keyword):
-            docs.grep(text)
+            grep(docs, text)
 
 
 def test_grep_ignores_what_nobody_sees():
@@ -426,14 +452,14 @@ def test_grep_ignores_what_nobody_sees():
     text = "Der Ku\u0308hl\u00adschrank, Straße: kühl"
     docs.add_texts({"a": text, "b": "teapot"})
     for query in ("Kühlschrank", "Ku\u0308hlschrank", "Kühl\u200bschrank"):
-        [match] = docs.grep(query)
+        [match] = grep(docs, query)
         assert text[slice(*match.span)] == "Ku\u0308hl\u00adschrank"
-    assert [text[slice(*one.span)] for one in docs.grep("KÜHL", ignore_case=True)] == [
+    assert [text[slice(*one.span)] for one in grep(docs, "KÜHL", ignore_case=True)] == [
         "Ku\u0308hl\u00ad",
         "kühl",
     ]
-    assert [one.path for one in docs.grep("tea\u00adpot")] == ["b"]
-    assert [one.span for one in docs.grep("\u00ad")] == [(9, 10)]
+    assert [one.path for one in grep(docs, "tea\u00adpot")] == ["b"]
+    assert [one.span for one in grep(docs, "\u00ad")] == [(9, 10)]
 
 
 def test_grep_takes_linear_time_and_keeps_places():
@@ -443,28 +469,28 @@ def test_grep_takes_linear_time_and_keeps_places():
     docs = Document()
     docs.add_texts({"a": "a" * 2_000_000, "b": "İstanbul ISTANBUL istanbul"})
     began = time.process_time()
-    assert docs.grep("a" * 999 + "b", ignore_case=True) == docs.grep("a" * 999 + "b") == []
+    assert grep(docs, "a" * 999 + "b", ignore_case=True) == grep(docs, "a" * 999 + "b") == []
     assert time.process_time() - began < 5.0
-    found = docs.grep("Istanbul", ignore_case=True)
+    found = grep(docs, "Istanbul", ignore_case=True)
     assert [docs.read("b", one.span) for one in found] == ["ISTANBUL", "istanbul"]
     with pytest.raises(ConfigError, match="limit"):
-        docs.grep("a", limit=1_001)
+        grep(docs, "a", limit=1_001)
 
 
 def test_related_nodes_share_vectors_or_terms(docs):
     """Nearest first and without the node itself: by stored vectors, else by terms."""
     green = docs.get_nodes("line")[2]
-    assert [node.text for node in docs.related(green.uid)] == ["black tea"]
+    assert [node.text for node in related(docs, green.uid)] == ["black tea"]
     letters = Letters()
     embedded = Document(embed=letters)
     embedded.create_node_group("line", transform=str.splitlines)
     embedded.add_texts({"a": "rose\narose\nnnnnn\nnosy roe"})
     embedded.activate_group("line")
     assert letters.calls == []
-    assert embedded.related(embedded.get_nodes("line")[0].uid) == []
-    embedded.activate_group("line", embed_keys=embedded.embed_keys)
+    assert related(embedded, embedded.get_nodes("line")[0].uid) == []
+    embedded.activate_group("line", embed_keys=embedded.reader.embed_keys)
     calls = len(letters.calls)
-    found = embedded.related(embedded.get_nodes("line")[0].uid, topk=2)
+    found = related(embedded, embedded.get_nodes("line")[0].uid, topk=2)
     assert [node.text for node in found] == ["arose", "nosy roe"]
     assert found[0].score > found[1].score > 0.5
     assert len(letters.calls) == calls
@@ -475,9 +501,9 @@ def test_related_needs_a_visible_node(docs):
     hidden = docs.get_nodes("line")[0].uid
     for view, uid in ((docs, "0" * 32), (docs.restricted({"labels": "a"}), hidden)):
         with pytest.raises(StaleNodeError, match=r"There is no node '\w+'\. Retrieve"):
-            view.related(uid)
+            related(view, uid)
     with pytest.raises(ConfigError, match="topk"):
-        docs.related(hidden, 0)
+        related(docs, hidden, 0)
 
 
 @pytest.mark.parametrize(

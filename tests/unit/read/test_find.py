@@ -1,4 +1,4 @@
-"""`find`, `find_parent`, `find_children`, `target=`: through the tree and back, in memory, in a
+"""`find` and `target=`: through the tree and back, in memory, in a
 file, restarted.
 """
 
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lazyrag import Condition, DataType, DocField, DocNode, Document, Retriever
-from lazyrag.errors import ConfigError, NotRegisteredError, StaleNodeError
+from lazyrag.errors import NotRegisteredError, StaleNodeError
 from lazyrag.retrieval import auto_merge
 
 ROOT = "lazyllm_root"
@@ -66,27 +66,27 @@ def test_up(docs):
         for one, score in (("milk", 3.0), ("white", 2.0), ("tea", 1.0))
     ]
     again = named(docs, "word", "black").with_score(0.5)
-    assert told(docs.find_parent("line")([*hits, again])) == [
+    assert told(docs.find("line")([*hits, again])) == [
         ("milk tea", 3.0),
         ("white tea", 2.0),
         ("green tea", 1.0),
         ("black tea", 0.5),
     ]
-    assert told(docs.find_parent("part")([*hits, again])) == [
+    assert told(docs.find("part")([*hits, again])) == [
         ("milk tea", 3.0),
         ("white tea", 2.0),
         ("green tea;black tea", 1.0),
     ]
-    assert told(docs.find_parent(ROOT)([*hits, again])) == [(TEXTS["b"], 3.0), (TEXTS["a"], 2.0)]
+    assert told(docs.find(ROOT)([*hits, again])) == [(TEXTS["b"], 3.0), (TEXTS["a"], 2.0)]
 
 
 def test_a_parent_has_the_score_of_its_best_child(docs):
     """In whatever order the children come; where none has a score, it has none."""
     words = [named(docs, "word", one) for one in ("green", "black", "tea")]
     hits = [word.with_score(score) for word, score in zip(words, (0.5, None, 3.0), strict=True)]
-    assert told(docs.find_parent("part")(hits)) == [("green tea;black tea", 3.0)]
+    assert told(docs.find("part")(hits)) == [("green tea;black tea", 3.0)]
     assert told(docs.find("loud")(hits[::-1])) == [("GREEN TEA;BLACK TEA", 3.0)]
-    assert told(docs.find_parent("part")(words)) == [("green tea;black tea", None)]
+    assert told(docs.find("part")(words)) == [("green tea;black tea", None)]
 
 
 def test_down(docs):
@@ -97,7 +97,7 @@ def test_down(docs):
         named(docs, "part", "white tea").with_score(2.0),
         named(docs, "part", "coffee;green").with_score(1.0),
     ]
-    assert told(docs.find_children("word")(parts)) == [
+    assert told(docs.find("word")(parts)) == [
         ("white", 2.0),
         ("tea", 2.0),
         ("coffee", 1.0),
@@ -144,17 +144,7 @@ def test_target_of_a_retriever_is_find_of_its_hits(docs, group):
 
 
 def test_wrong_groups(docs):
-    """A group that is not above, not below or not there is refused, with what to do."""
-    word, line = named(docs, "word", "milk"), named(docs, "line", "milk tea")
-    for method, target, node in (
-        (docs.find_parent, "loud", word),
-        (docs.find_parent, "word", word),
-        (docs.find_parent, "word", line),
-        (docs.find_children, "letter", line),
-        (docs.find_children, "part", line),
-    ):
-        with pytest.raises(ConfigError, match="Use find"):
-            method(target)([node])
+    """A group that is not there is refused, with what to do."""
     with pytest.raises(NotRegisteredError, match="Did you mean 'line'"):
         docs.find("lines")
     with pytest.raises(NotRegisteredError, match="Did you mean 'line'"):
@@ -174,7 +164,7 @@ def test_after_a_change(docs):
     """Nodes of a document that was changed are stale for every way, those of others go on."""
     old, kept = named(docs, "word", "milk"), named(docs, "word", "white")
     docs.add_texts({"b": "water"})
-    for way in (docs.find("letter"), docs.find_parent("line"), docs.window, auto_merge):
+    for way in (docs.find("letter"), docs.find("line"), docs.window, auto_merge):
         with pytest.raises(StaleNodeError, match="Retrieve the node again"):
             way([old])
         assert way([kept])
@@ -339,10 +329,8 @@ def test_there_and_back(texts, data):
         assert {one.document_id for one in some} == {node.document_id}
     if nodes and start != target:
         lines = {group: line_of(docs, group) for group in (start, target)}
-        if target in lines[start]:
-            assert docs.find_parent(target)(nodes) == there
-        elif start in lines[target]:
-            assert docs.find_children(target)(nodes) == there
+        if target in lines[start] or start in lines[target]:
+            assert docs.find(target)(nodes) == there
 
 
 def line_of(docs: Document, group: str) -> list[str]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from lazyrag.data.segment import store_key
 from lazyrag.errors import ConfigError, StoreError
 from lazyrag.ledger.tree import Build, LiveGroup, Tree
-from lazyrag.read.snapshot import live_hits
+from lazyrag.read.nodes import live_hits
 
 BUILDS = 12
 

@@ -18,6 +18,8 @@ from reportlab.pdfgen.canvas import Canvas
 from lazyrag import Document
 from lazyrag.errors import ConfigError, LoadError
 from lazyrag.loaders.pdf import PdfLoader
+from lazyrag.read import marks as find_marks
+from lazyrag.read import page_image
 
 ENGLISH = ["Green tea is never roas-", "ted, and keeps a year.", "White tea keeps longer."]
 COLUMN = ["A second column begins on", "the right side of the page", "and is read after the left."]
@@ -91,7 +93,7 @@ def test_boxes_are_around_the_words_of_the_span_line_by_line(drawn, words, lines
     """The boxes of a span hold its words alone: over line ends, joined words, columns and cells."""
     docs, path, text = drawn
     start = text.index(words)
-    marks = docs.marks("tea.pdf", (start, start + len(words)))
+    marks = find_marks(docs, "tea.pdf", (start, start + len(words)))
     # The hyphen that joining removes is not part of the text.
     assert under(path, marks.boxes) == [line.removesuffix("-") for line in lines]
     assert marks.text == words
@@ -104,7 +106,7 @@ def test_each_single_character_has_its_own_box(drawn):
     added = set(re.findall(r"\|", text))
     for at, character in enumerate(text):
         if character.strip() and character not in added:
-            assert under(path, docs.marks("tea.pdf", (at, at + 1)).boxes) == [character]
+            assert under(path, find_marks(docs, "tea.pdf", (at, at + 1)).boxes) == [character]
 
 
 @pytest.mark.parametrize("turn", [90, 180, 270])
@@ -117,8 +119,8 @@ def test_boxes_of_a_turned_page_are_those_of_the_page_as_it_is_shown(tmp_path, t
     text = docs.get_nodes()[0].text
     span = text.index("Oolong"), text.index("Oolong") + 6
     [upright], [turned] = (
-        docs.marks("upright.pdf", span).boxes,
-        docs.marks("turned.pdf", span).boxes,
+        find_marks(docs, "upright.pdf", span).boxes,
+        find_marks(docs, "turned.pdf", span).boxes,
     )
     x0, y0, x1, y1 = upright.x0, upright.y0, upright.x1, upright.y1
     expected = {
@@ -133,9 +135,9 @@ def test_a_hit_and_a_page_can_be_marked(drawn):
     """The span of a hit and a Location are spans; a page's boxes are all on it."""
     docs, path, text = drawn
     [hit] = docs.search("清明前采摘", topk=1)
-    assert "清明前" in "".join(under(path, docs.marks(hit.path, hit.span).boxes))
+    assert "清明前" in "".join(under(path, find_marks(docs, hit.path, hit.span).boxes))
     second = next(one for one in docs.get_nodes()[0].locations if one.label == "3")
-    marks = docs.marks("tea.pdf", second)
+    marks = find_marks(docs, "tea.pdf", second)
     assert {box.page for box in marks.boxes} == {3}
     assert marks.text == text[second.start : second.end]
 
@@ -154,7 +156,7 @@ def test_pages_without_repeated_lines_are_marked(tmp_path):
     text = docs.get_nodes()[0].text
     assert "Report" not in text
     start = text.index("Yunnan")
-    boxes = docs.marks("tea.pdf", (start, start + 10)).boxes
+    boxes = find_marks(docs, "tea.pdf", (start, start + 10)).boxes
     assert [box.page for box in boxes] == [3]
     assert under(tmp_path / "tea.pdf", boxes) == ["Yunnanwas"]
 
@@ -168,22 +170,25 @@ def test_other_formats_have_the_range_in_their_text(tmp_path):
     docs = Document(tmp_path)
     docs.add_texts({"note": "Oolong is half fermented."})
     for path in ("tea.txt", "note", "teas.zip"):
-        marks = docs.marks(path, (3, 8))
+        marks = find_marks(docs, path, (3, 8))
         text = next(node.text for node in docs.get_nodes() if node.path == path)
         assert (marks.span, marks.text, marks.boxes) == ((3, 8), text[3:8], ())
         with pytest.raises(ConfigError, match="not a PDF"):
-            docs.page_image(path, 1)
+            page_image(docs, path, 1)
 
 
 def test_a_changed_file_is_refused_until_it_is_ingested(drawn):
     """Boxes of other bytes than those of the text are never given."""
     docs, path, _ = drawn
     draw(path, turn=90)
-    for call in (lambda: docs.marks("tea.pdf", (0, 5)), lambda: docs.page_image("tea.pdf", 1)):
+    for call in (
+        lambda: find_marks(docs, "tea.pdf", (0, 5)),
+        lambda: page_image(docs, "tea.pdf", 1),
+    ):
         with pytest.raises(LoadError, match="has changed"):
             call()
     docs.sync()
-    assert docs.marks("tea.pdf", (0, 5)).boxes
+    assert find_marks(docs, "tea.pdf", (0, 5)).boxes
 
 
 def test_a_file_added_by_another_program_can_be_named(tmp_path):
@@ -192,13 +197,13 @@ def test_a_file_added_by_another_program_can_be_named(tmp_path):
     conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "store.db")}}}
     with Document(store_conf=conf) as docs:
         docs.add_files({"upload": path})
-        expected = docs.marks("upload", (0, 9))
+        expected = find_marks(docs, "upload", (0, 9))
     with Document(store_conf=conf, read_only=True) as docs:
         with pytest.raises(ConfigError, match="file="):
-            docs.marks("upload", (0, 9))
-        assert docs.marks("upload", (0, 9), file=path) == expected
+            find_marks(docs, "upload", (0, 9))
+        assert find_marks(docs, "upload", (0, 9), file=path) == expected
         with pytest.raises(LoadError, match="has changed"):
-            docs.marks("upload", (0, 9), file=draw(tmp_path / "other.pdf", turn=90))
+            find_marks(docs, "upload", (0, 9), file=draw(tmp_path / "other.pdf", turn=90))
 
 
 @pytest.mark.slow
@@ -221,9 +226,9 @@ def test_pages_of_another_reader_or_of_text_recognition_are_refused(tmp_path):
     docs.add_reader("scan.pdf", PdfLoader(ocr=lambda _: "Recognized words"))
     docs.add_reader("tea.pdf", Shouting())
     with pytest.raises(LoadError, match="text recognition"):
-        docs.marks("scan.pdf", (0, 5))
+        find_marks(docs, "scan.pdf", (0, 5))
     with pytest.raises(LoadError, match="made otherwise"):
-        docs.marks("tea.pdf", (0, 5))
+        find_marks(docs, "tea.pdf", (0, 5))
 
 
 def test_a_hidden_document_is_as_unknown_as_one_that_is_not_there(tmp_path):
@@ -233,8 +238,11 @@ def test_a_hidden_document_is_as_unknown_as_one_that_is_not_there(tmp_path):
     (tmp_path / "a.txt").write_text("Secret words of the harvest", encoding="utf-8")
     (tmp_path / "b.txt").write_text("Open words", encoding="utf-8")
     view = Document(tmp_path).restricted({"file_name": "b.txt"})
-    assert view.marks("b.txt", (0, 4)).text == "Open"
-    for call in (lambda path: view.marks(path, (0, 999)), lambda path: view.page_image(path, 99)):
+    assert find_marks(view, "b.txt", (0, 4)).text == "Open"
+    for call in (
+        lambda path: find_marks(view, path, (0, 999)),
+        lambda path: page_image(view, path, 99),
+    ):
         messages = set()
         for path in ("a.txt", "c.txt"):
             with pytest.raises(ConfigError, match="no document") as caught:
@@ -247,7 +255,7 @@ def test_a_hidden_document_is_as_unknown_as_one_that_is_not_there(tmp_path):
 def test_a_span_outside_of_the_text_is_refused(drawn, span):
     """A span must lie in the text."""
     with pytest.raises(ConfigError, match="span"):
-        drawn[0].marks("tea.pdf", span)
+        find_marks(drawn[0], "tea.pdf", span)
 
 
 def test_the_image_of_a_page_is_a_png_of_the_wanted_width(drawn):
@@ -255,7 +263,7 @@ def test_the_image_of_a_page_is_a_png_of_the_wanted_width(drawn):
     refused.
     """
     docs, path, _ = drawn
-    image = Image.open(io.BytesIO(docs.page_image("tea.pdf", 3, width=300)))
+    image = Image.open(io.BytesIO(page_image(docs, "tea.pdf", 3, width=300)))
     assert (image.format, image.size) == ("PNG", (300, 420))
     with pypdfium2.PdfDocument(path) as pdf:
         expected = pdf[2].render(scale=300 / 500).to_pil().convert("L")
@@ -263,4 +271,4 @@ def test_the_image_of_a_page_is_a_png_of_the_wanted_width(drawn):
         sum(expected.histogram()[:128]), rel=0.1
     )
     with pytest.raises(ConfigError, match="page"):
-        docs.page_image("tea.pdf", 4)
+        page_image(docs, "tea.pdf", 4)

@@ -374,11 +374,11 @@ def answers(
 
 def tables(docs: Document) -> Any:
     """Its tables, and what SQL says of them and of tables that are hidden or unknown."""
-    listed = docs.tables()
+    listed = docs.tables.list()
     names = [*dict.fromkeys([*(one.name for one in listed[:2]), "_01", "_07"])]
     queries = ["SELECT * FROM {}", "SELECT tea, sum(kg) AS kg FROM {} GROUP BY tea ORDER BY ALL"]
     results = [
-        outcome(lambda sql=sql: docs.sql(sql))
+        outcome(lambda sql=sql: docs.tables.sql(sql))
         for name in names
         for sql in (one.format(name) for one in queries)
     ]

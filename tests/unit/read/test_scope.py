@@ -193,16 +193,16 @@ def test_find_from_nodes_outside(docs, public):
     outside = docs.get_nodes("line", filters={"access": "secret"})
     assert docs.find("word")(outside)
     assert public.find("word")(outside) == []
-    assert public.find_parent("lazyllm_root")(outside) == []
-    assert public.find_children("word")(outside) == []
+    assert public.find("lazyllm_root")(outside) == []
+    assert public.find("word")(outside) == []
     assert public.find("line")(outside) == []
 
 
 def test_find_inside(docs, public):
     """Ways through the tree inside the scope are as they are without one."""
     lines = public.get_nodes("line")
-    assert public.find_children("word")(lines) == docs.find_children("word")(lines)
-    assert public.find_parent("lazyllm_root")(lines) == public.get_nodes()
+    assert public.find("word")(lines) == docs.find("word")(lines)
+    assert public.find("lazyllm_root")(lines) == public.get_nodes()
 
 
 @pytest.fixture
@@ -265,10 +265,8 @@ def test_ways_over_a_node_outside_the_scope(labelled):
     """find goes over a node outside the scope without giving it, and ends only inside."""
     public = labelled.restricted({"access": "public"})
     shared = public.get_nodes("line")[1]
-    assert public.find_parent("lazyllm_root")([shared]) == []
-    assert [node.text for node in public.find_children("line")(public.get_nodes())] == [
-        "open words"
-    ]
+    assert public.find("lazyllm_root")([shared]) == []
+    assert [node.text for node in public.find("line")(public.get_nodes())] == ["open words"]
     assert Retriever(public, "line", similarity="bm25", target="lazyllm_root")("shared") == []
 
 
@@ -377,7 +375,7 @@ def test_what_fails_out_of_sight_is_not_told(folder):
     view.activate_group("CoarseChunk")
     with pytest.raises(IngestionError, match=r"secret\.pdf"):
         docs.get_nodes()
-    assert (view.last_report.failed, view.retry_failed().failed) == ((), ())
+    assert view.last_report.failed == ()
     assert [failure.path for failure in docs.last_report.failed] == ["secret.pdf"]
 
 
@@ -437,15 +435,13 @@ def test_what_stands_beneath_a_hidden_node_is_hidden(blocks, similarity):
 
 
 def test_the_ways_down_end_at_a_hidden_node(blocks):
-    """Neither find_children nor children lead from a visible document beneath a hidden block."""
+    """Neither find nor children lead from a visible document beneath a hidden block."""
     public = blocks.restricted({"access": "public"})
     public.activate_group("word")
     roots = public.get_nodes()
     assert [root.path for root in roots] == ["a.txt"]
-    assert [node.text for node in public.find_children("line")(roots)] == SEEN[:2]
-    assert [node.text for node in public.find_children("word")(blocks.get_nodes())] == " ".join(
-        SEEN
-    ).split()
+    assert [node.text for node in public.find("line")(roots)] == SEEN[:2]
+    assert [node.text for node in public.find("word")(blocks.get_nodes())] == " ".join(SEEN).split()
     assert [node.text for node in roots[0].children["block"]] == ["open tea\nopen cup"]
     found = Retriever(public, "word", similarity="bm25", target="line", topk=20)(
         "hidden tea closed cup"
@@ -492,4 +488,3 @@ def test_a_view_s_report_names_only_what_is_seen(docs, public):
     docs.activate_group("line")
     assert docs.last_report.added == tuple(FILES)
     assert public.last_report.added == ("public/a.txt", "public/b.txt")
-    assert public.retry_failed().added == ("public/a.txt", "public/b.txt")

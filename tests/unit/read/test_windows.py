@@ -199,18 +199,6 @@ def test_windows_after_a_retriever(docs):
     assert docs.window([]) == docs.window([], merge=True) == []
 
 
-def test_the_other_name(docs):
-    """get_window_nodes(node, span, merge) is the same, with five on each side by default."""
-    assert texts(docs.get_window_nodes(step(docs, 3))) == [
-        one.strip() + "." for one in STEPS.split(".")[:-1]
-    ]
-    assert docs.get_window_nodes(step(docs, 3), (-1, 0)) == docs.window(step(docs, 3), 1, 0)
-    assert docs.get_window_nodes(step(docs, 3), [0, 1], merge=True).text == "Roll it. Dry it. "
-    for wrong in [(1, 2), (-1, -1), (0,), 3, (0, 1.5)]:
-        with pytest.raises(ConfigError, match="span"):
-            docs.get_window_nodes(step(docs, 3), wrong)
-
-
 def test_whole_documents_have_no_neighbours(docs):
     """The root group has one node in each document."""
     assert docs.window(docs.get_nodes()[0], 5, 5) == docs.get_nodes()[:1]

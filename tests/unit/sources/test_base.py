@@ -46,7 +46,7 @@ def teas(*texts, **kwargs):
 
 def texts_in(folder):
     """What the dataset's files hold, sorted."""
-    return sorted(file.path.read_text() for file in find_files(folder).found)
+    return sorted(file.path.read_text() for file in find_files(folder).files)
 
 
 @given(st.text(), st.text())
@@ -93,9 +93,9 @@ def test_a_folder_follows_its_source(tmp_path):
 def test_unchanged_files_are_not_touched(tmp_path):
     """A file whose item is the same is the same file, with the same time."""
     fetch(teas("a 1", "b 1"), tmp_path)
-    before = {file.identity: file.signature for file in find_files(tmp_path).found}
+    before = {file.identity: file.signature for file in find_files(tmp_path).files}
     fetch(teas("a 1", "b 2"), tmp_path)
-    after = {file.identity: file.signature for file in find_files(tmp_path).found}
+    after = {file.identity: file.signature for file in find_files(tmp_path).files}
     assert [before[name] == after[name] for name in sorted(before)] == [True, False]
 
 
@@ -277,7 +277,7 @@ def test_a_folder_has_one_source(tmp_path):
     with pytest.raises(ConfigError, match="filled from 'one', not from 'other'"):
         fetch(teas("b 1", name="other"), tmp_path / "one")
     fetch(teas("b 1", name="other"), tmp_path / "other")
-    assert [metadata_of(tmp_path)(file.path) for file in find_files(tmp_path).found] == [
+    assert [metadata_of(tmp_path)(file.path) for file in find_files(tmp_path).files] == [
         {"source": "a"},
         {"source": "b"},
     ]
@@ -324,7 +324,7 @@ def test_an_item_of_another_kind_replaces_its_file(tmp_path):
     """A page that was text and is Markdown now is one file, even if the run was cut short."""
     fetch(Listed(SourceItem("a", b"tea", ".txt")), tmp_path)
     report = fetch(Listed(SourceItem("a", b"tea", ".md"), CutShort("limit")), tmp_path)
-    assert [file.path.suffix for file in find_files(tmp_path).found] == [".md"]
+    assert [file.path.suffix for file in find_files(tmp_path).files] == [".md"]
     assert (report.updated, report.removed, report.retained) == (("a",), (), ())
 
 
@@ -383,7 +383,7 @@ def test_metadata(tmp_path):
         "bad": float("nan"),
     }
     fetch(Listed(SourceItem("a", b"tea", metadata=said)), tmp_path)
-    [file] = find_files(tmp_path).found
+    [file] = find_files(tmp_path).files
     metadata = metadata_of(tmp_path)
     assert metadata(file.path) == {
         "source": "a", "price": 12, "tags": ["green", "new"], "item_file_name": "x", "none": None, "bad": None,
@@ -393,7 +393,7 @@ def test_metadata(tmp_path):
         "a",
     )
     assert metadata(file.path) == {"source": "a", "price": 13}
-    assert find_files(tmp_path).found == (file,)
+    assert find_files(tmp_path).files == (file,)
     assert metadata(tmp_path / "other.txt") is None
     assert metadata(tmp_path.parent / "other.txt") is None
 

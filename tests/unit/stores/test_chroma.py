@@ -13,7 +13,8 @@ from lazyrag import DataType, DocField
 from lazyrag.data.fields import make_schema
 from lazyrag.data.filters import And, Condition, Not, Or
 from lazyrag.errors import ConfigError, SchemaMismatchError, UnsupportedError
-from lazyrag.stores.chroma import ChromaVectorStore, server_address
+from lazyrag.stores.chroma import ChromaVectorStore
+from lazyrag.stores.chroma_client import server_address
 from lazyrag.stores.chroma_encoding import (
     decode_rows,
     encode_rows,

@@ -11,7 +11,8 @@ from lazyrag.errors import ConfigError, LazyRAGError, StoreConnectionError, Stor
 from lazyrag.stores.config import StoreChoice, StoreConf
 from lazyrag.stores.memory import MapSegmentStore, MapVectorStore
 from lazyrag.stores.protocol import segment_stores, vector_stores
-from lazyrag.stores.sqlite import MapFileSegmentStore, MapFileVectorStore
+from lazyrag.stores.sqlite import MapFileSegmentStore
+from lazyrag.stores.sqlite_vectors import MapFileVectorStore
 
 
 @pytest.fixture(autouse=True)

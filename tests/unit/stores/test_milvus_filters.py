@@ -29,7 +29,7 @@ from lazyrag.stores.milvus_encoding import (
     literal,
     split_filter,
 )
-from lazyrag.testing.suites import FIELDS, FILTERS, HARD_TEXTS, SCHEMA
+from lazyrag.testing.samples import FIELDS, FILTERS, HARD_TEXTS, SCHEMA
 
 TEXTS = st.one_of(
     st.sampled_from(HARD_TEXTS),

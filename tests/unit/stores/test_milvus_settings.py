@@ -18,10 +18,12 @@ from lazyrag.errors import (
     UnknownKeywordError,
     UnsupportedError,
 )
-from lazyrag.stores.milvus import IndexSettings, MilvusConnection, MilvusVectorStore
+from lazyrag.stores.milvus import MilvusVectorStore
+from lazyrag.stores.milvus_client import MilvusConnection
 from lazyrag.stores.milvus_encoding import Layout, decode_row, encode_rows, milvus_query, window_of
+from lazyrag.stores.milvus_index import IndexSettings
 from lazyrag.stores.protocol import VectorRow, VectorSchema, vector_stores
-from lazyrag.testing.suites import FIELDS, SCHEMA
+from lazyrag.testing.samples import FIELDS, SCHEMA
 from lazyrag.types import SPARSE
 from tests.hard_fields import SCHEMA as HARD_FIELDS
 from tests.hard_fields import rows as hard_rows

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag.data.filters import Condition, Filter, Or, matches
-from lazyrag.stores.opensearch import FilterDialect, index_fields, index_text
+from lazyrag.stores.opensearch_encoding import FilterDialect, index_fields, index_text
 from lazyrag.stores.protocol import push_down
 from lazyrag.types import Fields
 from tests.hard_fields import ARRAYS, FILTERS, SCALARS, SCHEMA, VALUES, rows

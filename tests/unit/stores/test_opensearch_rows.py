@@ -14,15 +14,15 @@ from lazyrag import DataType, DocField
 from lazyrag.data.fields import make_schema
 from lazyrag.data.segment import Location, Segment
 from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError
-from lazyrag.stores.opensearch import (
-    OpenSearchSegmentStore,
+from lazyrag.stores.opensearch import OpenSearchSegmentStore
+from lazyrag.stores.opensearch_encoding import (
     Shape,
     decode_segment,
     join_terms,
     read_shape,
     segment_encoder,
 )
-from lazyrag.testing.suites import SCHEMA, make_segments
+from lazyrag.testing.samples import SCHEMA, make_segments
 from tests.hard_fields import SCHEMA as HARD_FIELDS
 from tests.hard_fields import rows as hard_rows
 

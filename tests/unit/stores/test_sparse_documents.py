@@ -18,7 +18,8 @@ from lazyrag.ingest.model_identity import PROBE
 from lazyrag.ranking.fusion import rrf
 from lazyrag.retrieval.similarity import cosine, ip, nearest
 from lazyrag.stores.protocol import VectorRow, VectorSchema
-from lazyrag.stores.sqlite import MapFileVectorStore, StoreFile
+from lazyrag.stores.sqlite import StoreFile
+from lazyrag.stores.sqlite_vectors import MapFileVectorStore
 from lazyrag.text.analyzers import chinese_terms, english_terms
 from tests.interpreter import python
 
@@ -269,7 +270,7 @@ def test_a_restart_answers_from_the_file(folder, tmp_path):
     root, path = folder(FILES), tmp_path / "tea.db"
     with in_lines(root, embed=Weights(), store_conf=conf(path)) as docs:
         expected = [told(Retriever(docs, "line")(question)) for question in QUESTIONS]
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
     for read_only in (False, True):
         embed = Weights()
         with in_lines(root, embed=embed, store_conf=conf(path), read_only=read_only) as docs:
@@ -302,13 +303,13 @@ def test_unchanged_texts_are_not_embedded_again(folder, tmp_path):
         assert embed.calls == ["black tea is picked in autumn"]
         assert told(retriever("green tea")) == by_hand(docs.get_nodes("line"), "green tea")
         assert [hit.text for hit in retriever("autumn")] == ["black tea is picked in autumn"]
-        assert docs.verify() == ()
-        docs.rollback("tea.txt", docs.versions("tea.txt")[0].number)
+        assert docs.maintenance.verify() == ()
+        docs.versions.rollback("tea.txt", docs.versions.list("tea.txt")[0].number)
         assert told(retriever("green tea")) == before
         assert retriever("autumn") == []
         docs.delete_files(["coffee.txt"])
         assert retriever("coffee") == []
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
 
 
 def test_the_cache_keeps_sparse_vectors(folder, tmp_path):
@@ -335,13 +336,13 @@ def test_an_export_moves_sparse_vectors(folder, tmp_path):
         folder({**FILES, "odd.txt": "!!!"}), embed=embed, store_conf=conf(tmp_path / "a.db")
     ) as docs:
         expected = [told(Retriever(docs, "line")(question)) for question in QUESTIONS]
-        dump = list(docs.dump())
-        docs.export(tmp_path / "out")
+        dump = list(docs.maintenance.dump())
+        docs.maintenance.export(tmp_path / "out")
     with in_lines(embed=embed, store_conf=conf(tmp_path / "b.db")) as docs:
-        assert docs.import_from(tmp_path / "out") == 4
-        assert list(docs.dump()) == dump
+        assert docs.maintenance.import_from(tmp_path / "out") == 4
+        assert list(docs.maintenance.dump()) == dump
         assert [told(Retriever(docs, "line")(question)) for question in QUESTIONS] == expected
-        assert docs.verify() == ()
+        assert docs.maintenance.verify() == ()
     [broken] = (tmp_path / "out").glob("*.npz")
     with np.load(broken) as arrays:
         cut = {name: array[:-1] for name, array in arrays.items()}
@@ -350,7 +351,7 @@ def test_an_export_moves_sparse_vectors(folder, tmp_path):
         in_lines(embed=embed, store_conf=conf(tmp_path / "c.db")) as docs,
         pytest.raises(StoreError, match="npz of the export"),
     ):
-        docs.import_from(tmp_path / "out")
+        docs.maintenance.import_from(tmp_path / "out")
 
 
 def test_the_dump_tells_vectors_apart(folder):
@@ -364,7 +365,7 @@ def test_the_dump_tells_vectors_apart(folder):
         embed.identity = "toy:weights"
         docs = in_lines(folder(FILES), embed=embed)
         Retriever(docs, "line")("tea")
-        dumps.append(list(docs.dump()))
+        dumps.append(list(docs.maintenance.dump()))
     assert dumps[0] == dumps[1]
     assert len([1 for one, other in zip(dumps[0], dumps[2], strict=True) if one != other]) == 8
 
@@ -379,7 +380,7 @@ def test_verify_finds_what_is_wrong_and_repair_mends_it(folder, tmp_path, kind, 
     path = tmp_path / "tea.db"
     with in_lines(folder(FILES), embed=weights, store_conf=conf(path)) as docs:
         expected = told(Retriever(docs, "line")("green tea"))
-        dump = list(docs.dump())
+        dump = list(docs.maintenance.dump())
     with StoreFile(path) as file:
         store = MapFileVectorStore(file)
         with file.reading() as connection:
@@ -401,7 +402,7 @@ def test_verify_finds_what_is_wrong_and_repair_mends_it(folder, tmp_path, kind, 
             with file.writing() as connection:
                 connection.execute("UPDATE vector_part SET content = substr(content, 1, 300)")
     with in_lines(folder({}), embed=weights, store_conf=conf(path)) as docs:
-        problems = docs.verify()
+        problems = docs.maintenance.verify()
         assert {one.kind for one in problems} == {
             "missing" if kind == "gone" else "dimension" if kind == "dense" else "damaged"
         }
@@ -409,9 +410,9 @@ def test_verify_finds_what_is_wrong_and_repair_mends_it(folder, tmp_path, kind, 
             assert "the vectors have 2 numbers, and in the ledger they are sparse" in str(
                 problems[0]
             )
-        assert docs.repair() == ()
+        assert docs.maintenance.repair() == ()
         assert told(Retriever(docs, "line")("green tea")) == expected
-        assert list(docs.dump()) == dump
+        assert list(docs.maintenance.dump()) == dump
 
 
 def test_the_functions_behind_the_names():

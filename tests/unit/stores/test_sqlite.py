@@ -15,7 +15,8 @@ import pytest
 
 from lazyrag.errors import ConfigError, StoreError
 from lazyrag.storage.database import Database
-from lazyrag.stores.sqlite import STORE_FORMAT, StoreFile
+from lazyrag.stores.sqlite import StoreFile
+from lazyrag.stores.tables import STORE_FORMAT
 from tests.interpreter import python, waiting
 from tests.privileges import without_privileges
 

@@ -19,7 +19,7 @@ from lazyrag import Document, Retriever
 from lazyrag.errors import ConfigError, LazyRAGError, StoreError
 from lazyrag.ingest import term_index
 from lazyrag.stores import config as store_conf
-from lazyrag.stores import sqlite as map_vectors
+from lazyrag.stores import sqlite_vectors as map_vectors
 from lazyrag.stores.sqlite import StoreFile
 from tests.interpreter import python
 from tests.privileges import without_privileges
@@ -74,7 +74,7 @@ class TroubledShelf(Shelf):
         docs.sync()
         for similarity in ("bm25", "cosine"):
             Retriever(docs, "line", similarity=similarity)("green")
-        return list(docs.dump())
+        return list(docs.maintenance.dump())
 
     def edit(self):
         """A second version of the large file, and another small file."""
@@ -112,7 +112,7 @@ import importlib.util, json, resource, sys, warnings
 from pathlib import Path
 from lazyrag.errors import StoreError
 from lazyrag.ingest import term_index as term_spaces
-from lazyrag.stores import sqlite as map_vectors
+from lazyrag.stores import sqlite_vectors as map_vectors
 spec = importlib.util.spec_from_file_location("trouble", sys.argv[1])
 trouble = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(trouble)
@@ -131,11 +131,11 @@ with shelf.open() as docs:
         except StoreError as exc:
             outcome = str(exc)
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        told.append([outcome, list(docs.dump()) == before])
+        told.append([outcome, list(docs.maintenance.dump()) == before])
         if not outcome:
             break
     docs.sync()
-    told.append(list(docs.dump()) == shelf.fresh_dump())
+    told.append(list(docs.maintenance.dump()) == shelf.fresh_dump())
 print(json.dumps(told))
 """
 
@@ -221,22 +221,22 @@ def test_reading_without_the_right_to_write(common_shelf):
     beside = sorted(path.name for path in common_shelf.root.iterdir())
     with unwritable(common_shelf):
         reader = common_shelf.open(read_only=True)
-        assert list(reader.dump()) == dump
+        assert list(reader.maintenance.dump()) == dump
         assert [hit.text for hit in Retriever(reader, "line", similarity="bm25")("green")] == [
             "green tea"
         ]
         assert Retriever(reader, "line", similarity="cosine")("green")
-        assert reader.verify() == ()
+        assert reader.maintenance.verify() == ()
     assert sorted(path.name for path in common_shelf.root.iterdir()) == beside
     with common_shelf.open() as writer:
         common_shelf.edit()
         writer.sync()
-        edited = list(writer.dump())
+        edited = list(writer.maintenance.dump())
         assert edited != dump
         with unwritable(common_shelf), common_shelf.open(read_only=True) as other:
-            assert list(other.dump()) == list(reader.dump()) == edited
+            assert list(other.maintenance.dump()) == list(reader.maintenance.dump()) == edited
     with unwritable(common_shelf):
-        assert list(reader.dump()) == edited
+        assert list(reader.maintenance.dump()) == edited
         reader.close()
 
 
@@ -292,16 +292,18 @@ def test_a_folder_of_arrays_that_may_not_be_written(common_shelf):
             with without_privileges(), pytest.raises(StoreError, match=r"store\.db\.d"):
                 docs.sync()
             assert [
-                line for line in docs.dump() if "white tea" not in line and "new.txt" not in line
+                line
+                for line in docs.maintenance.dump()
+                if "white tea" not in line and "new.txt" not in line
             ][:3] == dump[:3]
-            assert "v2" not in "".join(docs.dump())
+            assert "v2" not in "".join(docs.maintenance.dump())
             assert [hit.text for hit in Retriever(docs, "line", similarity="bm25")("green")] == [
                 "green tea"
             ]
         finally:
             common_shelf.arrays.chmod(0o755)
         docs.sync()
-        assert list(docs.dump()) == common_shelf.fresh_dump()
+        assert list(docs.maintenance.dump()) == common_shelf.fresh_dump()
 
 
 @pytest.mark.slow
@@ -334,10 +336,10 @@ def test_a_locked_store(shelf, monkeypatch):
             assert [hit.text for hit in Retriever(docs, "line", similarity="bm25")("green")] == [
                 "green tea"
             ]
-            assert list(docs.dump()) == dump
+            assert list(docs.maintenance.dump()) == dump
             other.execute("ROLLBACK")
         docs.sync()
-        assert list(docs.dump()) == shelf.fresh_dump()
+        assert list(docs.maintenance.dump()) == shelf.fresh_dump()
 
 
 @pytest.mark.slow
@@ -529,13 +531,13 @@ def test_a_store_that_was_copied(shelf):
     shelf.edit()
     shelf.build()
     with shelf.open(store=shelf.root / "copy.db", read_only=True) as docs:
-        assert list(docs.dump()) == dump
+        assert list(docs.maintenance.dump()) == dump
         assert [hit.text for hit in Retriever(docs, "line", similarity="bm25")("green")] == [
             "green tea"
         ]
     with shelf.open(store=shelf.root / "copy.db") as docs:
         assert docs.sync().updated == ("large.txt",)
-        assert list(docs.dump()) == shelf.fresh_dump()
+        assert list(docs.maintenance.dump()) == shelf.fresh_dump()
 
 
 def test_a_store_that_was_emptied(shelf):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from lazyrag import Document, RetrievalChain, Retriever
 from lazyrag.data.node import DocNode
 from lazyrag.errors import ConfigError, NotRegisteredError
+from lazyrag.read import near_duplicates
 from lazyrag.retrieval import Distinct
 from lazyrag.text.near_duplicates import similarity
 from tests.judged import judged_set
@@ -50,20 +51,20 @@ def test_copies_revisions_and_others(tmp_path):
         (tmp_path / f"{name}.md").write_text(text)
     with Document(tmp_path) as docs:
         expected = [["a.md", "b.md"], ["m.md", "z.md"]]
-        assert paths(docs.near_duplicates()) == paths(docs.near_duplicates("FineChunk")) == expected
+        assert paths(near_duplicates(docs)) == paths(near_duplicates(docs, "FineChunk")) == expected
         assert (
-            paths(docs.near_duplicates(filters={"file_name": ["a.md", "m.md", "z.md"]}))
+            paths(near_duplicates(docs, filters={"file_name": ["a.md", "m.md", "z.md"]}))
             == expected[1:]
         )
-        assert docs.near_duplicates("CoarseChunk")[0][0].group == "CoarseChunk"
+        assert near_duplicates(docs, "CoarseChunk")[0][0].group == "CoarseChunk"
 
 
 def test_nothing_is_found_in_nothing():
     """An empty Document, and one with a single text."""
     with Document() as docs:
-        assert docs.near_duplicates() == []
+        assert near_duplicates(docs) == []
         docs.add_texts({"a": RULES})
-        assert docs.near_duplicates() == []
+        assert near_duplicates(docs) == []
 
 
 @pytest.mark.shared
@@ -88,7 +89,7 @@ def test_every_similar_pair_of_edited_texts_is_found(name):
         assert 3 < len(due) < 38
         with Document() as docs:
             docs.add_texts(texts)
-            assert paths(docs.near_duplicates(threshold=threshold)) == due
+            assert paths(near_duplicates(docs, threshold=threshold)) == due
 
 
 def test_many_copies_are_one_cluster():
@@ -97,7 +98,7 @@ def test_many_copies_are_one_cluster():
         docs.add_texts(
             {f"{at:03}": f"{RULES} {at % 2}" for at in range(100)} | {"tea": "Green tea."}
         )
-        [cluster] = docs.near_duplicates()
+        [cluster] = near_duplicates(docs)
         assert len(cluster) == 100
 
 
@@ -137,10 +138,10 @@ def test_a_threshold_out_of_range(threshold):
     with pytest.raises(ConfigError, match=r"threshold must be a number from 0\.5 to 1; got"):
         Distinct(threshold)
     with Document() as docs, pytest.raises(ConfigError, match="threshold must be"):
-        docs.near_duplicates(threshold=threshold)
+        near_duplicates(docs, threshold=threshold)
 
 
 def test_an_unknown_group():
     """It is refused, with what there is."""
     with Document() as docs, pytest.raises(NotRegisteredError):
-        docs.near_duplicates("chunk")
+        near_duplicates(docs, "chunk")

@@ -454,7 +454,7 @@ def test_every_rule_on_every_text(text, rules, mode, overlap):
     for node in parents:
         assert mode == "full-doc" or COUNT(node.text) <= 60
         assert node.span is None or node.source.text[node.span[0] : node.span[1]] == node.text
-        children = node.children.get(groups.child) or docs.find_children(groups.child)(node)
+        children = node.children.get(groups.child) or docs.find(groups.child)(node)
         assert all(COUNT(child.text) <= 50 and child.parent == node for child in children)
         assert docs.window(children, 0, 0, merge=True)[0].text.split() == node.text.split()
         assert all(

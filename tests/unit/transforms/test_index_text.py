@@ -112,7 +112,7 @@ def test_compact_calls_no_function(folder: Path, tmp_path: Path) -> None:
         docs.create_node_group("section", sections, index_text=write)
         Retriever(docs, "section", similarity="cosine")("rain")
         before = len(calls)
-        docs.compact()
+        docs.maintenance.compact()
         assert len(calls) == before
 
 
@@ -313,7 +313,7 @@ def test_unchanged_texts_of_an_edited_file_are_not_embedded_again(
     search = Retriever(docs, "section", similarity="cosine")
     search("rain")
     if compacted:
-        docs.compact()
+        docs.maintenance.compact()
     before = len(embed.texts)
     (folder / "allotment" / "guide.md").write_text(GUIDE.replace("month", "week"))
     docs.sync()

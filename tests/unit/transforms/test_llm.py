@@ -29,7 +29,7 @@ from lazyrag import (
 )
 from lazyrag.errors import ConfigError, TransformError, raise_if_stopped, stop_event
 from lazyrag.groups.fingerprint import fingerprint
-from lazyrag.ingest.engine import map_in_order, worker_pool
+from lazyrag.ingest.load_files import map_in_order, worker_pool
 from lazyrag.models import CallableChatModel, ChatChoice, ChatCompletion, ChatOptions
 from lazyrag.transforms.llm import PROMPTS, AnswerCache, fill_prompt
 from lazyrag.validation import validate_template
@@ -455,7 +455,7 @@ class TestQuestions:
                 assert Hit.from_node(node).text == node.get_content()
                 assert RetrievalResult.from_nodes([node]).contexts == [node.get_content()]
                 assert node.span is None
-                assert docs.find_parent("MediumChunk")([node])[0].text == self.FILES["dog.txt"]
+                assert docs.find("MediumChunk")([node])[0].text == self.FILES["dog.txt"]
                 content = Retriever(
                     docs, "qa", similarity=similarity, topk=1, output_format="content"
                 )("puppy")
@@ -503,7 +503,7 @@ class TestAsking:
             (3, "four 4"),
         ]
         assert model.asked == ["four 4"]
-        assert not docs.verify()
+        assert not docs.maintenance.verify()
 
     @settings(max_examples=settings.default.max_examples // 3)
     @given(
@@ -538,7 +538,7 @@ class TestAsking:
             )
             assert found == expected
             assert [text for _, _, text, _, _ in found] == ["two", "2", "one", "1", "two", "2"]
-            assert not docs.verify()
+            assert not docs.maintenance.verify()
             assert len(model.asked) == len({*model.asked})
 
     def test_metadata_and_moves_ask_nothing(self, folder):
@@ -681,7 +681,7 @@ class TestAsking:
             assert contents(docs, "short") == ["good"]
         del model.asked[:]
         down.clear()
-        docs.retry_failed()
+        docs.sync()
         assert len(docs.get_nodes("short")) == 11
         assert model.asked == ["9 x"]
 

@@ -11,6 +11,7 @@ import zipfile
 import pytest
 
 from lazyrag import Document, IngestionWarning, NodeTransform, Retriever
+from lazyrag.loaders import LoadLimits
 from lazyrag.transforms import (
     CodeSplitter,
     HTMLSplitter,
@@ -135,7 +136,7 @@ def test_another_source_with_the_same_text_is_another_version(folder):
         os.utime(folder / "b.html", (1, 1))
         docs.sync()
         assert _texts(docs, "b.html")[1].startswith("<h1 id='tea'>")
-        assert not docs.verify()
+        assert not docs.maintenance.verify()
 
 
 def test_a_changed_file_is_never_mixed_with_an_older_version(folder):
@@ -296,5 +297,5 @@ def test_the_language_of_code_follows_from_the_file_type(folder):
 @pytest.mark.slow
 def test_the_source_is_read_in_processes(folder):
     """As files are."""
-    with Document(folder, processes=1) as docs:
+    with Document(folder, limits=LoadLimits(processes=1)) as docs:
         assert _texts(_by_kind(docs), "d.xml") == [XML]

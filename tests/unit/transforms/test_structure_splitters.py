@@ -627,6 +627,8 @@ def test_chunks_of_stores_built_before_can_be_kept(name, size, overlap, fingerpr
     docs.add_texts({"tea.txt": "Tea keeps."})
     docs.activate_group(name)
     groups = [
-        row for row in map(json.loads, docs.dump()) if row["is"] == "group" and row["name"] == name
+        row
+        for row in map(json.loads, docs.maintenance.dump())
+        if row["is"] == "group" and row["name"] == name
     ]
     assert [row["fingerprint"] for row in groups] == [fingerprint]

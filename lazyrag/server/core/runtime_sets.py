@@ -33,7 +33,7 @@ _FORMAT = FileFormat(
 
 
 @dataclass(frozen=True, slots=True)
-class MadeSet:
+class RuntimeSet:
     """A set that was made at run time.
 
     Args:
@@ -51,7 +51,7 @@ class MadeSet:
     deleted: int
 
 
-class MadeSets:
+class RuntimeSets:
     """The table of sets that were made at run time.
 
     Args:
@@ -65,13 +65,13 @@ class MadeSets:
         self._embed = embed
         self._file = Database(state / "sets.db", _FORMAT)
 
-    def add(self, name: str) -> MadeSet:
+    def add(self, name: str) -> RuntimeSet:
         """Add a set.
 
         Raises:
             ProblemError: 409 if the name is taken, 507 if there are too many sets.
         """
-        made = MadeSet(secrets.token_hex(12), name, self._embed, int(time.time()), 0)
+        runtime_set = RuntimeSet(secrets.token_hex(12), name, self._embed, int(time.time()), 0)
         with self._file.writing(durable=True) as connection:
             rows = connection.execute("SELECT name, deleted FROM made").fetchall()
             if (name, 0) in rows:
@@ -81,28 +81,28 @@ class MadeSets:
                 raise ProblemError(409, msg, "Try again in a moment.", headers={"Retry-After": "1"})
             if len(rows) >= MOST_SETS:
                 raise ProblemError(507, f"There are {MOST_SETS:,} sets.", "Delete some.")
-            row = (made.id, name, made.embed, made.created)
+            row = (runtime_set.id, name, runtime_set.embed, runtime_set.created)
             connection.execute(
                 "INSERT INTO made (id, name, embed, created) VALUES (?, ?, ?, ?)", row
             )
-        return made
+        return runtime_set
 
-    def list(self) -> list[MadeSet]:
+    def list(self) -> list[RuntimeSet]:
         """All sets, oldest first; also those that were deleted, as long as their files are
         there.
         """
         with self._file.reading() as connection:
             return [
-                MadeSet(*row) for row in connection.execute("SELECT * FROM made ORDER BY rowid")
+                RuntimeSet(*row) for row in connection.execute("SELECT * FROM made ORDER BY rowid")
             ]
 
-    def find(self, name: str) -> MadeSet | None:
+    def find(self, name: str) -> RuntimeSet | None:
         """A set by name; None if there is none."""
         with self._file.reading() as connection:
             row = connection.execute(
                 "SELECT * FROM made WHERE name = ? AND NOT deleted", (name,)
             ).fetchone()
-        return row and MadeSet(*row)
+        return row and RuntimeSet(*row)
 
     def delete(self, name: str) -> bool:
         """Delete a set; returns whether there was one. The writer process removes its files."""
@@ -110,18 +110,21 @@ class MadeSets:
             query = "UPDATE made SET deleted = ? WHERE name = ? AND NOT deleted"
             return bool(connection.execute(query, (int(time.time()), name)).rowcount)
 
-    def remove(self, made: MadeSet) -> None:
+    def remove(self, runtime_set: RuntimeSet) -> None:
         """Remove the files of a deleted set, and then its row."""
-        for folder in (self.folder(made), self.state / "uploads" / f".set-{file_name(made.name)}"):
+        for folder in (
+            self.folder(runtime_set),
+            self.state / "uploads" / f".set-{file_name(runtime_set.name)}",
+        ):
             shutil.rmtree(folder, ignore_errors=True)
-        (self.state / "defaults" / f"{file_name(made.name)}.json").unlink(missing_ok=True)
-        forget_answers(made.name, self.state)
+        (self.state / "defaults" / f"{file_name(runtime_set.name)}.json").unlink(missing_ok=True)
+        forget_answers(runtime_set.name, self.state)
         with self._file.writing() as connection:
-            connection.execute("DELETE FROM made WHERE id = ?", (made.id,))
+            connection.execute("DELETE FROM made WHERE id = ?", (runtime_set.id,))
 
-    def folder(self, made: MadeSet) -> Path:
+    def folder(self, runtime_set: RuntimeSet) -> Path:
         """The folder of its store; not named after it, as another one may have the name later."""
-        return self.state / "sets" / made.id
+        return self.state / "sets" / runtime_set.id
 
 
 def name_is_taken(name: str) -> ProblemError:

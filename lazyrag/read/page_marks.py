@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
 
+import numpy as np
+
 from lazyrag.data.pictures import write_png
 from lazyrag.data.segment import Location, Segment, Span, content_text
 from lazyrag.errors import ConfigError, LoadError
@@ -63,52 +65,79 @@ class Marks:
 def find_marks(
     reader: Reader, path: str, span: Span | Location, file: str | os.PathLike[str] | None
 ) -> Marks:
-    """Find where a span of a document is shown; see `Document.marks`."""
+    """Find where a span of a document is shown; see `lazyrag.read.marks`."""
     root = find_root(reader, path)
     text = content_text(root.content)
     start, end = checked_span(span, len(text))
     loader = _pdf_loader(reader, root)
     touched = [
-        one for one in root.locations if one.kind == "page" and one.start < end and start < one.end
+        location
+        for location in root.locations
+        if location.kind == "page" and location.start < end and start < location.end
     ]
     if loader is None or not touched:
         return Marks(path, (start, end), text[start:end])
+    boxes: list[PageBox] = []
     with closing(loader.open(reader.unchanged_file(path, file))) as opened:
-        pages = {int(one.label): one for one in touched}
-        words: dict[int, tuple[list[OcrWord], tuple[int, ...]]] = {}
-        for number in {*root.metadata.get("pages_by_ocr", ())} & {
-            *(range(1, opened.count + 1) if loader.drop_repeated else pages)
-        }:
-            found = loader.recognize(opened, number)
-            words[number] = ([], (1, 1)) if isinstance(found, str) else found
-
-        def place(number: int) -> PlacedText:
-            return (
-                _recognized_page(*words[number]) if number in words else opened.placed(number - 1)
-            )
-
-        placed = {number: place(number) for number in pages}
-        if loader.drop_repeated:
-            every = [placed.get(number) or place(number) for number in range(1, opened.count + 1)]
-            kept = without_repeated_lines(every)
-            placed = {number: PlacedText.of(kept[number - 1]) for number in pages}
-        boxes: list[PageBox] = []
-        for number, one in pages.items():
-            if placed[number] != text[one.start : one.end]:
+        # repeated lines can only be told by the other pages
+        every_page = range(1, opened.count + 1)
+        pages = _PageTexts(loader, opened, root.metadata.get("pages_by_ocr", ()))
+        placed = pages.place(every_page if loader.drop_repeated else map(_page_number, touched))
+        for location in touched:
+            number = _page_number(location)
+            if placed[number] != text[location.start : location.end]:
                 raise LoadError(_other_text(path, number, root))
-            own = placed[number][max(0, start - one.start) : max(0, end - one.start)]
-            boxes += (
-                _word_boxes(number, *words[number], own.at)
-                if number in words
-                else _page_boxes(opened, number, own.at)
-            )
+            first = max(0, start - location.start)
+            characters = placed[number][first : max(0, end - location.start)]
+            boxes += pages.boxes(number, characters.at)
     return Marks(path, (start, end), text[start:end], tuple(boxes))
+
+
+def _page_number(location: Location) -> int:
+    return int(location.label)
+
+
+class _PageTexts:
+    """The texts of pages as ingestion makes them, with the places of their characters.
+
+    Args:
+        loader: The loader that read the document.
+        opened: The open file.
+        recognized: Numbers of the pages that were read by OCR.
+    """
+
+    def __init__(self, loader: PdfLoader, opened: PdfFile, recognized: Iterable[int]) -> None:
+        self._loader = loader
+        self._opened = opened
+        self._recognized = set(recognized)
+        self._words: dict[int, tuple[list[OcrWord], tuple[int, ...]]] = {}
+
+    def place(self, numbers: Iterable[int]) -> dict[int, PlacedText]:
+        """The texts of pages by number; all pages where repeated lines are dropped."""
+        placed = {number: self._place_page(number) for number in numbers}
+        if self._loader.drop_repeated:
+            texts = without_repeated_lines(list(placed.values()))
+            placed = dict(zip(placed, map(PlacedText.of, texts), strict=True))
+        return placed
+
+    def _place_page(self, number: int) -> PlacedText:
+        if number not in self._recognized:
+            return self._opened.placed(number - 1)
+        words = self._loader.recognize(self._opened, number)
+        self._words[number] = ([], (1, 1)) if isinstance(words, str) else words
+        return _recognized_page(*self._words[number])
+
+    def boxes(self, number: int, characters: Iterable[int]) -> list[PageBox]:
+        """Boxes around characters of a placed page."""
+        if number in self._words:
+            return _word_boxes(number, *self._words[number], characters)
+        return _page_boxes(self._opened, number, characters)
 
 
 def render_page(
     reader: Reader, path: str, page: int, width: int, file: str | os.PathLike[str] | None
 ) -> bytes:
-    """Render a page of a PDF; see `Document.page_image`."""
+    """Render a page of a PDF; see `lazyrag.read.page_image`."""
     root = find_root(reader, path)
     width = validate_integer("width", width, 1, _MAX_WIDTH)
     loader = _pdf_loader(reader, root)
@@ -121,9 +150,10 @@ def render_page(
 
 def _pdf_loader(reader: Reader, root: Segment) -> PdfLoader | None:
     """The loader that read a document; None unless it is a `PdfLoader`."""
-    _, given = reader.indexer.engine.loading.loader_of(root.path, root.metadata)
-    found = given() if isinstance(given, type) and issubclass(given, PdfLoader) else given
-    return found if isinstance(found, PdfLoader) else None
+    _, loader = reader.indexer.engine.loading.loader_of(root.path, root.metadata)
+    if isinstance(loader, type) and issubclass(loader, PdfLoader):
+        return loader()
+    return loader if isinstance(loader, PdfLoader) else None
 
 
 def _other_text(path: str, number: int, root: Segment) -> str:
@@ -152,9 +182,9 @@ def _word_boxes(
 ) -> list[PageBox]:
     """Boxes around words of a page read by OCR."""
     height = shape[0] / shape[1]
-    found = (words[at] for at in dict.fromkeys(numbers) if at >= 0)
+    marked = (words[at] for at in dict.fromkeys(numbers) if at >= 0)
     return _united(
-        number, height, ((one.x0, one.y0 * height, one.x1, one.y1 * height) for one in found)
+        number, height, ((word.x0, word.y0 * height, word.x1, word.y1 * height) for word in marked)
     )
 
 
@@ -177,8 +207,11 @@ def _united(number: int, height: float, boxes: Iterable[tuple[float, ...]]) -> l
             last[:] = min(last[0], x0), min(last[1], y0), max(last[2], x1), max(last[3], y1)
         else:
             lines.append([x0, y0, x1, y1])
-    shares = ([x0, y0 / height, x1, y1 / height] for x0, y0, x1, y1 in lines)
-    return [PageBox(number, *(min(1.0, max(0.0, edge)) for edge in line)) for line in shares]
+    united = []
+    for x0, y0, x1, y1 in lines:
+        edges = np.clip((x0, y0 / height, x1, y1 / height), 0.0, 1.0)
+        united.append(PageBox(number, *edges.tolist()))
+    return united
 
 
 def _continues(along: tuple[float, ...], across: tuple[float, ...]) -> bool:
@@ -188,8 +221,8 @@ def _continues(along: tuple[float, ...], across: tuple[float, ...]) -> bool:
         along: Start and end of the line, then of the character.
         across: The same in the other direction.
     """
-    (start, end, left, right) = along
-    (low, high, bottom, top) = across
+    start, end, left, right = along
+    low, high, bottom, top = across
     near = 0.6 * max(high - low, top - bottom)
     is_level = abs(low + high - bottom - top) < 0.6 * min(high - low, top - bottom)
     return is_level and left - end < near and start - right < near

@@ -1,0 +1,750 @@
+"""Ingest what changed in the files of a dataset: compare them with the ledger, load, report."""
+
+from __future__ import annotations
+
+import functools
+import heapq
+import itertools
+import json
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
+from typing import Any, NoReturn, TypeAlias, cast
+
+from lazyrag.data.segment import (
+    EMPTY,
+    LAZY_ROOT_NAME,
+    check_metadata,
+    content_text,
+    digest,
+    root_uid,
+)
+from lazyrag.errors import (
+    ConfigError,
+    IngestionWarning,
+    LazyRAGError,
+    LoaderEndedError,
+    LoadError,
+    StoreError,
+    known_names,
+    warn_user,
+)
+from lazyrag.groups.node_group import LOADING, TEXT_MARK, model_identity
+from lazyrag.ingest.dataset import (
+    Changes,
+    ComparedFile,
+    KnownFile,
+    SettledFiles,
+    compare,
+    is_of_store,
+)
+from lazyrag.ingest.indexer import Indexer
+from lazyrag.ingest.load_files import loader_identities
+from lazyrag.ingest.pending import MakeRoot, Outcome, PendingVersion, file_root, renewed_root
+from lazyrag.ingest.plan import BuildPlan
+from lazyrag.ingest.report import Failure, IngestReport, is_skip, pages, skip_reasons
+from lazyrag.ledger.tables import DocumentRow
+from lazyrag.ledger.tree import LiveGroup
+from lazyrag.loaders.base import loaders
+from lazyrag.loaders.directory import FoundFile, Listing, day_of, hash_file
+from lazyrag.progress.calls import ProgressTask, raise_if_canceled
+from lazyrag.storage.database import batches_reaching
+from lazyrag.validation import normal_name
+
+_CACHED_DAYS = 90  # that unused vectors of superseded texts are cached
+# root nodes that are read at once
+_READ = 256
+_READ_BYTES = 8 * 2**20
+_IDENTITY = attrgetter("file.identity")
+UserMetadata: TypeAlias = "Mapping[str, Any] | LazyRAGError"
+"""Metadata that the user gave for a file, or the error that asking for it raised."""
+
+MAX_DELETED = 0.5
+"""Share of the known files that may disappear at once before their deletion has to be confirmed."""
+
+
+def ingest_changes(
+    indexer: Indexer,
+    *,
+    max_deleted: float = MAX_DELETED,
+    stop: bool = False,
+    repairs: bool = True,
+    retry: bool = False,
+) -> IngestReport:
+    """Ingest what changed in the dataset. The caller holds the lease.
+
+    Args:
+        indexer: The Document's indexer.
+        max_deleted: Share of the known files that may disappear at once.
+        stop: Raise the first failure instead of reporting all of them.
+        repairs: Rebuild first what a store on this machine has lost.
+        retry: Read files again that ended their loader.
+
+    Raises:
+        DatasetPathError: If the dataset's folder cannot be listed.
+        IngestionError: If every file failed, or if one did and ``stop`` is set.
+    """
+    if indexer.dataset.is_chosen:
+        indexer.dataset.store_selection(indexer.dataset.selection)
+    repaired = indexer.repair() if repairs else ()
+    begun = indexer.turns.begun
+    indexer.rebuilt.clear()
+    indexer.ensure_root()
+    indexer.failures.forget(lambda _step, _identity: True)
+    comparison = compare_files(indexer, max_deleted)
+    indexer.settled = None
+    _warn_of_unknown_names(indexer, comparison.listing)
+    _delete_missing(indexer, comparison)
+    for failure in _file_failures(indexer, comparison):
+        indexer.failures.add(LOADING, failure.path, failure.error)
+    plan = indexer.planner.plan_first(indexer.first_steps)
+    if indexer.first_steps:
+        indexer.discard_old_failures([group.id for group in plan.groups], plan)
+    quarantined = {} if retry else indexer.ledger.documents.quarantined()
+    versions, count = _pending_versions(indexer, comparison, plan, quarantined)
+    outcomes = indexer.engine.ingest(versions, plan, "sync", count, stop=stop)
+    skipped = {name for name, _ in indexer.failures.skipped()}
+    indexer.report = replace(_final_report(comparison, outcomes, skipped), repaired=repaired)
+    indexer.engine.record_failures()
+    indexer.purge()
+    with suppress(StoreError):  # the next sync tries again
+        evict_superseded(indexer, _CACHED_DAYS)
+    if begun == indexer.turns.begun:  # else others have changed documents meanwhile
+        _settle_files(indexer, comparison)
+    if not comparison.listing.files and comparison.listing.skipped:
+        why = str(indexer.report).replace("\n ", ";")
+        warn_user(f"{indexer.where} has no files to ingest: {why}.", IngestionWarning)
+    warn_of_failures(indexer, plan)
+    return indexer.report
+
+
+def _delete_missing(indexer: Indexer, comparison: FileComparison) -> None:
+    """Hide the documents of missing files; warn if there are too many to be deleted."""
+    changes = comparison.changes
+    if changes.deleted:
+        numbers = [comparison.rows[file.identity].id for file in changes.deleted]
+        indexer.ledger.documents.tombstone(numbers, "deleted")
+    if changes.withheld:
+        missing = len(changes.withheld)
+        present = len(changes.unchanged) + len(changes.touched) + len(comparison.settled)
+        warn_user(
+            f"{missing} of {missing + present} files are missing from {indexer.where}, which may"
+            " be a mistake. Their documents are kept; call sync(max_deleted=1) to delete them.",
+            IngestionWarning,
+        )
+
+
+def _settle_files(indexer: Indexer, comparison: FileComparison) -> None:
+    """Let the next sync compare only files that may have changed, unless this one left some in
+    doubt.
+    """
+    changes = comparison.changes
+    if changes.withheld or changes.unseen or changes.unreadable or list(indexer.failures):
+        return
+    files = {file.identity: file.file for file in changes.unchanged}
+    others = {*_identities(changes.to_load), *_identities((*changes.moved, *changes.touched))}
+    indexer.settled = SettledFiles({**comparison.settled, **files}, others, basis_of(indexer))
+
+
+def basis_of(indexer: Indexer) -> tuple[Any, ...]:
+    """Return what decides, beside the files, whether they are up to date."""
+    readers = [reader.identity for reader in indexer.loading.readers.all()]
+    return (
+        indexer.ledger.tree.changes,
+        indexer.definitions.all_fingerprints(),
+        readers,
+        loaders.revision,
+    )
+
+
+def ingest_missing(indexer: Indexer) -> None:
+    """Build what live documents lack of the live groups and indexes."""
+    plan = indexer.planner.plan_live()
+    live = [row for row in indexer.ledger.documents.all().values() if row.status == "live"]
+    rows = _incomplete_rows(indexer, plan, live, few=False)
+    ordered = sorted(rows, key=lambda row: row.identity)
+    indexer.engine.ingest(map(PendingVersion, ordered), plan, "rebuild", len(ordered))
+
+
+def warn_of_failures(indexer: Indexer, plan: BuildPlan) -> None:
+    """Warn of new failures, by step.
+
+    Raises:
+        IngestionError: If every document failed in a step.
+    """
+    for step in sorted({LOADING, *indexer.failures.steps()}, key=str):
+        indexer.failures.warn_or_raise(step, functools.partial(indexer.count_done, step, plan))
+
+
+def _warn_of_unknown_names(indexer: Indexer, listing: Listing) -> None:
+    """Report keys of file_metadata that match no file."""
+    indexer.failures.misnamed.clear()
+    for failure in _unknown_names(indexer, listing):
+        indexer.failures.misnamed[failure.path] = failure
+        warn_user(f"{indexer.where}: {failure}", IngestionWarning)
+
+
+def _unknown_names(indexer: Indexer, listing: Listing) -> list[Failure]:
+    """Return keys of file_metadata that match no file: probably misspelt."""
+    metadata = indexer.dataset.metadata
+    if not isinstance(metadata, Mapping):
+        return []
+    names = {file.identity for file in listing.files}
+    problem = "file_metadata names a file that does not exist."
+    return [
+        Failure(name, "metadata", ConfigError(f"{problem} {known_names(name, names)}"))
+        for name in metadata
+        if name not in names
+    ]
+
+
+def evict_superseded(indexer: Indexer, unused_days: int = 0) -> None:
+    """Delete cached vectors of superseded texts and models that were not used for so many days."""
+    if indexer.cache is None:
+        return
+    plan = indexer.planner.plan_live()
+    field_models = {target.identity for target in plan.vectors if target.text.is_fields}
+    content_models: list[tuple[str, str]] = []
+    other_models = set()
+    for ledger, collection, model in indexer.ledger.groups.models():
+        if ledger != indexer.ledger.id or (TEXT_MARK in model and model not in field_models):
+            other_models.add(model_identity(model))
+        elif TEXT_MARK not in model:
+            content_models.append((collection, model))
+    contents = _embedded_contents(indexer, content_models)
+    indexed_texts = indexer.engine.indexed_texts(plan)
+    fields = ((model_identity(model), texts) for model, texts in indexed_texts)
+    indexer.cache.retain(itertools.chain(contents, fields), other_models, unused_days=unused_days)
+
+
+def _embedded_contents(
+    indexer: Indexer, models: Iterable[tuple[str, str]]
+) -> Iterator[tuple[str, list[str]]]:
+    """Yield the identity of each model with the texts that it embeds, in pages."""
+    for collection, model in models:
+        for segments in pages(functools.partial(indexer.nodes.segments.scan, collection)):
+            yield model, [content_text(segment.content) for segment in segments]
+
+
+# Comparing files with the ledger
+
+
+@dataclass(slots=True)
+class FileComparison:
+    """The dataset's files compared with the ledger.
+
+    Args:
+        listing: The files.
+        changes: The kind of change of each.
+        rows: The ledger's documents, by identity; without those of settled files.
+        settled: Files that need not be compared, by identity.
+        skipped: Pairs (identity, reason) of skipped files.
+        metadata: User metadata of the files that have some, by identity.
+        reasons: Why known files are done again, by identity; see `IngestReport`.
+    """
+
+    listing: Listing
+    changes: Changes
+    rows: Mapping[str, DocumentRow]
+    settled: dict[str, FoundFile]
+    skipped: tuple[tuple[str, str], ...]
+    metadata: dict[str, UserMetadata] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    def row_of(self, file: ComparedFile, base: DocumentRow | None = None) -> DocumentRow:
+        """Return the row of a file as it is now, based on its document's row before."""
+        return replace(
+            base or self.rows.get(file.identity) or new_row(file.identity),
+            origin="dataset",
+            signature=file.file.signature,
+            seen_ns=self.listing.seen_ns,
+            content_hash=file.content_hash,
+            config_hash=file.config_hash,
+        )
+
+
+def new_row(identity: str) -> DocumentRow:
+    """Return the row of a document that the ledger does not have yet."""
+    return DocumentRow(0, root_uid(identity), identity)
+
+
+def compare_files(indexer: Indexer, max_deleted: float = MAX_DELETED) -> FileComparison:
+    """List the files and compare them with the ledger; changes nothing.
+
+    Raises:
+        DatasetPathError: If the dataset's folder cannot be listed.
+    """
+    listing = indexer.dataset.list_files()
+    files, rows, settled = _find_unsettled(indexer, listing)
+    metadata, config_hash = user_config(indexer)
+    reasons = _skip_reasons(indexer, files, rows, config_hash)
+    selected: list[KnownFile] = []
+    unselected: list[KnownFile] = []  # by choice, so never withheld
+    for known_file in _known_files(indexer, rows):
+        is_unselected = listing.leaves_out(known_file.identity)
+        (unselected if is_unselected else selected).append(known_file)
+    with ProgressTask("compare", len(files), "file") as work:
+        changes = compare(
+            [file for file in files if file.identity not in reasons],
+            selected,
+            unlisted=listing.unreadable,
+            content_hash=lambda file: hash_file(file.path),
+            config_hash=work.counted(config_hash),
+            max_deleted=max_deleted,
+            settled=len(settled),
+        )
+    changes = replace(changes, deleted=(*changes.deleted, *unselected))
+    skipped = [
+        (file.identity, reasons[file.identity]) for file in files if file.identity in reasons
+    ]
+    return FileComparison(
+        listing, changes, rows, settled, tuple(sorted([*listing.skipped, *skipped])), metadata
+    )
+
+
+def _find_unsettled(
+    indexer: Indexer, listing: Listing
+) -> tuple[Sequence[FoundFile], Mapping[str, DocumentRow], dict[str, FoundFile]]:
+    """Return the files and documents to compare, and the files that are as the last sync left
+    them.
+    """
+    documents = indexer.ledger.documents
+    before = indexer.settled
+    if before is None or indexer.dataset.metadata is not None or before.basis != basis_of(indexer):
+        return listing.files, documents.all(), {}
+    files = [file for file in listing.files if before.files.get(file.identity) is not file]
+    names = before.others.union(file.identity for file in files)
+    if files or len(before.files) != len(listing.files):
+        names |= before.files.keys() - {file.identity for file in listing.files}
+    settled = dict(before.files)
+    for name in names:
+        settled.pop(name, None)
+    return files, documents.named(names), settled
+
+
+def _skip_reasons(
+    indexer: Indexer,
+    files: Iterable[FoundFile],
+    rows: Mapping[str, DocumentRow],
+    config_hash: Callable[[FoundFile], str],
+) -> dict[str, str]:
+    """Return why files are skipped, by identity."""
+    reasons = {}
+    for row in rows.values():
+        if row.status == "excluded":
+            reasons[normal_name(row.identity)] = "deleted by delete_files"
+        elif row.status == "live" and row.origin != "dataset":
+            reason = "its name is that of a document that was added singly"
+            reasons[normal_name(row.identity)] = reason
+    store = indexer.ledger.file.path
+    for file in files:
+        if store is not None and is_of_store(os.fspath(file.raw_path), str(store)):
+            reasons[file.identity] = "the store's own file"
+            continue
+        before = rows.get(file.identity)
+        if before is None or before.status != "skipped":
+            continue
+        if before.signature != file.signature or before.config_hash != config_hash(file):
+            continue
+        is_racy = _known_file(before, has_root=True).racy
+        if not is_racy or hash_if_readable(file) == before.content_hash:
+            reasons[file.identity] = json.loads(before.loaded)["skipped"]
+    return reasons
+
+
+def _known_files(indexer: Indexer, rows: Mapping[str, DocumentRow]) -> list[KnownFile]:
+    """Return the files of the dataset's live documents."""
+    if not indexer.dataset.is_given:
+        return []
+    roots = indexer.ledger.tree.groups.get(LAZY_ROOT_NAME)
+    builds = {} if roots is None else roots.builds
+    return [
+        _known_file(row, has_root=row.uid in builds)
+        for row in rows.values()
+        if row.status == "live" and row.origin == "dataset"
+    ]
+
+
+def _known_file(row: DocumentRow, *, has_root: bool) -> KnownFile:
+    """Return the file as the ledger knows it; without its content if it has to be loaded again in
+    any case.
+    """
+    changed_while_read = row.signature is None and row.seen_ns >= 0
+    if changed_while_read or not has_root:
+        return KnownFile(row.identity, None, "", 0, row.config_hash)
+    return KnownFile(row.identity, row.signature, row.content_hash, row.seen_ns, row.config_hash)
+
+
+def user_config(indexer: Indexer) -> tuple[dict[str, UserMetadata], Callable[[FoundFile], str]]:
+    """Return the user metadata of files, by identity, and a function that hashes a file's loader
+    and user metadata; the metadata is filled as the function is called.
+    """
+    metadata_of: dict[str, UserMetadata] = {}
+    identity_of = loader_identities(indexer.loading.readers)
+    hash_of = functools.cache(lambda loader, text: digest([loader, text]))
+
+    def config_hash(file: FoundFile) -> str:
+        raise_if_canceled()  # every file is compared by it
+        text = ""
+        try:
+            metadata: UserMetadata = indexer.dataset.metadata_of(file)
+            if metadata:
+                text = json.dumps(metadata, sort_keys=True, default=_json_default)
+        except LazyRAGError as exc:
+            metadata = exc
+            text = f"failed: {exc}"
+        if text:
+            metadata_of[file.identity] = metadata
+        return hash_of(identity_of(file), text)
+
+    return metadata_of, config_hash
+
+
+def _json_default(value: object) -> object:
+    return dict(value) if isinstance(value, Mapping) else repr(value)
+
+
+def hash_if_readable(file: FoundFile) -> str:
+    """Return a file's hash; "" if it cannot be read."""
+    try:
+        return hash_file(file.path)
+    except OSError:
+        return ""  # loading reports it
+
+
+# What is to be ingested
+
+
+def _pending_versions(
+    indexer: Indexer,
+    comparison: FileComparison,
+    plan: BuildPlan,
+    quarantined: Mapping[str, tuple[str, str]],
+) -> tuple[Iterator[PendingVersion], int]:
+    """Return the documents to ingest, in order of identity, and their count; made lazily, as there
+    may be many.
+    """
+    roots = indexer.ledger.tree.groups[LAZY_ROOT_NAME]  # as of now: ingestion changes it
+    changes = comparison.changes
+    rows = comparison.rows
+    metadata = comparison.metadata
+    dated = _store_dates(indexer, comparison)
+    touched = [file for file in changes.touched if file.identity not in dated]
+    busy = set(_identities((*changes.to_load, *touched, *changes.moved)))
+    incomplete = _incomplete_documents(indexer, plan, comparison, busy)
+    comparison.reasons |= _find_reasons(comparison, incomplete)
+
+    def load(file: ComparedFile) -> PendingVersion:
+        """Load a new or changed file."""
+        before = rows.get(file.identity)
+        row = comparison.row_of(file)
+        if before is not None and before.status != "live":
+            row = replace(row, updates="{}")  # those of a deleted document
+        return PendingVersion(row, load_root(indexer, file.file, row, metadata, quarantined))
+
+    def touch(files: Iterable[ComparedFile]) -> Iterator[PendingVersion]:
+        """Renew the dates of files; their content is the same."""
+        for batch in batches_reaching(files, file_size, _READ_BYTES, most_items=_READ):
+            new_rows = [comparison.row_of(file) for file in batch]
+            builds = [roots.builds[row.uid] for row in new_rows]
+            stored = indexer.stored_roots(roots.collection, builds)
+            for file, row in zip(batch, new_rows, strict=True):
+                if row.uid in stored:
+                    make_root: MakeRoot = functools.partial(
+                        renewed_root, stored[row.uid], row, indexer.nodes.schema, file=file.file
+                    )
+                else:  # it is damaged, but the file exists
+                    make_root = load_root(indexer, file.file, row, metadata)
+                yield PendingVersion(row, make_root)
+
+    def move(file: ComparedFile) -> PendingVersion:
+        """Give the document of a moved file its new path, without loading it if nothing else
+        changed.
+        """
+        old_file = cast("KnownFile", file.before)
+        before = rows[old_file.identity]
+        has_failed = isinstance(metadata.get(file.identity), LazyRAGError)
+        if has_failed or file.config_hash != old_file.config_hash:
+            return replace(load(file), moved_from=before)
+        row = replace(
+            comparison.row_of(file, new_row(file.identity)),
+            loaded=before.loaded,
+            user_metadata=before.user_metadata,
+            updates=before.updates,
+        )
+        return PendingVersion(row, indexer.renewed(roots, before.uid, row, file.file), before)
+
+    renamed = _renamed_documents(indexer, roots, rows)
+    old_names = {
+        version.moved_from.identity for version in renamed if version.moved_from is not None
+    }
+    incomplete = [row for row in incomplete if row.identity not in old_names]
+    versions = heapq.merge(
+        map(load, _by_identity(changes.to_load)),
+        touch(_by_identity(touched)),
+        map(move, _by_identity(changes.moved)),
+        map(PendingVersion, sorted(incomplete, key=lambda row: row.identity)),
+        renamed,
+        key=lambda version: version.row.identity,
+    )
+    return versions, len(busy) + len(incomplete) + len(renamed)
+
+
+def _store_dates(indexer: Indexer, comparison: FileComparison) -> set[str]:
+    """Store the signatures of touched files that are not ingested again; return their identities.
+
+    A rolled-back version stays until the file's content changes; and dates are days.
+    """
+    if not comparison.changes.touched:
+        return set()
+    rows = comparison.rows
+    rolled_back = indexer.ledger.documents.rolled_back()
+    files = [
+        file
+        for file in comparison.changes.touched
+        if rows[file.identity].id in rolled_back or _has_same_dates(file, rows)
+    ]
+    if files:
+        indexer.ledger.documents.note_files([comparison.row_of(file) for file in files])
+    return {file.identity for file in files}
+
+
+def _renamed_documents(
+    indexer: Indexer, roots: LiveGroup, rows: Mapping[str, DocumentRow]
+) -> list[PendingVersion]:
+    """Give texts, and files outside of the dataset, of an earlier release their names in NFC; in
+    order of these.
+    """
+    versions = []
+    for before in rows.values():
+        name = normal_name(before.identity)
+        if before.status == "live" and before.origin != "dataset" and name not in rows:
+            row = replace(before, id=0, uid=root_uid(name), identity=name, version=0)
+            versions.append(PendingVersion(row, indexer.renewed(roots, before.uid, row), before))
+    return sorted(versions, key=lambda version: version.row.identity)
+
+
+def _has_same_dates(file: ComparedFile, rows: Mapping[str, DocumentRow]) -> bool:
+    """Return whether a file with the same content has the dates that its document has."""
+    before = rows[file.identity].signature
+    now = file.file.signature
+    # another file may have another creation date
+    if before is None or now is None or before.inode != now.inode:
+        return False
+    return day_of(before.mtime_ns / 1e9) == day_of(now.mtime_ns / 1e9)
+
+
+def file_size(file: ComparedFile) -> int:
+    """Return a file's bytes; 0 if it cannot be read."""
+    return file.file.signature.size if file.file.signature is not None else 0
+
+
+def _by_identity(files: Iterable[ComparedFile]) -> list[ComparedFile]:
+    return sorted(files, key=_IDENTITY)
+
+
+def load_root(
+    indexer: Indexer,
+    file: FoundFile,
+    row: DocumentRow,
+    metadata: Mapping[str, UserMetadata],
+    quarantined: Mapping[str, tuple[str, str]] = EMPTY,
+) -> MakeRoot:
+    """Return a function that loads a file into a root node, unless it is quarantined as it is."""
+    key, message = quarantined.get(row.identity, ("", ""))
+    if key == indexer.engine.quarantine_key(row):
+        return functools.partial(_raise_quarantined, file, message)
+    return functools.partial(
+        file_root,
+        indexer.loading.load,
+        file,
+        row,
+        metadata.get(file.identity, EMPTY),
+        indexer.nodes.schema,
+    )
+
+
+def _raise_quarantined(file: FoundFile, message: str, _build: int) -> NoReturn:
+    """Fail as at the last try, without reading the file."""
+    raise LoaderEndedError(message, path=str(file.path))
+
+
+def _incomplete_documents(
+    indexer: Indexer, plan: BuildPlan, comparison: FileComparison, busy: Collection[str]
+) -> list[DocumentRow]:
+    """Return live documents that failed in a step before, or were written by a program without that
+    step.
+
+    What is settled is complete; so is what is busy, soon.
+    """
+    to_check = [
+        row for name, row in comparison.rows.items() if row.status == "live" and name not in busy
+    ]
+    few = 0 < len(to_check) < len(comparison.settled)
+    return _incomplete_rows(indexer, plan, to_check, few=few) if to_check else []
+
+
+def _incomplete_rows(
+    indexer: Indexer, plan: BuildPlan, rows: Collection[DocumentRow], *, few: bool
+) -> list[DocumentRow]:
+    """Return those of some documents that lack builds; few are looked up one by one."""
+    among = [row.id for row in rows] if few else None
+    missing = indexer.missing([group.id for group in plan.groups], plan, among)
+    return [row for row in rows if row.id in missing]
+
+
+def _find_reasons(comparison: FileComparison, incomplete: Iterable[DocumentRow]) -> dict[str, str]:
+    """Return why known files are done again."""
+    changes = comparison.changes
+    rows = comparison.rows
+    reasons = {row.identity: "incomplete" for row in incomplete}
+    for file in (*changes.added, *changes.changed):
+        row = rows.get(file.identity)
+        if row is not None and row.status in ("new", "live"):
+            # An earlier failure; a root node, or all of it, that a store has lost.
+            is_same = row.content_hash == file.content_hash and row.signature is not None
+            is_incomplete = row.status == "new" or is_same or not row.content_hash
+            reasons[row.identity] = "incomplete" if is_incomplete else "bytes"
+    for file in changes.reconfigured:
+        metadata = comparison.metadata.get(file.identity, EMPTY)
+        stored = json.loads(rows[file.identity].user_metadata)
+        is_same = not isinstance(metadata, LazyRAGError) and stored == _as_stored(metadata)
+        reasons[file.identity] = "reader" if is_same else "metadata"
+    for file in changes.touched:
+        if not _has_same_dates(file, rows):
+            reasons[file.identity] = "date"
+    return reasons
+
+
+def _as_stored(metadata: Mapping[str, Any]) -> Any:
+    """Return metadata as the ledger returns them; None for those that cannot be stored."""
+    try:
+        return json.loads(json.dumps(dict(check_metadata(metadata))))
+    except LazyRAGError:
+        return None
+
+
+# Reports
+
+
+def _file_failures(indexer: Indexer, comparison: FileComparison) -> list[Failure]:
+    """The failures of files that cannot be read, or have the name of another one."""
+    failures = []
+    for file, exc in comparison.changes.unreadable:
+        error = LoadError(
+            f"The file cannot be read ({exc.strerror}). Check its permissions.",
+            path=str(file.path),
+        )
+        error.__cause__ = exc
+        failures.append(Failure(file.identity, str(LOADING), error))
+    if comparison.listing.clashes:
+        failures += _clash_failures(indexer, comparison.listing)
+    return failures
+
+
+def _clash_failures(indexer: Indexer, listing: Listing) -> Iterator[Failure]:
+    first = {file.identity: file for file in listing.files}
+
+    def name_of(file: FoundFile) -> str:
+        return os.path.relpath(file.raw_path, indexer.dataset.folder).replace(os.sep, "/")
+
+    for file in listing.clashes:
+        name = name_of(file)
+        msg = (
+            f"The names {name!a} and {name_of(first[file.identity])!a} differ only by their Unicode"
+            " normal form. Rename one of the files."
+        )
+        yield Failure(name, str(LOADING), LoadError(msg, path=os.fspath(file.raw_path)))
+
+
+def expected_report(
+    indexer: Indexer, comparison: FileComparison, errors: Mapping[str, LazyRAGError] = EMPTY
+) -> IngestReport:
+    """Return what a sync would report if no step after loading failed.
+
+    Args:
+        indexer: Of the Document.
+        comparison: Its files.
+        errors: By identity, why files could not be loaded.
+    """
+    changes = comparison.changes
+    failures = _file_failures(indexer, comparison)
+    failures += [Failure(name, str(LOADING), error) for name, error in errors.items()]
+    failures += _unknown_names(indexer, comparison.listing)
+    failed = [failure for failure in failures if not is_skip(failure)]
+    skipped = dict(skip_reasons(failures))
+    touched = [file for file in changes.touched if not _has_same_dates(file, comparison.rows)]
+    busy = set(_identities((*changes.to_load, *touched, *changes.moved)))
+    incomplete = []
+    root = indexer.ledger.tree.groups.get(LAZY_ROOT_NAME)
+    if root is not None and indexer.definitions.is_current(root):
+        incomplete = _incomplete_documents(indexer, indexer.planner.plan_live(), comparison, busy)
+    live = busy - errors.keys()
+    return replace(
+        _report_changes(comparison, busy, live, live, skipped),
+        failed=tuple(sorted(failed, key=lambda failure: (failure.path, failure.stage))),
+        skipped=tuple(sorted({*comparison.skipped, *skipped.items()})),
+        reasons=_find_reasons(comparison, incomplete),
+    )
+
+
+def _final_report(
+    comparison: FileComparison, outcomes: list[Outcome], skipped: Collection[str]
+) -> IngestReport:
+    ingested = [outcome.identity for outcome in outcomes]
+    flipped = [outcome for outcome in outcomes if outcome.flipped]
+    live = {outcome.identity for outcome in flipped}
+    renewed = {outcome.identity for outcome in flipped if outcome.is_new_version}
+    reasons = comparison.reasons
+    return replace(
+        _report_changes(comparison, ingested, live, renewed, skipped),
+        reasons={name: reasons[name] for name in ingested if name in reasons},
+        notes=notes_of(outcomes),
+    )
+
+
+def _report_changes(
+    comparison: FileComparison,
+    ingested: Iterable[str],
+    live: set[str],
+    renewed: set[str],
+    skipped: Collection[str],
+) -> IngestReport:
+    """Report on files by kind of change.
+
+    Args:
+        comparison: The files.
+        ingested: Identities of the documents to ingest.
+        live: Those that became live.
+        renewed: Those that became live as a new version.
+        skipped: Identities of files that are not ingested, and have not failed.
+    """
+    changes = comparison.changes
+    touched = _identities(changes.touched)
+    again = {*_identities(changes.changed), *_identities(changes.reconfigured)}
+    same = live.union(set(touched).difference(ingested)) - renewed
+    unchanged = [*comparison.settled, *_identities(changes.unchanged)]
+    unchanged += same & again.union(touched)
+    deleted = [file.identity for file in changes.deleted]
+    deleted += [old for old, new in changes.moves if new in skipped]
+    return IngestReport(
+        added=tuple(name for name in _identities(changes.added) if name in live),
+        skipped=comparison.skipped,
+        updated=tuple(sorted(again & renewed)),
+        unchanged=tuple(sorted(unchanged)),
+        deleted=tuple(sorted(deleted)),
+        moved=tuple((old, new) for old, new in changes.moves if new in live),
+        withheld=tuple(file.identity for file in changes.withheld),
+        touched=tuple(name for name in touched if name in renewed),
+    )
+
+
+def notes_of(outcomes: Iterable[Outcome]) -> dict[str, tuple[str, ...]]:
+    """Return what loaders noted of files that were read, by identity."""
+    return {outcome.identity: outcome.notes for outcome in sorted(outcomes) if outcome.notes}
+
+
+def _identities(files: Iterable[ComparedFile]) -> tuple[str, ...]:
+    return tuple(map(_IDENTITY, files))

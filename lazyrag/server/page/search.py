@@ -1,0 +1,203 @@
+"""The page Search: hits with their explanation, and why a passage is not among them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from lazyrag.data.filters import Filter
+from lazyrag.data.node import DocNode
+from lazyrag.data.segment import root_uid
+from lazyrag.errors import LazyRAGError
+from lazyrag.read import grep
+from lazyrag.retrieval.explain import Tracks, build_explanation
+from lazyrag.retrieval.postprocessors import MMR, RetrievalChain
+from lazyrag.server.core.body import SearchOptions
+from lazyrag.server.core.problems import ProblemError, problem_of
+from lazyrag.server.core.set_request import Reading, SetRequest
+from lazyrag.server.page import page
+from lazyrag.server.page.marked_text import mark_span
+from lazyrag.server.page.page import Facts
+from lazyrag.server.page.query_bar import Knobs, KnobsInQuery, query_bar
+from lazyrag.text.analyzers import query_terms, term_spans
+from lazyrag.text.sentences import resolve_language
+
+router = APIRouter(prefix="/s/{set}", include_in_schema=False)
+
+_MOST_CHOICES = 8
+_SNIPPET = 240
+
+
+@router.get("/search")
+async def search_page(call: Reading, knobs: KnobsInQuery) -> Response:
+    """Search with all knobs, the explanation, and why a passage is not there."""
+
+    def find() -> Facts:
+        facts = {
+            **query_bar(call, knobs),
+            "page": "search",
+            "hits": [],
+            "stages": [],
+            "why": None,
+            "total": 0,
+        }
+        if not knobs.q.strip() or facts["problem"]:
+            return facts
+        scope = call
+        try:
+            facts |= _search(scope, knobs, facts["filters"])
+            if not facts["hits"] and facts["filters"] is not None:
+                facts["total"] = len(_retriever(scope, knobs)(knobs.q, None, 100))
+        except (LazyRAGError, ProblemError) as exc:
+            facts["problem"] = problem_of(exc)
+        return facts
+
+    facts = await call.run(find)
+    return await page.render_set(
+        call, "search.html", fragments=("results",), **facts, api=knobs.options()
+    )
+
+
+def _retriever(scope: SetRequest, knobs: Knobs) -> Any:
+    retriever: Any = scope.retriever(SearchOptions(group=knobs.group, retriever=knobs.retriever))
+    return RetrievalChain(retriever, MMR(), topk=knobs.topk) if knobs.rerank else retriever
+
+
+def _search(scope: SetRequest, knobs: Knobs, filters: Filter | None) -> Facts:
+    trace = _retriever(scope, knobs).trace(knobs.q, filters, knobs.topk)
+    explanation = build_explanation(trace, knobs.q, filters)
+    terms = query_terms(knobs.q)
+    last = explanation.stages[-1]
+    return {
+        "hits": [(hit, _snippet(hit.node.text if hit.node else "", terms)) for hit in explanation],
+        "stages": explanation.stages,
+        "total": last.given + last.dropped,
+        "seconds": explanation.seconds,
+        "why": _why_not(scope, knobs, filters) if knobs.why_not.strip() else None,
+    }
+
+
+def _snippet(text: str, terms: frozenset[str]) -> list[tuple[str, int]]:
+    """Some lines of a text from before its first match, with the matches; cut between words."""
+    text = re.sub(r"(^| )#{1,6} |\*\*|(\| ?-{3,} ?)+\|?", " ", " ".join(text.split())).strip()
+    size = _SNIPPET // (2 if resolve_language("auto", text) == "zh" else 1)
+    spans = term_spans(text, terms)
+    first = max(0, _densest_start(spans, size * 0.7) - size // 5)
+    if first and " " in text[first : first + 30]:
+        first = text.find(" ", first) + 1
+    last = min(len(text), first + size)
+    if last < len(text) and " " in text[last - 20 : last]:
+        last = text.rfind(" ", last - 20, last)
+    parts = mark_span(text, (first, last), [(1, start, end) for start, end, _ in spans])
+    if first:
+        parts.insert(0, ("… ", 0))
+    if last < len(text):
+        parts.append((" …", 0))
+    return parts
+
+
+def _densest_start(spans: Sequence[tuple[int, int, str]], reach: float) -> int:
+    """Where the first match begins that has the most terms within reach; 0 if there is none."""
+    best = 0
+    most = 0
+    for first, *_ in spans:
+        terms = {term for start, _, term in spans if first <= start < first + reach}
+        if len(terms) > most:
+            best = first
+            most = len(terms)
+    return best
+
+
+def _why_not(scope: SetRequest, knobs: Knobs, filters: Filter | None) -> Facts:
+    """Why a passage is not among the results, and the one change that would bring it in."""
+    nodes = _named_nodes(scope, knobs)
+    if len(nodes) != 1:
+        return {"nodes": nodes, "reason": None}
+    uid = nodes[0].uid
+    retriever = _retriever(scope, knobs)
+    reason = retriever.why_not(uid, knobs.q, filters, knobs.topk)
+    trace = retriever.trace(knobs.q, filters, knobs.topk)
+    changes = _changes(scope, knobs, nodes[0].group, reason.rank) if reason.cause != "found" else ()
+    return {
+        "nodes": nodes,
+        "node": nodes[0],
+        "reason": reason,
+        "reasons": {part.stage: part for part in (reason, *reason.inputs)},
+        "stages": build_explanation(trace, knobs.q, filters).stages,
+        "ranks": _ranks(Tracks(trace), uid),
+        "change": next(
+            (change for change in changes if _admits(scope, knobs, filters, uid, change)), None
+        ),
+    }
+
+
+def _ranks(tracks: Tracks, uid: str) -> dict[int, int]:
+    """The ranks of a node by the numbers of the stages that returned it."""
+    ranks = {}
+    for number, stage in enumerate(tracks.stages, 1):
+        for rank, node in enumerate(stage.nodes, 1):
+            if node.uid == uid:
+                ranks[number] = rank
+    return ranks
+
+
+def _changes(
+    scope: SetRequest, knobs: Knobs, group: str, rank: int | None
+) -> Iterator[dict[str, Any]]:
+    """Changes of a search that may bring in a node of a group, the likeliest first."""
+    if knobs.filter:
+        yield {"filter": []}
+    if group != knobs.group:
+        yield {"group": group}
+    for topk in (rank, 20, 50, 100):
+        if topk and (knobs.topk or 0) < topk <= 100:
+            yield {"topk": topk}
+    for retriever in ("hybrid", "vector", "bm25") if scope.docs.reader.embed_keys else ("bm25",):
+        if retriever != knobs.retriever:
+            yield {"retriever": retriever}
+
+
+def _admits(
+    scope: SetRequest, knobs: Knobs, filters: Filter | None, uid: str, change: Mapping[str, Any]
+) -> bool:
+    changed = knobs.model_copy(update=dict(change))
+    with suppress(LazyRAGError):
+        conditions = None if "filter" in change else filters
+        reason = _retriever(scope, changed).why_not(uid, knobs.q, conditions, changed.topk)
+        return bool(reason.cause == "found")
+    return False
+
+
+def _named_nodes(scope: SetRequest, knobs: Knobs) -> list[DocNode]:
+    """The nodes that a uid, a path, or a piece of text means; what is hidden is not there."""
+    text = knobs.why_not.strip()
+    for segment in scope.docs.reader.held(text)[:1]:
+        return [scope.docs.reader.show(segment)]
+    path, _, place = text.partition(", ")
+    with suppress(LazyRAGError):
+        for document, location in ((text, ""), (path, place)):
+            ids = [root_uid(document)]
+            nodes = scope.docs.get_nodes(knobs.group, document_ids=ids, limit=200)
+            if nodes:
+                same = [node for node in nodes if node.location == location]
+                return (same or nodes)[:_MOST_CHOICES]
+    longest_line = max(text.splitlines(), key=len, default="")
+    nodes = _nodes_with(scope, knobs.group, text) or _nodes_with(scope, knobs.group, longest_line)
+    return nodes[:_MOST_CHOICES]
+
+
+def _nodes_with(scope: SetRequest, group: str, line: str) -> list[DocNode]:
+    """The nodes of a group around the places where a line is."""
+    nodes: dict[str, DocNode] = {}
+    with suppress(LazyRAGError):
+        for match in grep(scope.docs, line.strip()[:500], limit=20, ignore_case=True):
+            first, last = match.span
+            for node in scope.docs.get_nodes(group, document_ids=[root_uid(match.path)]):
+                if node.span and node.span[0] < last and first < node.span[1]:
+                    nodes.setdefault(node.uid, node)
+    return list(nodes.values())

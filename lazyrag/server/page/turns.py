@@ -1,0 +1,308 @@
+"""Threads of questions: their turns, whose answers have sources, and the book of questions."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from lazyrag.data.result import Hit
+from lazyrag.data.segment import Span
+from lazyrag.errors import LazyRAGError
+from lazyrag.generation.citations import (
+    CLAIM_CHARACTERS,
+    QuoteCheck,
+    cited_span,
+    cited_with,
+    citing_markers,
+    claim_before,
+    is_copied,
+    is_statement,
+    quote_checks,
+)
+from lazyrag.generation.markers import Marker, read_marker, scan
+from lazyrag.server.api import answers
+from lazyrag.server.api.answers import Notebook
+from lazyrag.server.core.problems import ProblemError
+from lazyrag.server.core.set_request import SetRequest
+from lazyrag.server.page.marked_text import Chip, Line, answer_blocks, answer_lines
+from lazyrag.text.sentences import sentence_spans
+
+_MOST_RECENT = 20
+_MOST_STORED = 100
+_NO_ANSWER: Mapping[str, Any] = {
+    "state": "GONE",
+    "text": None,
+    "problems": [],
+    "hits": [],
+    "measures": {},
+}
+
+
+@dataclass(slots=True)
+class ThreadSource:
+    """A citation of a thread: words of a passage.
+
+    Args:
+        number: Of its chip, from 1.
+        hit: The passage as it was read.
+        span: The cited words in its text; empty if no sentence of it shares a content word with the
+            statement.
+        asked_at: When the question was asked.
+        present_span: The words in the present text of the document; None if they are not there any
+            more.
+        place: The same for people.
+        is_gone: Whether the principal does not see the document any more.
+    """
+
+    number: int
+    hit: Hit
+    span: Span
+    asked_at: float
+    present_span: Span | None = None
+    place: str = ""
+    is_gone: bool = False
+
+    @property
+    def quote(self) -> str:
+        """The cited words; "" if there are none."""
+        return re.sub(r"^[-*#>|\s]+|\*\*", "", " ".join(self.hit.text[slice(*self.span)].split()))
+
+    def cites_same_words(self, other: ThreadSource) -> bool:
+        """Whether another citation is of the same words, as neighbouring passages overlap."""
+        if self.hit.source != other.hit.source or abs(self.hit.chunk_id - other.hit.chunk_id) > 1:
+            return False
+        if self.hit.id == other.hit.id:
+            return self.span == other.span
+        return bool(other.quote) and self.quote == other.quote
+
+
+@dataclass
+class ThreadTurn:
+    """A question of a thread with its answer, as far as it is written; see the template
+    ``turn``.
+    """
+
+    id: str
+    question: str
+    options: dict[str, Any]
+    asked_at: float
+    answer: dict[str, Any]
+    first: int
+    last: int = 0
+    parts: list[str | int] = field(default_factory=list)
+    blocks: list[tuple[str, list[Any]]] = field(default_factory=list)
+    sources: list[ThreadSource] = field(default_factory=list)
+    statements: int = 0
+    bare: int = 0
+    quotes: int = 0
+    misquoted: list[str] = field(default_factory=list)
+    unresolved: list[str] = field(default_factory=list)
+
+    def cite(self, hit: Hit, span: Span) -> int:
+        """The number of a citation: equal ones have one."""
+        new = ThreadSource(self.first + len(self.sources), hit, span, self.asked_at)
+        for source in self.sources:
+            if source.cites_same_words(new):
+                return source.number
+        self.sources.append(new)
+        return new.number
+
+
+_OPEN_MARKER = re.compile(r"(?<!\s)\s*([\[【［〔])([^\[\]【】［］〔〕\n]{0,80})([\]】］〕]|$)")
+
+
+class LiveText:
+    """An answer that is being written: events of its log become texts, and numbers of citations.
+
+    The same events give the same pieces, so that a stream goes on where it was cut.
+    """
+
+    def __init__(self, scope: SetRequest, turn: ThreadTurn) -> None:
+        self._scope = scope
+        self._turn = turn
+        self._text = ""
+        self._done = 0
+        self._waits = 0
+        self._hits = dict[int, Hit]()
+
+    def feed(self, name: str, data: Mapping[str, Any]) -> list[str | int]:
+        """What an event adds."""
+        if name == "citation":
+            with suppress(ProblemError, LazyRAGError):
+                self._hits[data["index"]] = Hit.from_node(self._scope.node(data["uid"]))
+        elif name != "delta":
+            return []
+        # A marker waits for its citation, which follows its delta or the next one, or never.
+        pieces = list(self._pieces(self._waits if name == "delta" else 0))
+        if name == "delta":
+            self._waits = len(self._text)
+            self._text += data["text"]
+        return [piece for piece in (*pieces, *self._pieces(0)) if piece != ""]
+
+    def _pieces(self, final: int) -> Iterator[str | int]:
+        while match := _OPEN_MARKER.search(self._text, self._done):
+            opener, body, closer = match.groups()
+            marker = read_marker(0, opener, body) if closer else None
+            numbers = marker.numbers if marker else ()
+            hits = [self._hits[number] for number in numbers if number in self._hits]
+            yield self._up_to(match.start())
+            if not closer or (len(hits) < len(numbers) and match.end() > final):
+                return
+            before = self._text[max(0, match.start() - CLAIM_CHARACTERS) : match.start()]
+            if marker is None or marker.fault or self._is_copied(marker, before):
+                yield self._up_to(match.end())
+                continue
+            self._done = match.end()
+            claim = claim_before(before)
+            for hit in hits:
+                yield self._turn.cite(hit, cited_span(hit.text, claim))
+        yield self._up_to(len(self._text.rstrip()))
+
+    def _is_copied(self, marker: Marker, before: str) -> bool:
+        return is_copied(marker, before, "", [hit.text for hit in self._hits.values()])
+
+    def _up_to(self, end: int) -> str:
+        piece = self._text[self._done : end]
+        self._done = max(self._done, end)
+        return piece
+
+
+def _hits(scope: SetRequest, answer: Mapping[str, Any]) -> list[Hit]:
+    """What the model read; of an answer that is not complete, what it cites."""
+    if answer["hits"]:
+        return [Hit(**{**hit, "score": 0.0}) for hit in answer["hits"]]
+    cited = dict[int, Hit]()
+    for citation in answer["citations"]:
+        with suppress(ProblemError, LazyRAGError):
+            cited[citation["index"]] = Hit.from_node(scope.node(citation["uid"]))
+    numbers = range(1, max(cited, default=0) + 1)
+    return [cited.get(number, Hit("", "", 0.0)) for number in numbers]
+
+
+def read_answer(turn: ThreadTurn, hits: Sequence[Hit]) -> None:
+    """Make blocks, sources and counts of a complete answer."""
+    text = turn.answer["text"]
+    if text is None:  # no chat model: the passages
+        for hit in hits:
+            turn.cite(hit, cited_span(hit.text, turn.question))
+        return
+    scanned = scan(text)
+    markers = citing_markers(text, scanned.markers, hits)
+    checks = quote_checks(text, scanned, hits)
+    chips = [_cite_marker(turn, text, marker, checks, hits) for marker in markers]
+    lines = list(answer_lines(text))
+    claims = _claims(text, lines) if hits else []
+    sourced = cited_with(text, markers, claims, sources=len(hits))
+    bare = [claim for claim, numbers in zip(claims, sourced, strict=True) if not numbers]
+    turn.quotes = len(checks)
+    turn.misquoted = [check.quote for check in checks if not check.ok]
+    turn.statements = len(claims)
+    turn.bare = len(bare)
+    turn.blocks = answer_blocks(text, lines, chips, bare)
+
+
+def _cite_marker(
+    turn: ThreadTurn, text: str, marker: Marker, checks: Sequence[QuoteCheck], hits: Sequence[Hit]
+) -> Chip:
+    """Cite what a marker names: its start and end, and the numbers of its citations; none if it is
+    wrong.
+    """
+    claim = claim_before(text[max(0, marker.start - CLAIM_CHARACTERS) : marker.start])
+    quotes = [check for check in checks if check.quote in claim]
+    numbers = [number for number in marker.numbers if 1 <= number <= len(hits)]
+    citations = []
+    if marker.fault or not numbers:
+        turn.unresolved.append(marker.text)
+    if not marker.fault and all(check.ok for check in quotes):
+        spans = {check.found: check.span for check in quotes}
+        for number in numbers:
+            hit = hits[number - 1]
+            citations.append(turn.cite(hit, spans.get(number) or cited_span(hit.text, claim)))
+    return marker.start, marker.end, citations
+
+
+def _claims(text: str, lines: Sequence[Line]) -> list[Span]:
+    """The sentences outside of headings and code that state something."""
+    prose = [(start, end) for kind, start, end in lines if kind not in ("h", "head", "pre")]
+
+    def is_prose(start: int, end: int) -> bool:
+        return any(first < end and start < last for first, last in prose)
+
+    sentences = sentence_spans(text)
+    return [span for span in sentences if is_prose(*span) and is_statement(text[slice(*span)])]
+
+
+# The book of questions: threads by the id of their first answer
+
+
+def note_question(scope: SetRequest, book: Notebook, body: Mapping[str, Any]) -> None:
+    """Record a question; the oldest ones are forgotten."""
+    book.add(scope, "question", body)
+    for old in _questions(scope, book)[:-_MOST_STORED]:
+        book.take(old["id"])
+
+
+def _questions(scope: SetRequest, book: Notebook) -> list[dict[str, Any]]:
+    """Questions of this principal, oldest first."""
+    return book.records(scope, "question", is_own=True)
+
+
+def recent_questions(scope: SetRequest, book: Notebook) -> list[dict[str, Any]]:
+    """Questions that began a thread, the newest first."""
+    by_text = {
+        record["question"]: record
+        for record in _questions(scope, book)
+        if record["thread"] == record["answer"]
+    }
+    return list(by_text.values())[::-1][:_MOST_RECENT]
+
+
+def read_thread(scope: SetRequest, book: Notebook, thread: str) -> list[ThreadTurn]:
+    """The turns of a thread; those whose answer is not stored any more have the state GONE.
+
+    Raises:
+        ProblemError: 404 if the principal has no such thread.
+    """
+    turns: list[ThreadTurn] = []
+    first = 1
+    for record in _questions(scope, book):
+        if record["thread"] == thread:
+            turn = _read_turn(scope, book, record, first)
+            first += len(turn.sources)
+            turns.append(turn)
+    if not turns:
+        raise ProblemError(
+            404,
+            f"There is no question {thread!a:.80}.",
+            "It was asked with another token, or is old.",
+        )
+    return turns
+
+
+def _read_turn(
+    scope: SetRequest, book: Notebook, record: Mapping[str, Any], first: int
+) -> ThreadTurn:
+    turn = ThreadTurn(
+        record["answer"],
+        record["question"],
+        record["options"],
+        record["created"],
+        dict(_NO_ANSWER),
+        first,
+    )
+    with suppress(ProblemError):
+        book.question(scope, turn.id)
+        events = book.events(turn.id)
+        turn.answer = answers.answer_of(turn.id, turn.question, events)
+        turn.last = len(events)
+        if turn.answer["state"] == "WORKING":
+            live = LiveText(scope, turn)
+            for _, name, data in events:
+                turn.parts += live.feed(name, json.loads(data))
+        else:
+            read_answer(turn, _hits(scope, turn.answer))
+    return turn

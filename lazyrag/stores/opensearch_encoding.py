@@ -1,0 +1,410 @@
+"""Segments as documents of OpenSearch."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from lazyrag.data.fields import DataType, DocField, Schema, read_schema, schema_text
+from lazyrag.data.filters import Condition
+from lazyrag.data.segment import (
+    EMPTY,
+    Location,
+    ReadOnly,
+    Segment,
+    content_text,
+    digest,
+    key_build,
+    key_uid,
+)
+from lazyrag.errors import ConfigError
+from lazyrag.stores.opensearch_client import STORE
+from lazyrag.stores.protocol import LAYOUT, batches, check_layout
+from lazyrag.text.analyzers import term_function
+from lazyrag.types import Fields, FieldValue, Scalar
+
+Query: TypeAlias = dict[str, Any]
+"""A query of OpenSearch, as JSON."""
+
+# Fields of a document, and the key of the index's own settings.
+KEY: Final = "key"
+SEGMENT: Final = "segment"
+TERMS: Final = "terms"
+PRESENT: Final = "present"  # the names of the fields that a row has
+_FIELD: Final = "field"  # an object with the values of the fields by name; arrays as several values
+_ARRAYS: Final = "whole"  # an object with the arrays by name, each as one value
+_META = "lazyrag"
+_OWN_NAMES = (_META, KEY, SEGMENT, TERMS, PRESENT, _FIELD, _ARRAYS)
+
+_SIMILARITY = "lazyrag"
+_MAX_TERM_LENGTH = 200  # characters; OpenSearch's tokenizer splits terms of more than 255
+_MAX_TEXT_LENGTH = 256  # characters of a text that are indexed unchanged
+_CUT_MARK = "\ud7ff"  # unassigned, and the last character before the surrogates
+_CUT_AT = re.compile("[\ud7ff-\udfff]")
+_INDEX_TYPES = {
+    DataType.BOOLEAN: "boolean",
+    DataType.INT32: "integer",
+    DataType.INT64: "long",
+    DataType.FLOAT: "double",
+    DataType.DOUBLE: "double",
+    DataType.VARCHAR: "keyword",
+    DataType.DATE: "keyword",  # ISO days sort as texts do
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The shape of a collection's documents.
+
+    Args:
+        schema: The fields that filters read.
+        analysers: Names of the registered analysers whose terms are indexed, sorted.
+    """
+
+    schema: Schema
+    analysers: tuple[str, ...]
+
+    def body(self, settings: Mapping[str, Any], mappings: Mapping[str, Any]) -> dict[str, Any]:
+        """The request that creates the index: of settings the user's take precedence, of mappings
+        ours.
+        """
+        terms = {
+            "type": "text",
+            "analyzer": "whitespace",
+            "index_options": "freqs",
+            "similarity": _SIMILARITY,
+        }
+        arrays = [name for name, field in self.schema.items() if field.element_type]
+        meta = {
+            "layout": LAYOUT,
+            "schema": schema_text(self.schema),
+            "analysers": [*self.analysers],
+        }
+        mapping = {
+            "dynamic": False,
+            **mappings,
+            "_meta": {**mappings.get("_meta", {}), _META: meta},
+            "properties": {
+                **mappings.get("properties", {}),
+                KEY: {"type": "keyword"},
+                SEGMENT: {"type": "keyword", "index": False, "doc_values": False},
+                PRESENT: {"type": "keyword"},
+                _FIELD: _object(
+                    {name: {"type": _index_type(field)} for name, field in self.schema.items()}
+                ),
+                _ARRAYS: _object({name: {"type": "keyword"} for name in arrays}),
+                TERMS: _object(dict.fromkeys(self.analysers, terms)),
+            },
+        }
+        similarity = {"type": "BM25", "k1": 1.5, "b": 0.75}  # as our own BM25
+        ours = {
+            f"index.similarity.{_SIMILARITY}.{name}": value for name, value in similarity.items()
+        }
+        return {"settings": {**ours, **settings}, "mappings": mapping}
+
+
+def _index_type(field: DocField) -> str:
+    return _INDEX_TYPES[field.element_type or field.data_type]
+
+
+def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "dynamic": False, "properties": dict(properties)}
+
+
+def read_shape(mapping: Mapping[str, Any], collection: str = "") -> Shape | None:
+    """The shape of an index with that mapping; None if lazyrag did not create it.
+
+    Raises:
+        SchemaMismatchError: If another version of lazyrag has written its documents.
+    """
+    meta = mapping.get("_meta", {}).get(_META)
+    if meta is None:
+        return None
+    check_layout(meta.get("layout", 1), "OpenSearch", STORE, collection)
+    return Shape(read_schema(meta["schema"]), tuple(meta["analysers"]))
+
+
+def segment_encoder(shape: Shape) -> Callable[[Segment], str]:
+    """A function from a segment to its document, as a line of JSON.
+
+    Raises:
+        NotRegisteredError: If an analyser of the collection is not registered in this program.
+    """
+    term_functions = {name: term_function(name, stop_words=True) for name in shape.analysers}
+
+    def encode(segment: Segment) -> str:
+        indexed = index_fields({name: segment.fields.get(name) for name in shape.schema})
+        document = {KEY: segment.key, SEGMENT: _segment_text(segment, indexed[_FIELD]), **indexed}
+        if term_functions:
+            text = content_text(segment.content)
+            document[TERMS] = {
+                name: join_terms(terms_of(text)) for name, terms_of in term_functions.items()
+            }
+        return _DOCUMENT_ENCODER.encode(document)
+
+    return encode
+
+
+def decode_segment(source: Mapping[str, Any]) -> Segment:
+    """The segment in a document of `segment_encoder`.
+
+    Example:
+        >>> fields = {"tags": ("a",)}
+        >>> segment = Segment("u", 1, "block", "d", "a.txt", None, 1, 0, fields=fields, span=(0, 1))
+        >>> decode_segment(json.loads(segment_encoder(Shape({}, ()))(segment))) == segment
+        True
+    """
+    parts = json.loads(source[SEGMENT])
+    group, document_id, path, parent, number, content, metadata, others, span, locations = parts + [
+        None
+    ] * (10 - len(parts))
+    fields = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in {**source[_FIELD], **(others or {})}.items()
+    }
+    return Segment(
+        key_uid(source[KEY]),
+        key_build(source[KEY]),
+        group,
+        document_id,
+        path,
+        parent,
+        number,
+        content,
+        ReadOnly(metadata) if metadata else EMPTY,
+        ReadOnly(fields),
+        span and tuple(span),
+        tuple(Location(*location) for location in locations or ()),
+    )
+
+
+def _segment_text(segment: Segment, indexed: Mapping[str, Any]) -> str:
+    """The rest of a segment, beside its key and its indexed fields, as JSON: a list without empty
+    parts at its end.
+
+    Its parts are group, document_id, path, parent, number, content, metadata, other fields, span
+    and places.
+
+    Raises:
+        ConfigError: If the segment holds a value that JSON does not have.
+    """
+    _, _, group, document_id, path, parent, number, content, metadata, fields, span, locations = (
+        segment
+    )
+    parts: list[Any] = [group, document_id, path, parent, number, content]
+    others = fields_beside_index(fields, indexed)
+    more: list[Any] = [
+        metadata,
+        others,
+        span,
+        [dataclasses.astuple(location) for location in locations],
+    ]
+    while more and not more[-1]:
+        more.pop()
+    parts += [part or None for part in more]
+    try:
+        text = _ENCODER.encode(parts)
+        return text if _is_utf8(text) else _ASCII_ENCODER.encode(parts)
+    except (TypeError, ValueError, RecursionError) as exc:
+        msg = f"Node {segment.uid!r} in group {segment.group!r} must hold JSON values only: {exc}."
+        raise ConfigError(msg) from exc
+
+
+def join_terms(terms: Sequence[str]) -> str:
+    """Join terms into a text that OpenSearch's whitespace tokenizer splits again; unusual ones as
+    digests.
+
+    Example:
+        >>> join_terms(["绿茶", "tea"])
+        '绿茶 tea'
+    """
+    joined = " ".join(terms)
+    if (
+        joined.split() == [*terms]
+        and _is_utf8(joined)
+        and len(max(terms, key=len, default="")) <= _MAX_TERM_LENGTH
+    ):
+        return joined
+    return " ".join(term if _is_plain(term) else digest([term]) for term in terms)
+
+
+def _is_plain(term: str) -> bool:
+    return len(term) <= _MAX_TERM_LENGTH and [term] == term.split() and _is_utf8(term)
+
+
+def _is_utf8(text: str) -> bool:
+    """Whether a text has no half of a surrogate pair."""
+    return text.isascii() or text.encode("utf-8", "ignore").decode() == text
+
+
+def _as_dict(value: Any) -> dict[Any, Any]:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is not a JSON type")
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_as_dict)
+_DOCUMENT_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+# escapes half surrogate pairs
+_ASCII_ENCODER = json.JSONEncoder(separators=(",", ":"), default=_as_dict)
+
+
+def index_fields(fields: Mapping[str, FieldValue]) -> dict[str, Any]:
+    """The part of a document that filters read."""
+    present = {name: value for name, value in fields.items() if value is not None}
+    indexed: dict[str, Any] = {
+        PRESENT: sorted(present),
+        _FIELD: {
+            name: [*map(_index_scalar, value)] if isinstance(value, tuple) else _index_scalar(value)
+            for name, value in present.items()
+        },
+    }
+    arrays = {
+        name: _index_array(value) for name, value in present.items() if isinstance(value, tuple)
+    }
+    return {**indexed, _ARRAYS: arrays} if arrays else indexed
+
+
+def fields_beside_index(fields: Fields, indexed: Mapping[str, Any]) -> dict[str, FieldValue]:
+    """The fields that are not indexed, or not unchanged.
+
+    Args:
+        fields: Of a row.
+        indexed: The same, by name, as `index_fields` indexes them.
+
+    Example:
+        >>> fields = {"day": "2024-05-01", "size": -0.0, "tags": ("a", "b"), "pages": None}
+        >>> fields_beside_index(fields, index_fields(fields)["field"])
+        {'size': -0.0, 'pages': None}
+    """
+    return {
+        name: value for name, value in fields.items() if not _is_unchanged(value, indexed.get(name))
+    }
+
+
+def _is_unchanged(value: FieldValue, indexed: Any) -> bool:
+    if isinstance(value, tuple):
+        return isinstance(indexed, list) and all(map(_is_unchanged, value, indexed))
+    if type(value) is not type(indexed) or value is None:
+        return False
+    return value == indexed and not (value == 0 and str(value) == "-0.0")
+
+
+def index_text(text: str) -> str:
+    """A text as it is indexed: different texts differently.
+
+    A long text, or one with half a surrogate pair, which UTF-8 does not have, is cut and followed
+    by a digest of all of it (128 bits). Compared with every text that is indexed unchanged, the
+    order stays that of code points: the cut mark sorts as the surrogates do, and a text is greater
+    than its beginning.
+
+    Example:
+        >>> index_text("绿茶"), len(index_text("茶" * 10_000))
+        ('绿茶', 289)
+    """
+    broken = _CUT_AT.search(text)
+    end = min(broken.start() if broken else len(text), _MAX_TEXT_LENGTH)
+    return text if end == len(text) else f"{text[:end]}{_CUT_MARK}{digest([text])}"
+
+
+def _index_scalar(value: Scalar) -> Scalar:
+    """A value as it is indexed and as it is in queries: the only way for a value into either."""
+    if isinstance(value, str):
+        return index_text(value)
+    return value + 0.0 if isinstance(value, float) else value  # Lucene distinguishes -0.0 from 0.0
+
+
+def _index_array(value: Sequence[Scalar]) -> str:
+    """An array as one value."""
+    return digest(
+        [json.dumps([value + 0.0 if isinstance(value, float) else value for value in value])]
+    )
+
+
+_MAX_TERMS = 50_000  # in one `terms` query: OpenSearch takes 65,536
+_RANGES = {"gt": "gt", "ge": "gte", "lt": "lt", "le": "lte"}
+
+
+class FilterDialect:
+    """OpenSearch's query language as a `lazyrag.stores.protocol.Dialect`.
+
+    Args:
+        schema: Of the collection whose rows are filtered.
+
+    Example:
+        >>> from lazyrag.data.fields import make_schema
+        >>> FilterDialect(make_schema(None)).condition(Condition("file_size", ">", 5))
+        {'range': {'field.file_size': {'gt': 5}}}
+    """
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+
+    def condition(self, condition: Condition) -> Query | None:
+        """See `Dialect.condition`; None for ``contains`` on text, and for orderings by a text that
+        is cut.
+        """
+        name = condition.field
+        op = condition.op
+        value = condition.value
+        if op == "exists":
+            return _exists(name) if value else self.negated(_exists(name))
+        if op == "in":
+            return self._in(name, value)
+        if op == "eq":
+            return self._equals(name, value)
+        if op == "contains":
+            is_array = self._schema[name].element_type is not None
+            return _term(f"{_FIELD}.{name}", _index_scalar(value)) if is_array else None
+        if op not in _RANGES or (isinstance(value, str) and index_text(value) != value):
+            return None
+        return {"range": {f"{_FIELD}.{name}": {_RANGES[op]: _index_scalar(value)}}}
+
+    def all_of(self, parts: Sequence[Query]) -> Query:
+        """See `Dialect.all_of`."""
+        return {"bool": {"filter": list(parts)}}
+
+    def any_of(self, parts: Sequence[Query]) -> Query:
+        """See `Dialect.any_of`."""
+        return {"bool": {"should": list(parts), "minimum_should_match": 1}}
+
+    def negated(self, part: Query) -> Query:
+        """See `Dialect.negated`."""
+        return {"bool": {"must_not": [part]}}
+
+    def never(self) -> Query:
+        """See `Dialect.never`."""
+        return {"match_none": {}}
+
+    def _equals(self, name: str, value: FieldValue) -> Query:
+        if value is None:
+            return self.negated(_exists(name))
+        if isinstance(value, tuple):
+            return _term(f"{_ARRAYS}.{name}", _index_array(value))
+        return _term(f"{_FIELD}.{name}", _index_scalar(value))
+
+    def _in(self, name: str, values: Sequence[Scalar | None]) -> Query:
+        """One of the values, or, with None among them, a missing field; of an array, any
+        element.
+        """
+        scalars = dict.fromkeys(_index_scalar(value) for value in values if value is not None)
+        parts: list[Query] = [
+            {"terms": {f"{_FIELD}.{name}": some}} for some in batches(scalars, _MAX_TERMS)
+        ]
+        if None in values:
+            parts.append(self.negated(_exists(name)))
+        if not parts:
+            return self.never()
+        return parts[0] if len(parts) == 1 else self.any_of(parts)
+
+
+def _exists(name: str) -> Query:
+    return _term(PRESENT, name)
+
+
+def _term(field: str, value: Scalar) -> Query:
+    return {"term": {field: {"value": value}}}
