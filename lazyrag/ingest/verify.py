@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -101,7 +102,7 @@ class DocumentStatus:
     waiting: int
     writer: str
     errors: tuple[ErrorInfo, ...] = ()
-    url: str | None = None
+    url: str | Any = None  # None is the exception, see `DocNode.score`
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {self.documents} documents, {len(self.failed)} failed steps"]
