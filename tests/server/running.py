@@ -93,14 +93,17 @@ def serving(
 
 def run_jobs(docs: Document) -> list[Job]:
     """Run the waiting jobs of the set ``notes``, as the writer process does; its state is beside
-    the store.
+    the store. Returns them in the order in which they were submitted: some run beside others.
     """
-    state = Path(Jobs(docs).file.path).parent / "state"
-    worker, done = worker_of("notes", docs, state), []
+    jobs = Jobs(docs)
+    state = Path(jobs.file.path).parent / "state"
     make_state(state)
-    while (job := worker.run_one()) is not None:
-        done.append(job)
-    return done
+    worker = worker_of("notes", docs, state)
+    earlier = {job.id for job in jobs.list(limit=10_000) if job.is_finished}
+    while worker.run_one() is not None:
+        pass
+    finished = [job for job in jobs.list(limit=10_000) if job.is_finished]
+    return [job for job in reversed(finished) if job.id not in earlier]
 
 
 def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = READY_S) -> None:
