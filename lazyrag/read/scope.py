@@ -6,7 +6,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from lazyrag.data.fields import Schema
 from lazyrag.data.filters import (
@@ -36,6 +36,7 @@ from lazyrag.read.snapshot import (
 )
 from lazyrag.read.source import LiveState, Needs
 from lazyrag.types import Embedding
+from lazyrag.validation import require
 
 R = TypeVar("R")
 
@@ -362,3 +363,14 @@ class Collection(Protocol):
 
     def get_nodes(self, group: str, /) -> list[DocNode]:
         """The nodes of a group."""
+
+
+def reader_of(docs: Collection) -> Reader:
+    """Return the reader of a Document.
+
+    Raises:
+        ConfigError: If it is something else.
+    """
+    reader = getattr(docs, "reader", None)
+    require(isinstance(reader, Reader), "docs", docs, "a Document")
+    return cast("Reader", reader)
