@@ -156,7 +156,7 @@ class Tables:
     def __init__(self, docs: Collection) -> None:
         self._docs = docs
 
-    def __call__(self) -> NoReturn:
+    def __call__(self, *_args: object, **_kwargs: object) -> NoReturn:
         """Refuse the call of release 0.2."""
         raise TypeError("docs.tables is not a method. Use docs.tables.list().")
 

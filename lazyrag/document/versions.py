@@ -21,7 +21,7 @@ class Versions:
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
 
-    def __call__(self, *_args: object) -> NoReturn:
+    def __call__(self, *_args: object, **_kwargs: object) -> NoReturn:
         """Refuse the call of release 0.2."""
         raise TypeError("docs.versions is not a method. Use docs.versions.list(document).")
 
