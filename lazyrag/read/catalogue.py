@@ -33,7 +33,7 @@ from lazyrag.ledger.tables import DOCUMENT_COLUMNS, BuildRow, DocumentRow, docum
 from lazyrag.read.scope import Reader
 from lazyrag.read.snapshot import LocalSnapshot
 from lazyrag.read.source import LiveState
-from lazyrag.read.versions import DocumentVersion, list_versions
+from lazyrag.read.versions import DocumentVersion, versions_of
 from lazyrag.storage.database import batches_reaching
 from lazyrag.stores.sqlite import read_text, stored_text
 from lazyrag.types import FieldValue, State
@@ -179,7 +179,11 @@ def find_document(reader: Reader, identity: str) -> DocumentInfo:
         [info] = _describe(reader, [row])
         if (row.id and row.status != "skipped") or info.error is not None:
             return info
-    raise DatasetPathError(f"There is no document {identity!r}. See documents().")
+    raise _no_document(identity)
+
+
+def _no_document(identity: str) -> DatasetPathError:
+    return DatasetPathError(f"There is no document {identity!r}. See documents().")
 
 
 def _live_rows(ledger: Ledger, condition: str, identity: str) -> list[_LiveRow]:
@@ -440,22 +444,23 @@ def visible_versions(reader: Reader, identity: str) -> list[DocumentVersion]:
     find_document(reader, identity)
 
     def read(snapshot: LocalSnapshot) -> list[DocumentVersion]:
-        _, roots = _row_and_roots(indexer, identity)
+        row, roots = _row_and_roots(indexer, identity)
         builds = indexer.ledger.builds.with_parents(list(roots.values()))
         collection = snapshot.group(LAZY_ROOT_NAME).collection
         nodes = indexer.nodes.of_builds(collection, [builds[build] for build in roots.values()])
         seen = {number for number, [node] in zip(roots, nodes, strict=True) if snapshot.sees(node)}
-        return [version for version in list_versions(indexer, identity) if version.number in seen]
+        return [version for version in versions_of(indexer, row) if version.number in seen]
 
     return reader.read(read)
 
 
 def _row_and_roots(indexer: LiveState, identity: str) -> tuple[DocumentRow, dict[int, int]]:
     """The row of a document, and the builds of its versions' root nodes by number."""
-    [row] = indexer.ledger.documents.named([identity]).values()
-    return row, {
-        version.number: version.root for version in indexer.ledger.documents.versions(row.id)
-    }
+    row = indexer.ledger.documents.find(identity)
+    if row is None:
+        raise _no_document(identity)
+    versions = indexer.ledger.documents.versions(row.id)
+    return row, {version.number: version.root for version in versions}
 
 
 def diff_versions(reader: Reader, identity: str, before: int, after: int | None) -> VersionDiff:
@@ -492,8 +497,10 @@ def _version_texts(snapshot: LocalSnapshot, identity: str, number: int) -> dict[
             nodes = indexer.nodes.of_build(group.collection, keyed[build_numbers[group.id]])
             texts[name] = [content_text(node.content) for node in nodes if snapshot.sees(node)]
     if not texts.get(LAZY_ROOT_NAME):
-        msg = f"Version {number} of {identity!r} is not stored. See versions(), and "
-        raise ConfigError(f"{msg}Document(keep_versions=n), which stores n earlier ones.")
+        raise ConfigError(
+            f"Version {number} of {identity!r} is not stored. See versions.list({identity!r}), and"
+            " Document(keep_versions=n), which stores n earlier ones."
+        )
     return texts | {LAZY_ROOT_NAME: texts[LAZY_ROOT_NAME][0].splitlines()}
 
 
@@ -571,4 +578,4 @@ def find_root(reader: Reader, path: str) -> Segment:
     """The visible root node of a document; hidden ones are as unknown as others."""
     for root in _roots(reader, [root_uid(validate_text("path", path))]):
         return root
-    raise DatasetPathError(f"There is no document {path!r}. See documents().")
+    raise _no_document(path)
