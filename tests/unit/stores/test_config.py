@@ -449,6 +449,14 @@ def test_a_uri_of_map_is_a_path(uri):
         StoreConf.parse({"segment_store": {"type": "map", "kwargs": {"uri": uri}}})
 
 
+@pytest.mark.parametrize("uri", ["sqlite:///tea.db", "mysql+pymysql://tea:oolong@host/tea"])
+def test_the_url_of_another_database_is_no_path(uri):
+    """It would be the path of a new folder; a password in it is not shown."""
+    with pytest.raises(ConfigError, match="or the URL of a PostgreSQL database; got") as caught:
+        StoreConf.parse(uri)
+    assert "oolong" not in str(caught.value)
+
+
 def test_a_document_refuses_its_configuration_at_once():
     """The error comes from the constructor, not from the first question."""
     with pytest.raises(ConfigError, match="Did you mean 'vector_store'"):
