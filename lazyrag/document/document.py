@@ -1003,14 +1003,8 @@ class Document:
         return self
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        """Refuse `copy.copy`, `copy.deepcopy` and pickle: both objects would write to the same open
-        stores.
-        """
-        raise ConfigError(
-            "A Document cannot be copied or pickled: it holds open stores. Share this one among"
-            " threads, make a view of it with restricted(filters), or open its stores again with"
-            " Document(..., read_only=True)."
-        )
+        """Refuse `copy.copy`, `copy.deepcopy` and pickle."""
+        return self._reader.__reduce_ex__(protocol)
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()

@@ -6,7 +6,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, SupportsIndex, TypeVar, cast
 
 from lazyrag.data.fields import Schema
 from lazyrag.data.filters import (
@@ -60,6 +60,16 @@ class Reader:
 
     def __str__(self) -> str:
         return self.indexer.where
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        """Refuse `copy.copy`, `copy.deepcopy` and pickle: both objects would write to the same open
+        stores.
+        """
+        raise ConfigError(
+            "A Document cannot be copied or pickled: it holds open stores. Share this one among"
+            " threads, make a view of it with restricted(filters), or open its stores again with"
+            " Document(..., read_only=True)."
+        )
 
     @property
     def document_token(self) -> object:

@@ -54,6 +54,14 @@ def test_a_document_is_not_copied(docs, duplicate):
     assert len(docs.get_nodes("line")) == 6
 
 
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, pickle.dumps])
+@pytest.mark.parametrize("part", ["versions", "tables", "maintenance", "reader"])
+def test_a_part_of_a_document_is_not_copied(docs, duplicate, part):
+    """The error is that of the Document."""
+    with pytest.raises(ConfigError, match="A Document cannot be copied or pickled"):
+        duplicate(getattr(docs, part))
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
