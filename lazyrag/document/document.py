@@ -253,7 +253,7 @@ class Document:
             processes = launched.processes or processes
             embedders = {key: launched.embedder(embedder) for key, embedder in embedders.items()}
         options = Options(
-            workers=workers or _default_workers(),
+            workers=workers or min(_MAX_WORKERS, os.cpu_count() or 1),
             processes=processes,
             limits=limits,
             readers=self._file_readers,
@@ -386,7 +386,8 @@ class Document:
 
         A restricted Document reports only the files that are visible through it.
         """
-        return self._report()
+        visible = None if self._reader.scope is None else self._reader.visible_documents()
+        return report_of(self._indexer, visible)
 
     # Ingestion
 
@@ -1052,10 +1053,6 @@ class Document:
                     msg += f" Did you mean {near!r}?" if near else " See dir(docs)."
             raise AttributeError(msg, name=name, obj=self)
 
-    def _report(self) -> IngestReport | None:
-        visible = None if self._reader.scope is None else self._reader.visible_documents()
-        return report_of(self._indexer, visible)
-
     def _defined(self, name: str) -> str:
         name = group_name(name)
         self._reader.line(name)
@@ -1065,10 +1062,6 @@ class Document:
 def indexer_of(docs: Document) -> Indexer:
     """What builds and writes a Document, for jobs and services."""
     return docs._indexer
-
-
-def _default_workers() -> int:
-    return min(_MAX_WORKERS, os.cpu_count() or 1)
 
 
 def _port(manager: Any) -> int | None:

@@ -188,7 +188,8 @@ def _no_document(identity: str) -> DatasetPathError:
 
 def _live_rows(ledger: Ledger, condition: str, identity: str) -> list[_LiveRow]:
     query = (
-        "SELECT identity, uid, size, loaded, said, updates FROM document WHERE ledger = ? AND status = 'live' "  # noqa: S608
+        "SELECT identity, uid, size, loaded, said, updates FROM document"  # noqa: S608
+        " WHERE ledger = ? AND status = 'live' "
         f"AND {condition} ORDER BY identity LIMIT {_SCANNED}"
     )
     with ledger.reading() as connection:
@@ -198,8 +199,9 @@ def _live_rows(ledger: Ledger, condition: str, identity: str) -> list[_LiveRow]:
 
 
 def _page(ledger: Ledger, after: str, limit: int, status: str | None) -> list[DocumentRow]:
+    columns = DOCUMENT_COLUMNS.replace("identity", "document.identity")
     query = (
-        f"SELECT found.identity, {DOCUMENT_COLUMNS.replace('identity', 'document.identity')} FROM ("  # noqa: S608
+        f"SELECT found.identity, {columns} FROM ("  # noqa: S608
         "SELECT identity FROM document WHERE ledger = :ledger AND identity > :after AND"
         f" {_CONDITIONS[status]} "
         f"{_FAILED if status in (None, 'FAILED') else ''}ORDER BY identity LIMIT :limit) AS found "
@@ -305,7 +307,6 @@ def _parsed(text: str) -> Any:
 
 
 def _describe(reader: Reader, rows: Sequence[DocumentRow]) -> list[DocumentInfo]:
-
     ledger = reader.indexer.ledger
     numbers = [row.id for row in rows]
     with ledger.reading() as connection:
@@ -325,8 +326,13 @@ def _describe(reader: Reader, rows: Sequence[DocumentRow]) -> list[DocumentInfo]
         status = in_work.get(row.identity) or _status(
             row, is_failed=bool(failed), is_begun=row.id in begun
         )
-        stage, kind, message, failed_at = failed[0] if failed else ("", "", "", None)
-        updated = created.get(row.id, failed_at)
+        stage = ""
+        error = None
+        updated = created.get(row.id)
+        if failed:
+            stage, kind, message, failed_at = failed[0]
+            error = ErrorInfo.from_message(kind.partition(" ")[0], read_text(message))
+            updated = failed_at if updated is None else updated
         group_ids = {} if row.status in _GONE else groups
         infos.append(
             DocumentInfo(
@@ -334,7 +340,7 @@ def _describe(reader: Reader, rows: Sequence[DocumentRow]) -> list[DocumentInfo]
                 path=row.identity,
                 status=status,
                 stage=stage,
-                error=_error_info(kind, message) if failed else None,
+                error=error,
                 bytes=None if row.signature is None else row.signature.size,
                 pages=_parsed(row.loaded).get("pages") if '"pages"' in row.loaded else None,
                 groups=_describe_groups(group_ids, builds.get(row.id, {}), failed),
@@ -361,12 +367,8 @@ def _labels(row: DocumentRow, schema: Schema) -> tuple[str, ...]:
     return tuple(map(str, labels)) if isinstance(labels, tuple) else ()
 
 
-def _error_info(kind: str, message: str) -> ErrorInfo:
-    return ErrorInfo.from_message(kind.partition(" ")[0], read_text(message))
-
-
 def _iso_time(timestamp: float) -> str:
-    return dt.datetime.fromtimestamp(timestamp, dt.timezone.utc).isoformat()
+    return dt.datetime.fromtimestamp(timestamp, dt.UTC).isoformat()
 
 
 def _status(row: DocumentRow, *, is_failed: bool, is_begun: bool) -> State:

@@ -165,7 +165,8 @@ class _PageTexts:
         """Boxes around characters of a placed page."""
         if number in self._words:
             return _word_boxes(number, *self._words[number], characters)
-        return _page_boxes(self._opened, number, characters)
+        height, boxes = self._opened.boxes(number - 1, dict.fromkeys(characters))
+        return _united(number, height, boxes)
 
 
 @known_keywords
@@ -239,11 +240,6 @@ def _word_boxes(
     return _united(
         number, height, ((word.x0, word.y0 * height, word.x1, word.y1 * height) for word in marked)
     )
-
-
-def _page_boxes(file: PdfFile, number: int, characters: Iterable[int]) -> list[PageBox]:
-    """Boxes around characters of a page."""
-    return _united(number, *file.boxes(number - 1, dict.fromkeys(characters)))
 
 
 def _united(number: int, height: float, boxes: Iterable[tuple[float, ...]]) -> list[PageBox]:
