@@ -117,11 +117,10 @@ class Reader:
         """
         embedders = self.indexer.embedders
         if not embedders:
-            msg = (
+            raise ConfigError(
                 "The Document has no embed, so nothing can be ranked by embedding. "
                 "Pass Document(embed=...), or a text similarity such as similarity='bm25'."
             )
-            raise ConfigError(msg)
         for key in keys or ():
             if key not in embedders:
                 raise ConfigError(
@@ -158,11 +157,10 @@ class Reader:
                 return self._empty_view(needs)
             has_failed = True
         if has_failed:
-            msg = (
+            raise IngestionError(
                 "Every file failed in a step of ingestion. The whole Document's last_report says"
                 " which and why."
             )
-            raise IngestionError(msg)
         return view
 
     def _all_failed(self, view: View, needs: Needs) -> bool:
