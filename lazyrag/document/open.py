@@ -85,7 +85,7 @@ def open_indexer(
         if options.read_only and file.path is None:
             raise ConfigError(
                 "read_only=True opens the files of another program, but this Document is in memory."
-                " Pass store_conf={'segment_store': {'type': 'map', 'kwargs': {'uri': ...}}}."
+                " Pass its store_conf, such as store_conf='tea.db'."
             )
         dataset = dataset.selected(file, name, files)
         ledger = Ledger(file, name)

@@ -71,6 +71,7 @@ def test_a_part_of_a_document_is_not_copied(docs, duplicate, part):
             "manager must be True, False, 'ui' or a port; got 'page'",
         ),
         ({"manager": 70_000}, ConfigError, "manager must be an integer from 1 to 65535"),
+        ({"read_only": True}, ConfigError, "Pass its store_conf, such as store_conf='tea.db'"),
         ({"manager": 0}, ConfigError, "manager must be an integer from 1 to 65535; got 0"),
         ({"files": {}}, ConfigError, "files must be a FileSelection or None; got {}"),
         ({"launcher": object()}, ConfigError, "launcher must be None, an integer"),
