@@ -494,7 +494,7 @@ class DocNode:
 
         Args:
             file: The document's file, where this program does not know it, as for
-                `lazyrag.Document.marks`.
+                `lazyrag.read.marks`.
 
         Raises:
             ConfigError: If it is no such node, or this program does not know the file.

@@ -349,7 +349,7 @@ def listen(host: str, port: int | None, wait_s: float = 0.0) -> socket.socket:
                     f" ({str(exc.strerror).partition(' (')[0]})."
                 )
                 raise ConfigError(
-                    f"{msg} Choose another one: --port N, or --port 0 for a free one."
+                    f"{msg} Choose another one, or a free one: --port 0, or Document(manager=True)."
                 ) from exc
         else:
             # Its connections inherit it: asyncio sets it only where the protocol is named, and

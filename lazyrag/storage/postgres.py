@@ -565,8 +565,8 @@ class PostgresDatabase:
             raw = self._connect()
         except TypeError as exc:
             msg = (
-                f"The URL of {self.address} has a parameter that the driver does not take: {exc}."
-                " Leave it out."
+                f"The URL of {self.address} lacks the user, or has a parameter that the driver does"
+                f" not take: {exc}. Add the user, or leave the parameter out."
             )
             raise ConfigError(msg) from exc
         raw.autocommit = True  # transactions begin where we say so

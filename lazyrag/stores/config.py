@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -359,14 +360,16 @@ def _file_beside(location: StoreLocation) -> str:
 
 
 def _path(name: str, value: Any) -> str:
-    is_path = isinstance(value, (str, os.PathLike)) and bool(value)
+    if is_server(value):
+        return DatabaseUrl(value)
+    is_other_url = isinstance(value, str) and re.match(r"[a-zA-Z][\w+.-]*://", value) is not None
     require(
-        is_path,
+        isinstance(value, (str, os.PathLike)) and bool(value) and not is_other_url,
         name,
-        value,
+        DatabaseUrl(value) if is_other_url else value,
         "the path of a file, created if missing, or the URL of a PostgreSQL database",
     )
-    return DatabaseUrl(value) if is_server(value) else str(os.fspath(value))
+    return str(os.fspath(value))
 
 
 def _parse_store(part: str, store_conf: Mapping[str, Any], registry: Registry[Any]) -> StoreChoice:

@@ -23,7 +23,7 @@ from lazyrag.pipeline.tracing import retrieval_span
 from lazyrag.read import grep as find_text
 from lazyrag.read import outline as find_outline
 from lazyrag.read import related as find_related
-from lazyrag.read.catalogue import TextMatch
+from lazyrag.read.explore import TextMatch
 from lazyrag.retrieval.explain import DroppedNode, ExplainedHit, Explanation, StageSummary, Standing
 from lazyrag.retrieval.stages import Reason
 from lazyrag.server.core.body import Body, Name, SearchOptions
