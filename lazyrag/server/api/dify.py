@@ -34,7 +34,7 @@ _OPERATORS = {
 _OPERATORS |= {"before": "lt", "after": "gt", "not contains": "contains"}
 
 
-class Comparison(BaseModel):
+class MetadataComparison(BaseModel):
     """A comparison of a field, or of any of several ones."""
 
     name: str | Annotated[list[str], Field(min_length=1, max_length=100)]
@@ -64,7 +64,7 @@ class Conditions(BaseModel):
     """Conditions on the metadata."""
 
     logical_operator: Literal["and", "or"] = "and"
-    conditions: list[Comparison] | None = Field(default=None, max_length=100)
+    conditions: list[MetadataComparison] | None = Field(default=None, max_length=100)
 
 
 class RetrievalSetting(BaseModel):
