@@ -47,7 +47,6 @@ from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError, describe_field, problem_of
 from lazyrag.server.core.service import Service, passage_url
 from lazyrag.server.core.set_request import SetRequest
-from lazyrag.server.jobs import Jobs
 from lazyrag.types import JsonObject
 from lazyrag.validation import require
 
@@ -355,7 +354,7 @@ def add_text(caller: Caller, path: DocumentPath, text: NewText, set: InSet = "")
     return {
         "set": scope.name,
         "path": ids[path],
-        "state": Jobs(scope.unrestricted).wait(job.id, _WAIT_S).state,
+        "state": scope.jobs.wait(job.id, _WAIT_S).state,
     }
 
 

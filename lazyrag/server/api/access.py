@@ -60,7 +60,7 @@ def access_of(request: Request) -> Access:
 
 def require_whole(principal: Principal = needs("admin")) -> Principal:
     """An administrator of all documents: tokens and the chain are not limited to some."""
-    if principal.labels is not None:
+    if not principal.is_unrestricted:
         raise ProblemError(403, "This needs a token without labels.", "Use another token.")
     return principal
 

@@ -303,7 +303,7 @@ class Notebook:
         """Return records, oldest first: with labels the principal's own, as others may have seen
         more than it does.
         """
-        owner = call.principal.id if is_own or call.principal.labels is not None else None
+        owner = call.principal.id if is_own or not call.principal.is_unrestricted else None
         query = (
             "SELECT id, created, principal, body FROM record WHERE kind = ? AND set_name = ? AND id"
             " > ? AND id = coalesce(?, id) AND principal = coalesce(?, principal) ORDER BY id"
@@ -408,9 +408,9 @@ async def answer_events(
     """Get the events of an answer after the one that `Last-Event-ID` names, and go on while it is
     written.
     """
-    await call.service.run(book.question, call, answer)
+    await call.run(book.question, call, answer)
     after = int(last_event_id) if last_event_id.isascii() and last_event_id.isdecimal() else 0
-    if await call.service.run(book.rows, _ENDED, answer, min(after, 2**62)):
+    if await call.run(book.rows, _ENDED, answer, min(after, 2**62)):
         return Response(status_code=204)  # a browser that was cut off at the end connects no more
     return _stream_events(follow(call, book, answer, min(after, 2**62)), {})
 
@@ -421,7 +421,7 @@ async def _pieces(
     """The events of an answer; the last one, ``hits``, has what the model read."""
     filters = search.filter_of(body.filters)
     if call.service.chat is None:
-        hits = await call.service.run(lambda: hits_of(retriever(body.question, filters, body.topk)))
+        hits = await call.run(lambda: hits_of(retriever(body.question, filters, body.topk)))
         yield "problem", {"detail": NO_MODEL}
         yield "hits", {"hits": to_dict(hits), "measures": {"query": body.question}}
         return
@@ -486,7 +486,7 @@ async def _write(
         async with lock:  # readers go on behind the last event: none may come before another
             rows = [(answer, *event) for event in events[stored:]]
             if rows:
-                await call.service.run(book.write, ADD_EVENT, *rows)
+                await call.run(book.write, ADD_EVENT, *rows)
             stored += len(rows)
 
     flushing = asyncio.create_task(_repeat(flush))  # also while the model pauses
@@ -525,7 +525,7 @@ async def _supervise(call: SetRequest, book: Notebook, answer: str, writing: Any
     task = asyncio.ensure_future(writing)
     query = "SELECT 1 FROM answer WHERE id = ? AND followed > ?"
     while not (await asyncio.wait([task], timeout=STOP_S))[0]:
-        if not await call.service.run(book.rows, query, answer, time.time() - GRACE_S):
+        if not await call.run(book.rows, query, answer, time.time() - GRACE_S):
             task.cancel()
     await task
 
@@ -569,9 +569,9 @@ async def follow(
         if now - noted > GRACE_S / 4:
             # it may have been stopped
             query = "UPDATE answer SET followed = ? WHERE id = ? AND followed >= 0"
-            await call.service.run(book.write, query, (time.time(), answer))
+            await call.run(book.write, query, (time.time(), answer))
             noted = now
-        for event in await call.service.run(book.events, answer, after):
+        for event in await call.run(book.events, answer, after):
             yield event
             after = event[0]
             quiet = now
@@ -724,8 +724,8 @@ def store_golden(
 @router.delete("/golden/{number}", status_code=204, **_as_writer)
 async def delete_golden(number: str, call: Searching, book: Book) -> Response:
     """Delete a golden question."""
-    await call.service.run(book.record, call, "golden", number)
-    await call.service.run(book.write, "DELETE FROM record WHERE id = ?", (number,))
+    await call.run(book.record, call, "golden", number)
+    await call.run(book.write, "DELETE FROM record WHERE id = ?", (number,))
     return Response(status_code=204)
 
 

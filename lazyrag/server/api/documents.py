@@ -47,7 +47,6 @@ from lazyrag.server.core.set_request import (
     reply,
 )
 from lazyrag.server.core.upload_files import checked_name
-from lazyrag.server.jobs import Jobs
 from lazyrag.types import JsonObject, State
 
 router = APIRouter(prefix="/api/v1", tags=["documents"])
@@ -147,7 +146,7 @@ def status_of(call: SetRequest) -> JsonObject:
     """The status of what a principal sees: of everything from the ledger's tree, else from its
     documents.
     """
-    if call.principal.labels is None:
+    if call.principal.is_unrestricted:
         status = to_dict(call.docs.status())
         del status["url"]  # the client has it
         del status["errors"]  # documents have them
@@ -347,7 +346,7 @@ async def delete_document(call: Writing, document_id: str) -> Response:
 async def update_metadata(call: Writing, body: Metadata) -> Response:
     """Change metadata of documents."""
     await call.require_visible(*body.changes)
-    if call.principal.labels is not None and any(
+    if not call.principal.is_unrestricted and any(
         "labels" in change for change in body.changes.values()
     ):
         raise ProblemError(
@@ -395,9 +394,7 @@ def submit_texts(call: SetRequest, body: Texts) -> tuple[dict[str, str], Any]:
         ids[name] = identity
         metadata |= {identity: text_metadata} if text_metadata else {}
     texts = {ids[name]: text for name, text in body.texts.items()}
-    return ids, Jobs(call.unrestricted).submit(
-        "add_texts", {"texts": texts, "metadata": metadata}, key=key
-    )
+    return ids, call.jobs.submit("add_texts", {"texts": texts, "metadata": metadata}, key=key)
 
 
 @router.post("/sets/{set}/sync", responses=uploads.ESTIMATED, **_accepted)
@@ -420,7 +417,7 @@ async def sync(
 
 def require_all(call: SetRequest) -> None:
     """Refuse what concerns all documents to a principal with labels."""
-    if call.principal.labels is not None:
+    if not call.principal.is_unrestricted:
         raise ProblemError(
             403,
             "This concerns documents that the token does not see.",
@@ -488,9 +485,7 @@ def own_jobs(
     """A page of the jobs that a principal submitted, the newest first; administrators see all."""
     jobs: list[Any] = []
     last = None if after is None else getattr(call.job(after), "id", "")
-    while len(jobs) < limit and (
-        page := Jobs(call.unrestricted).list(after=last, limit=_PAGE, state=state)
-    ):
+    while len(jobs) < limit and (page := call.jobs.list(after=last, limit=_PAGE, state=state)):
         last = page[-1].id
         jobs += [job for job in page if call.owns(job)]
     return jobs[:limit]
@@ -517,13 +512,13 @@ async def get_job(call: Reading, job: OwnJob) -> Response:
 @router.post("/sets/{set}/jobs/{job_id}/cancel", response_model=JobModel)
 async def cancel_job(call: Writing, job: OwnJob) -> Response:
     """Cancel a job: at once if it waits, else at the next safe point."""
-    return reply(call.describe_job(await call.run(Jobs(call.unrestricted).cancel, job.id)))
+    return reply(call.describe_job(await call.run(call.jobs.cancel, job.id)))
 
 
 @router.post("/sets/{set}/jobs/{job_id}/retry", response_model=JobModel)
 async def retry_job(call: Writing, job: OwnJob) -> Response:
     """Run a failed or cancelled job again."""
-    return reply(call.describe_job(await call.run(Jobs(call.unrestricted).retry, job.id)))
+    return reply(call.describe_job(await call.run(call.jobs.retry, job.id)))
 
 
 @router.get("/sets/{set}/jobs/{job_id}/events", response_class=EventSourceResponse)
@@ -543,4 +538,4 @@ async def get_job_events(
             return
         last_event_id = state
         await anyio.sleep(_LOOK_S)
-        job = await call.run(Jobs(call.unrestricted).get, job.id)
+        job = await call.run(call.jobs.get, job.id)

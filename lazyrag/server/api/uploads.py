@@ -40,7 +40,6 @@ from lazyrag.server.core.upload_files import (
     too_large,
     write_block,
 )
-from lazyrag.server.jobs import Jobs
 from lazyrag.types import JsonObject, State
 from lazyrag.validation import normal_name
 
@@ -220,7 +219,7 @@ async def add_files(
         plan = await call.run_slow(plan_files, indexer_of(call.unrestricted), paths)
         return reply({"files": results, **estimate(call, plan, price)})
     job = await call.run(
-        Jobs(call.unrestricted).submit,
+        call.jobs.submit,
         "add_files",
         {"files": paths, "metadata": owned_metadata},
         key=key,
@@ -245,7 +244,7 @@ def estimate(call: SetRequest, plan: SyncPlan, price: float) -> JsonObject:
     """What a plan says; to a principal with labels only of its own files, as the rest extrapolates
     from all others.
     """
-    steps = [step for step in plan.steps if call.principal.labels is None or step.step == "load"]
+    steps = [step for step in plan.steps if call.principal.is_unrestricted or step.step == "load"]
     tokens = sum(step.tokens for step in steps if step.step.startswith("embed "))
     cost = tokens * price / 1e6 if price else None
     return {

@@ -102,6 +102,11 @@ class SetRequest:
         return self.service.sets[self.name]
 
     @property
+    def jobs(self) -> Jobs:
+        """The jobs of the set."""
+        return Jobs(self.unrestricted)
+
+    @property
     def table(self) -> DocumentTable:
         """The ledger's documents, with those that the principal does not see."""
         return document_table(self.unrestricted.reader)
@@ -236,14 +241,14 @@ class SetRequest:
         """Whether the principal may see a job: its own, or, as an administrator of all documents,
         any.
         """
-        if self.principal.may("admin") and self.principal.labels is None:
+        if self.principal.is_administrator:
             return True
         return str(job.key or "").startswith(self.key_of(""))
 
     def job(self, job_id: str) -> Any:
         """A job that the principal may see; None if there is none."""
-        jobs = Jobs(self.unrestricted)
-        if self.principal.labels is not None:
+        jobs = self.jobs
+        if not self.principal.is_unrestricted:
             return jobs.find(self.key_of(job_id))
         with suppress(NotRegisteredError):
             job = jobs.get(job_id)
@@ -252,7 +257,7 @@ class SetRequest:
 
     def job_id(self, job: Any) -> str:
         """The id under which the principal knows a job: numbers would count the jobs of others."""
-        return str(job.id if self.principal.labels is None else job.key.rpartition(":")[2])
+        return str(job.id if self.principal.is_unrestricted else job.key.rpartition(":")[2])
 
     def describe_job(self, job: Any) -> JsonObject:
         """A job as JSON, without its key and the server's paths."""
@@ -271,9 +276,7 @@ class SetRequest:
         """Submit a job, and answer 202 with it."""
 
         def submit() -> Any:
-            return Jobs(self.unrestricted).submit(
-                kind, dict(arguments), key=self.key(kind, arguments)
-            )
+            return self.jobs.submit(kind, dict(arguments), key=self.key(kind, arguments))
 
         return self.job_response(await self.run(submit))
 

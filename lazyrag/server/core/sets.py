@@ -176,7 +176,7 @@ def records(service: Service) -> Records:
 
 
 def _require_administrator(principal: Principal) -> None:
-    if not principal.may("admin") or principal.labels is not None:
+    if not principal.is_administrator:
         msg = "Sets are created and deleted by administrators of all documents."
         raise ProblemError(403, msg, "Use a token with the scope admin and without labels.")
 

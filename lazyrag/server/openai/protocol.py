@@ -28,7 +28,7 @@ from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.service import Service, needs, service_of
 from lazyrag.server.core.set_request import SetRequest, reply
 from lazyrag.server.core.sets import runtime_sets
-from lazyrag.server.jobs import Job, Jobs
+from lazyrag.server.jobs import Job
 
 JsonObject: TypeAlias = dict[str, Any]
 """An object of a request, a response or a record, as JSON has it."""
@@ -74,7 +74,7 @@ def in_pool(handler: Callable[..., Any]) -> Callable[..., Any]:
         result = await call.run_slow(handler, **arguments)
         if isinstance(result, Changing):
             job = result.job
-            jobs = Jobs(call.unrestricted)
+            jobs = call.jobs
             until = time.monotonic() + _CHANGE_S
             while not job.is_finished and time.monotonic() < until:
                 await anyio.sleep(_LOOK_S)

@@ -33,7 +33,7 @@ from lazyrag.server.core.problems import ProblemError, public_error
 from lazyrag.server.core.set_request import MAX_TEXT, SetRequest, reply
 from lazyrag.server.core.sets import CHUNK_SIZES, create_set, delete_set, records, runtime_sets
 from lazyrag.server.core.upload_files import stored_path
-from lazyrag.server.jobs import Job, Jobs
+from lazyrag.server.jobs import Job
 from lazyrag.server.openai.files import documents_with, known_file
 from lazyrag.server.openai.protocol import (
     Changing,
@@ -360,7 +360,7 @@ def get_vector_store(store: Reading) -> JsonObject:
 @in_pool
 def modify_vector_store(store: Writing, change: StoreChange) -> JsonObject:
     """Change name, metadata or expiration."""
-    if store.call.principal.labels is not None:
+    if not store.call.principal.is_unrestricted:
         raise ProblemError(403, "Others use the vector store, too.", "Use a token without labels.")
     changes = _details(change, "metadata", "expires_after", "name")
     if change.name is None:
@@ -413,7 +413,7 @@ def _attach(store: OpenedStore, new_files: Sequence[NewStoreFile], batch: str = 
             "files": {row["identity"]: paths[row["identity"]] for row in rows_of_job},
             "metadata": {row["identity"]: json.loads(row["metadata"]) for row in rows_of_job},
         }
-        job = Jobs(call.unrestricted).submit("add_files", arguments, key=call.key("attach"))
+        job = call.jobs.submit("add_files", arguments, key=call.key("attach"))
         records(call.service).insert("attached", [{**row, "job": job.id} for row in rows_of_job])
 
 
@@ -478,7 +478,7 @@ def _entries(
         documents: Ids of other documents; None for all.
     """
     table = store.documents
-    jobs = Jobs(store.call.unrestricted)
+    jobs = store.call.jobs
     find_job = functools.cache(jobs.get)
     records_by_id = {row["identity"]: row for row in reversed(attached)}
     errors = {
@@ -489,7 +489,7 @@ def _entries(
     rows, live = _rows(store, records_by_id, documents)
     created = table.created([rows[identity].id for identity in live - records_by_id.keys()])
     identities = live | records_by_id.keys()
-    if documents is None and store.call.principal.labels is None:
+    if documents is None and store.call.principal.is_unrestricted:
         identities |= (errors.keys() | working) - rows.keys()
     hidden = {identity for identity, row in rows.items() if row.status == "live"} - live
     entries = []
@@ -574,7 +574,7 @@ def _rows(
     """
     call = store.call
     table = store.documents
-    if call.principal.labels is None:
+    if call.principal.is_unrestricted:
         rows = table.all() if documents is None else table.named([*attached, *documents])
         return rows, {identity for identity, row in rows.items() if row.status == "live"}
     visible = set(documents or ())
@@ -666,9 +666,7 @@ def _change(
     value: JsonObject,
 ) -> Changing:
     store.call.request.state.documents = [identity]
-    return Changing(
-        Jobs(store.call.unrestricted).submit(kind, arguments, key=store.call.key(kind)), value
-    )
+    return Changing(store.call.jobs.submit(kind, arguments, key=store.call.key(kind)), value)
 
 
 @router.post("/{vector_store_id}/files/{file_id}")
@@ -785,7 +783,7 @@ def cancel_file_batch(store: Writing, batch_id: Id) -> JsonObject:
     """Cancel a batch: what is not begun is not added."""
     for job in _batch(store, batch_id)[2]:
         with suppress(NotRegisteredError):
-            Jobs(store.call.unrestricted).cancel(job)
+            store.call.jobs.cancel(job)
     return _batch(store, batch_id)[0]
 
 

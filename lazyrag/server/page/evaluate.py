@@ -74,7 +74,7 @@ async def evaluate(
             "last": last,
             "show": show,
             "golden": len(book.records(scope, "golden")),
-            "can_use": call.principal.may("admin") and call.principal.labels is None,
+            "can_use": call.principal.is_administrator,
             **(describe_comparison(last["rows"], show) if last else _NO_COMPARISON),
         }
 

@@ -27,7 +27,6 @@ from lazyrag.server.api import answers, documents, uploads
 from lazyrag.server.api.answers import Book, Notebook
 from lazyrag.server.core.set_request import Administration, Reading, SetRequest, Writing, digest_of
 from lazyrag.server.core.upload_files import FileResult, stored_path
-from lazyrag.server.jobs import Jobs
 from lazyrag.server.page import page
 from lazyrag.server.page.page import Facts, Form
 from lazyrag.stores.sqlite import read_text
@@ -100,7 +99,7 @@ def _file_facts(call: SetRequest, book: Notebook, query: FilesQuery) -> Facts:
         "deletions": book.records(call, "deletion", is_own=True),
         "purges": [job for job in documents.own_jobs(call, None, 20) if job.kind == "purge"],
         "skipped": _skipped(call),
-        "folder": call.principal.labels is None
+        "folder": call.principal.is_unrestricted
         and dataset_folder(call.unrestricted.reader) is not None,
         "has_labels": "labels" in call.docs.reader.fields,
         "stamp": stamp,
@@ -141,7 +140,7 @@ def _named(
     infos: list[DocumentInfo] = []
     is_last = False
     while len(infos) <= _ROWS and not is_last:
-        find = _find_paths if call.principal.labels is None else _find_visible_paths
+        find = _find_paths if call.principal.is_unrestricted else _find_visible_paths
         named, after, is_last = find(call, text.lower(), after)
         infos += [info for info in named if info is not None and info.status in states]
     return infos[:_ROWS], infos[_ROWS - 1].id if len(infos) > _ROWS else None
@@ -178,7 +177,7 @@ _COUNT = (
 
 def _counts(call: SetRequest) -> dict[str, int]:
     """How many files are in which state; for a principal with labels up to a thousand."""
-    if call.principal.labels is not None:
+    if not call.principal.is_unrestricted:
         counts = {
             state: len(call.docs.documents(None, _MANY, state)) for state in ("FAILED", "SUCCESS")
         }
@@ -213,9 +212,9 @@ def _coming(
 
 def _skipped(call: SetRequest) -> list[tuple[str, str]]:
     """What the last sync left out, and why, but hidden files."""
-    if call.principal.labels is not None:
+    if not call.principal.is_unrestricted:
         return []
-    syncs = (job for job in Jobs(call.unrestricted).list(limit=50) if job.kind == "sync")
+    syncs = (job for job in call.jobs.list(limit=50) if job.kind == "sync")
     skipped = next((job.result["skipped"] for job in syncs if job.result), ())
     return [(path, why) for path, why in skipped if why != "hidden" and "delete_files" not in why]
 
@@ -260,7 +259,7 @@ def _stamp(call: SetRequest, book: Notebook) -> str:
     """The state of what the principal sees of files and jobs: equal if nothing has changed."""
     jobs = [(job.id, job.state, repr(job.progress)) for job in documents.own_jobs(call, None, 5)]
     deletions = [deletion["id"] for deletion in book.records(call, "deletion")]
-    if call.principal.labels is None:
+    if call.principal.is_unrestricted:
         table: Any = [tuple(row) for row in _rows(call, _CHANGED)]
     else:
         table = [(info.id, info.version, info.status) for info in call.docs.documents(None, _ROWS)]
@@ -388,7 +387,7 @@ async def show_change(call: Writing, book: Book, ids: Chosen) -> Response:
 
 def _can_purge(call: SetRequest, chosen: Sequence[str]) -> bool:
     """Whether a certificate is possible: the path of a file in the set's folder has to stay."""
-    if not call.principal.may("admin") or call.principal.labels is not None:
+    if not call.principal.is_administrator:
         return False
     return all(row.origin != "dataset" for row in call.table.named(chosen).values())
 
@@ -476,7 +475,7 @@ def _finish(call: SetRequest, book: Notebook, deletion: Mapping[str, Any]) -> No
     fresh = replace(call, idempotency_key=None)
     for identity in deletion["documents"]:
         arguments = uploads.purge_arguments(fresh, identity)
-        Jobs(call.unrestricted).submit("purge", arguments, key=fresh.key("purge", arguments))
+        call.jobs.submit("purge", arguments, key=fresh.key("purge", arguments))
 
 
 @router.post("/files/undo")

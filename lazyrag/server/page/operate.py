@@ -29,7 +29,6 @@ from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError, problem_of
 from lazyrag.server.core.service import Service, needs, service_of
 from lazyrag.server.core.set_request import Administration, Reading, SetRequest, Writing, reply
-from lazyrag.server.jobs import Jobs
 from lazyrag.server.page import page
 from lazyrag.server.page.page import Facts, Form
 from lazyrag.text.sentences import resolve_language
@@ -70,7 +69,7 @@ async def log_in(request: Request, form: Form) -> Response:
         return await page.render(
             request, "login.html", 401, page="login", next=target, invalid=True
         )
-    is_more = principal.labels is None and principal.may(request.state.principal.scope)
+    is_more = principal.is_unrestricted and principal.may(request.state.principal.scope)
     if form.get("once") and request.state.principal.id != "anonymous" and not is_more:
         return _onward(request, target)  # a link of someone else must not change who a browser is
     request.state.principal = principal
@@ -141,7 +140,7 @@ def _first_facts(call: SetRequest) -> Facts:
         "failed": call.docs.documents(limit=100, status="FAILED"),
         "jobs": [*own_jobs(call, None, 1, "WORKING"), *own_jobs(call, None, 1, "WAITING")],
         "questions": suggestions(call.docs, page.language_of(call.request)),
-        "has_folder": call.principal.labels is None
+        "has_folder": call.principal.is_unrestricted
         and dataset_folder(call.unrestricted.reader) is not None,
     }
 
@@ -208,7 +207,7 @@ def _names(call: SetRequest) -> dict[str, str]:
     """Names of principals by id, as far as the principal may know them."""
     names = {"local": page.translator(call.request)("act.local")}
     access = call.service.access
-    if access is not None and call.principal.may("admin") and call.principal.labels is None:
+    if access is not None and call.principal.is_administrator:
         names |= {token.id: token.name or token.id for token in access.tokens()}
     return names
 
@@ -216,7 +215,7 @@ def _names(call: SetRequest) -> dict[str, str]:
 @router.post("/s/{set}/activity/{job_id}/{action}")
 async def change_job(call: Writing, job: OwnJob, action: str, _: Form) -> Response:
     """Cancel a job, run it again, or retry what failed in it."""
-    if action == "retry-failed" and call.principal.labels is None:
+    if action == "retry-failed" and call.principal.is_unrestricted:
         await call.submit_job("retry_failed", {})
     elif action in ("cancel", "retry"):
         await (cancel_job if action == "cancel" else retry_job)(call, job)
@@ -239,7 +238,7 @@ async def audit(
     rows = await call.run(access.audit, call.principal, limit=_PAGE + 1, **more)
     checked = (
         await call.run_slow(access.verify_audit)
-        if check and call.principal.labels is None
+        if check and call.principal.is_unrestricted
         else None
     )
     following = rows[_PAGE - 1].id if len(rows) > _PAGE else None
@@ -252,7 +251,7 @@ async def audit(
 async def certificates(call: Administration) -> Response:
     """Deletion certificates of the last 30 days."""
     require_whole(call.principal)
-    jobs = await call.run(Jobs(call.unrestricted).list, None, 1000, "DELETED")
+    jobs = await call.run(call.jobs.list, None, 1000, "DELETED")
     return await _activity(
         call, "certificates", jobs=[job for job in jobs if job.kind == "purge" and job.result]
     )
@@ -281,7 +280,7 @@ async def health(call: Administration) -> Response:
     """Sizes, the last verification, latencies, and the jobs of the last two weeks."""
     require_whole(call.principal)
     contents = await call.run_slow(call.docs.status)
-    jobs = await call.run(Jobs(call.unrestricted).list, None, 1000)
+    jobs = await call.run(call.jobs.list, None, 1000)
     today = dt.datetime.now(dt.timezone.utc).date()
     counts = Counter((job.created.date(), job.state == "FAILED") for job in jobs if job.is_finished)
     dates = [today - dt.timedelta(ago) for ago in range(_DAYS)]

@@ -388,7 +388,7 @@ def _frame(request: Request, name: str | None) -> Facts:
     with suppress(ProblemError):
         docs = service.view(name, principal)
         frame["failed"] = len(docs.documents(status="FAILED", limit=100))
-        if principal.labels is None:
+        if principal.is_unrestricted:
             running = Jobs(service.sets[name]).list(state="WORKING", limit=1)
             frame["job"] = running[0] if running else None
     return frame
@@ -586,8 +586,8 @@ async def _sets(
     rows = await service.run(
         lambda: [_set_row(service, name, principal) for name in service.names(principal)]
     )
-    can_create = principal.may("admin") and principal.labels is None
-    pending = sorted(set(service.pending) - set(service.sets)) if principal.labels is None else []
+    can_create = principal.is_administrator
+    pending = sorted(set(service.pending) - set(service.sets)) if principal.is_unrestricted else []
     context = {"rows": rows, "pending": pending, "can_create": can_create, "error": None, **context}
     return await render(request, "sets.html", status, page="sets", **context)
 
@@ -612,7 +612,7 @@ async def new_set(request: Request, form: Form, principal: Principal = needs("ad
 def _set_row(service: Service, name: str, principal: Principal) -> Facts:
     docs = service.view(name, principal)
     row = {"name": name, "documents": None, "nodes": None, "failed": 0, "waiting": 0}
-    if principal.labels is None:
+    if principal.is_unrestricted:
         status = docs.status()
         row["documents"] = status.documents
         row["nodes"] = sum(group.nodes for group in status.groups if group.nodes)

@@ -83,7 +83,7 @@ def _parse_value(docs: Document, name: str, text: str) -> Any:
 def _groups(call: SetRequest) -> list[tuple[str, int]]:
     """The groups that can be searched, with their number of nodes as the principal sees them."""
     groups = [
-        (group.name, group.nodes if call.principal.labels is None else 0)
+        (group.name, group.nodes if call.principal.is_unrestricted else 0)
         for group in call.unrestricted.status().groups
         if group.nodes and group.name != LAZY_ROOT_NAME
     ]
