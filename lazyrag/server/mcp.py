@@ -13,7 +13,7 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass
 from inspect import signature
@@ -115,7 +115,7 @@ class Caller:
         scope = self.scope(of_set)
         return scope, scope.node(uid)
 
-    def url(self, scope: SetRequest, node: Mapping[str, Any]) -> str:
+    def url(self, scope: SetRequest, node: JsonObject) -> str:
         """The address of a document: its own on the web, that of the page with the node marked, or
         that of its file.
         """
@@ -134,7 +134,7 @@ class Caller:
         """Nodes as results of a search."""
         return [self._passage(scope, fields) for fields in scope.nodes(nodes)]
 
-    def _passage(self, scope: SetRequest, node: Mapping[str, Any]) -> JsonObject:
+    def _passage(self, scope: SetRequest, node: JsonObject) -> JsonObject:
         return {
             "id": f"{scope.name}:{node['uid']}",
             **self.cite(scope, node),
@@ -145,7 +145,7 @@ class Caller:
             "score": node["score"],
         }
 
-    def cite(self, scope: SetRequest, node: Mapping[str, Any]) -> dict[str, str]:
+    def cite(self, scope: SetRequest, node: JsonObject) -> dict[str, str]:
         """Title and address of a node."""
         title = str(node["global_metadata"].get("title") or _PREFIX.sub("", node["path"]))
         title = f"{title} ({node['location']})" if node["location"] else title
@@ -358,9 +358,7 @@ def add_text(caller: Caller, path: DocumentPath, text: NewText, set: InSet = "")
     }
 
 
-async def call_tool(
-    caller: Caller, name: str, arguments: Mapping[str, Any]
-) -> types.CallToolResult:
+async def call_tool(caller: Caller, name: str, arguments: JsonObject) -> types.CallToolResult:
     """Call a tool; its errors are results, which a model can read."""
     function, model, _ = TOOLS[name]
     try:

@@ -274,7 +274,7 @@ class Notebook:
         with self._database.writing() as connection:
             return bool(connection.execute("DELETE FROM record WHERE id = ?", (number,)).rowcount)
 
-    def add(self, call: SetRequest, kind: str, body: Mapping[str, Any]) -> JsonObject:
+    def add(self, call: SetRequest, kind: str, body: JsonObject) -> JsonObject:
         """Store a record, and return it. Ids are in the order of time, and tell nothing of others'
         records.
         """
@@ -779,7 +779,7 @@ def judged_golden(
     )
 
 
-def golden_of(stored: Sequence[Mapping[str, Any]]) -> Golden:
+def golden_of(stored: Sequence[JsonObject]) -> Golden:
     """Stored golden questions as a file of them; the line of a question is its place in the
     list.
     """

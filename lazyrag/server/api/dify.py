@@ -18,6 +18,7 @@ from lazyrag.server.core.service import passage_url
 from lazyrag.server.core.set_request import MAX_TEXT, reply
 from lazyrag.server.openai.answers import set_named
 from lazyrag.server.openai.protocol import Reading, store_ids, unit_score
+from lazyrag.types import JsonObject
 
 router = APIRouter(prefix="/dify", tags=["dify"])
 
@@ -34,7 +35,7 @@ _OPERATORS = {
 _OPERATORS |= {"before": "lt", "after": "gt", "not contains": "contains"}
 
 
-class MetadataComparison(BaseModel):
+class Comparison(BaseModel):
     """A comparison of a field, or of any of several ones."""
 
     name: str | Annotated[list[str], Field(min_length=1, max_length=100)]
@@ -64,7 +65,7 @@ class Conditions(BaseModel):
     """Conditions on the metadata."""
 
     logical_operator: Literal["and", "or"] = "and"
-    conditions: list[MetadataComparison] | None = Field(default=None, max_length=100)
+    conditions: list[Comparison] | None = Field(default=None, max_length=100)
 
 
 class RetrievalSetting(BaseModel):
@@ -99,7 +100,7 @@ async def retrieve(body: RetrievalBody, call: Reading) -> Response:
         (Or if condition and condition.logical_operator == "or" else And)(*parts) if parts else None
     )
 
-    def find() -> dict[str, Any]:
+    def find() -> JsonObject:
         retriever = call.service.retriever(docs, call.service.group_of(name), "default", None, None)
         with retrieval_span(name, body.query, setting.top_k):
             hits = hits_of(retriever(body.query, where, setting.top_k))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter
 from pydantic import Field
@@ -14,6 +14,7 @@ from lazyrag.server.api.search import MAX_QUERY
 from lazyrag.server.core.set_request import MAX_TEXT, reply
 from lazyrag.server.openai.answers import no_model, rerankers_of, unless_gone
 from lazyrag.server.openai.protocol import Model, Reading, unit_score
+from lazyrag.types import JsonObject
 
 router = APIRouter(tags=["rerank"])
 
@@ -56,7 +57,7 @@ async def rerank(body: RerankBody, call: Reading) -> Response:
     is_v1 = call.request.scope["route"].path == "/v1/rerank"
     with_texts = is_v1 if body.return_documents is None else body.return_documents
 
-    def work() -> dict[str, Any]:
+    def work() -> JsonObject:
         calls: list[Usage] = []
         usage_of_calls.set(calls)
         results = []
@@ -70,7 +71,7 @@ async def rerank(body: RerankBody, call: Reading) -> Response:
             results.append(
                 {"index": index, "relevance_score": relevance, "raw_score": score, **more}
             )
-        response: dict[str, Any] = {"id": str(uuid.uuid4()), "results": results}
+        response: JsonObject = {"id": str(uuid.uuid4()), "results": results}
         tokens = sum(call_usage.prompt_tokens for call_usage in calls)
         if not is_v1:
             meta = {

@@ -185,7 +185,7 @@ def _metadata_field(text: bytes) -> dict[str, JsonObject]:
 async def add_files(
     call: SetRequest,
     files: list[FileResult],
-    metadata: Mapping[str, Mapping[str, Any]],
+    metadata: Mapping[str, JsonObject],
     key: str,
     price: float | None = None,
 ) -> Response:

@@ -12,11 +12,13 @@ from http import HTTPStatus
 from typing import Any
 
 from starlette.responses import Response
+from starlette.types import Scope
 
 import lazyrag.errors as all_errors
 from lazyrag.data.encoding import ErrorInfo
 from lazyrag.errors import LazyRAGError
 from lazyrag.server.core.config import expectation
+from lazyrag.types import JsonObject
 
 log = logging.getLogger("lazyrag.server")
 _STATUS: Mapping[type[LazyRAGError], int] = {
@@ -86,7 +88,7 @@ class ProblemError(Exception):
         self.headers = dict(headers or {})
         self.more = more
 
-    def response(self, scope: Mapping[str, Any]) -> Response:
+    def response(self, scope: Scope) -> Response:
         """The response to a request: ``application/problem+json``, or what OpenAI's clients read.
 
         Args:
@@ -124,7 +126,7 @@ class ProblemError(Exception):
         text = json.dumps(body, ensure_ascii=False).encode(errors="replace")
         return Response(text, status, headers, kind)
 
-    def _dify_code(self, scope: Mapping[str, Any]) -> int:
+    def _dify_code(self, scope: Scope) -> int:
         has_token = any(
             name == b"authorization" and b" " in value.strip() for name, value in scope["headers"]
         )
@@ -132,7 +134,7 @@ class ProblemError(Exception):
             self.status, self.status
         )
 
-    def as_openai(self) -> dict[str, Any]:
+    def as_openai(self) -> JsonObject:
         """The error as OpenAI writes it; ``param`` and ``code`` are extension members of the
         problem.
         """
@@ -224,7 +226,7 @@ def describe_field(error: Mapping[str, Any]) -> str:
     return f"{name} {expected}" if expected.startswith("must") else f"{name}: {expected}"
 
 
-def with_problems(document: dict[str, Any]) -> dict[str, Any]:
+def with_problems(document: JsonObject) -> JsonObject:
     """Describe problems in an OpenAPI document: the response of every operation where no other is
     described.
     """

@@ -272,7 +272,7 @@ class SetRequest:
         """See `upload_files.sweep`."""
         sweep(self.folder, self.service.state, self.unrestricted, every_s=every_s)
 
-    async def submit_job(self, kind: str, arguments: Mapping[str, Any]) -> Response:
+    async def submit_job(self, kind: str, arguments: JsonObject) -> Response:
         """Submit a job, and answer 202 with it."""
 
         def submit() -> Any:
@@ -292,7 +292,7 @@ class SetRequest:
         return response
 
     def authorize_addition(
-        self, name: str, metadata: Mapping[str, Any], key: str
+        self, name: str, metadata: JsonObject, key: str
     ) -> tuple[str, JsonObject]:
         """The id and the metadata with which the principal adds a document.
 

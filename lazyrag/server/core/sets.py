@@ -8,7 +8,7 @@ import functools
 import logging
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,6 +28,7 @@ from lazyrag.server.core.service import Service, needs, service_of
 from lazyrag.server.jobs import Jobs
 from lazyrag.storage.database import Database, FileFormat
 from lazyrag.transforms.splitters import SectionSplitter
+from lazyrag.types import JsonObject
 
 if TYPE_CHECKING:
     from lazyrag.data.node import DocNode
@@ -144,7 +145,7 @@ class Records:
         self.folder = service.state / "uploads" / ".openai"
         self._file = Database(service.state / "openai.db", _RECORDS_FORMAT)
 
-    def select(self, query: str, *values: Any) -> list[dict[str, Any]]:
+    def select(self, query: str, *values: Any) -> list[JsonObject]:
         """Rows as mappings."""
         with self._file.reading() as connection:
             cursor = connection.execute(query, values)
@@ -156,7 +157,7 @@ class Records:
         with self._file.writing() as connection:
             connection.execute(statement, values)
 
-    def insert(self, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
+    def insert(self, table: str, rows: Iterable[JsonObject]) -> None:
         """Insert rows, or replace those with their keys."""
         with self._file.writing(durable=True) as connection:
             for row in rows:

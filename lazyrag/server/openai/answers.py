@@ -41,9 +41,9 @@ from lazyrag.server.core.guard import ADD_EVENT, KEPT_S
 from lazyrag.server.core.problems import ProblemError, problem_of
 from lazyrag.server.core.service import passage_url
 from lazyrag.server.core.set_request import MAX_TEXT, SetRequest, reply
-from lazyrag.server.openai.protocol import JsonObject
 from lazyrag.server.openai.stores import open_store
 from lazyrag.text.tokens import EstimatedTokenCounter
+from lazyrag.types import JsonObject
 
 T = TypeVar("T")
 

@@ -28,7 +28,8 @@ from lazyrag.server.core.set_request import SetRequest, reply
 from lazyrag.server.core.sets import records
 from lazyrag.server.core.upload_files import Form, assemble, checked_name, stored_path
 from lazyrag.server.jobs import Jobs
-from lazyrag.server.openai.protocol import Id, JsonObject, Model, Reading, Writing, in_pool, now
+from lazyrag.server.openai.protocol import Id, Model, Reading, Writing, in_pool, now
+from lazyrag.types import JsonObject
 
 router = APIRouter(prefix="/v1", tags=["openai"], default_response_class=Response)
 

@@ -29,9 +29,8 @@ from lazyrag.server.core.service import Service, needs, service_of
 from lazyrag.server.core.set_request import SetRequest, reply
 from lazyrag.server.core.sets import runtime_sets
 from lazyrag.server.jobs import Job
+from lazyrag.types import JsonObject
 
-JsonObject: TypeAlias = dict[str, Any]
-"""An object of a request, a response or a record, as JSON has it."""
 _CHANGE_S = 30.0  # how long a request waits for a change of a document
 _LOOK_S = 0.05
 

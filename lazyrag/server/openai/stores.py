@@ -39,11 +39,11 @@ from lazyrag.server.openai.protocol import (
     Changing,
     CursorPaging,
     Id,
-    JsonObject,
     Model,
     in_pool,
     now,
 )
+from lazyrag.types import JsonObject
 
 router = APIRouter(prefix="/v1/vector_stores", tags=["openai"], default_response_class=Response)
 
@@ -567,7 +567,7 @@ def _size(row: Any, record: JsonObject | None) -> int:
 
 
 def _rows(
-    store: OpenedStore, attached: Mapping[str, Any], documents: Sequence[str] | None
+    store: OpenedStore, attached: JsonObject, documents: Sequence[str] | None
 ) -> tuple[JsonObject, set[str]]:
     """The ledger's rows of attached and other documents, and which of them the principal sees
     live.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -24,11 +24,12 @@ from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.set_request import Administration, SetRequest, Writing
 from lazyrag.server.page import page
 from lazyrag.server.page.page import Facts, Form
+from lazyrag.types import JsonObject
 
 router = APIRouter(prefix="/s/{set}", include_in_schema=False)
 
 _CONFIGURATION = ("group", "retriever")
-_NO_COMPARISON: Mapping[str, Any] = {"rows": [], "tally": {}, "verdict": None, "measures": []}
+_NO_COMPARISON: JsonObject = {"rows": [], "tally": {}, "verdict": None, "measures": []}
 _DEPTH = 10
 _FEW = 20
 _LIKELY = 0.05
@@ -131,7 +132,7 @@ def _rank_of(question: GoldenQuestion, judged: JudgedQuestion) -> int | None:
     return None
 
 
-def describe_comparison(rows: Sequence[Mapping[str, Any]], show: str) -> Facts:
+def describe_comparison(rows: Sequence[JsonObject], show: str) -> Facts:
     """What the page shows of a comparison's rows: measures, a verdict by the first of them,
     questions.
     """
@@ -156,7 +157,7 @@ def describe_comparison(rows: Sequence[Mapping[str, Any]], show: str) -> Facts:
     }
 
 
-def _measure(name: str, rows: Sequence[Mapping[str, Any]]) -> Facts:
+def _measure(name: str, rows: Sequence[JsonObject]) -> Facts:
     """A measure of both configurations, and how they compare by it."""
     value = _MEASURES[name]
     a = {number: value(row["ranks"][0] or math.inf) for number, row in enumerate(rows)}
@@ -233,7 +234,7 @@ async def change_golden(call: Writing, book: Book, form: Form) -> Response:
     return page.to_set(call, "evaluate", "golden", tab=tab)
 
 
-def _labelled(call: SetRequest, fields: Mapping[str, Any]) -> answers.GoldenBody:
+def _labelled(call: SetRequest, fields: JsonObject) -> answers.GoldenBody:
     """A golden question of a question, an answer and perhaps its file; or one in the form of the
     API.
     """

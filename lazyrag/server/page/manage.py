@@ -8,7 +8,7 @@ import os
 import time
 import weakref
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +30,7 @@ from lazyrag.server.core.upload_files import FileResult, stored_path
 from lazyrag.server.page import page
 from lazyrag.server.page.page import Facts, Form
 from lazyrag.stores.sqlite import read_text
+from lazyrag.types import JsonObject
 
 router = APIRouter(prefix="/s/{set}", include_in_schema=False)
 
@@ -292,7 +293,7 @@ async def add(
 
 
 async def _added(
-    call: SetRequest, files: list[Any], metadata: dict[str, Any], key: str, target: str = "files"
+    call: SetRequest, files: list[Any], metadata: JsonObject, key: str, target: str = "files"
 ) -> Response:
     response = await uploads.add_files(call, files, metadata, key)
     results = json.loads(bytes(response.body))["files"]
@@ -311,7 +312,7 @@ async def _added(
 
 
 async def _hold(
-    call: SetRequest, book: Book, files: list[Any], metadata: dict[str, Any], key: str
+    call: SetRequest, book: Book, files: list[Any], metadata: JsonObject, key: str
 ) -> Response:
     """Estimate received files, and keep them until they are confirmed, or some minutes are over."""
     response = await uploads.add_files(call, files, metadata, key, 0.0)
@@ -444,7 +445,7 @@ async def delete(call: Writing, book: Book, form: Form) -> Response:
     return page.to_set(call, "files")
 
 
-def _before(call: SetRequest, identity: str) -> dict[str, Any]:
+def _before(call: SetRequest, identity: str) -> JsonObject:
     """What brings a document back: its file or its text, and its metadata."""
     row = call.table.find(identity)
     metadata = {**json.loads(row.user_metadata), **json.loads(row.updates)} if row else {}
@@ -457,7 +458,7 @@ def _before(call: SetRequest, identity: str) -> dict[str, Any]:
     return {"text": "".join(root.text for root in roots), "metadata": metadata}
 
 
-async def _finish_later(call: SetRequest, book: Notebook, deletion: Mapping[str, Any]) -> None:
+async def _finish_later(call: SetRequest, book: Notebook, deletion: JsonObject) -> None:
     await asyncio.sleep(UNDO_S)
     await call.run(_finish, call, book, deletion)
 
@@ -469,7 +470,7 @@ async def _finish_deletions(call: SetRequest, book: Notebook) -> None:
             await call.run(_finish, call, book, deletion)
 
 
-def _finish(call: SetRequest, book: Notebook, deletion: Mapping[str, Any]) -> None:
+def _finish(call: SetRequest, book: Notebook, deletion: JsonObject) -> None:
     if not book.take(deletion["id"]) or not deletion["purge"]:
         return
     fresh = replace(call, idempotency_key=None)
@@ -545,7 +546,7 @@ def _tree(call: SetRequest) -> Facts:
     working = set[str]()
     for job in documents.own_jobs(call, None, 5, "WORKING"):
         working.update(job.arguments.get("names", ()))
-    by_name: dict[str, dict[str, Any]] = {}
+    by_name: dict[str, JsonObject] = {}
     for name in docs.groups:
         line = docs.reader.line(name)
         group = {
@@ -571,7 +572,7 @@ def _tree(call: SetRequest) -> Facts:
     return {"by_name": by_name, "root": LAZY_ROOT_NAME}
 
 
-def _group_state(group: Mapping[str, Any] | None, failed: int) -> str:
+def _group_state(group: JsonObject | None, failed: int) -> str:
     if failed:
         return "err"
     if group is None:

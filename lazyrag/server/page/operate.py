@@ -32,6 +32,7 @@ from lazyrag.server.core.set_request import Administration, Reading, SetRequest,
 from lazyrag.server.page import page
 from lazyrag.server.page.page import Facts, Form
 from lazyrag.text.sentences import resolve_language
+from lazyrag.types import JsonObject
 
 router = APIRouter(include_in_schema=False)
 
@@ -504,7 +505,7 @@ async def change_retrieval(request: Request, form: Form, principal: Whole) -> Re
     """Change the defaults of a set, or take the last change back."""
     service = service_of(request)
     name = str(form.get("set", ""))
-    values: dict[str, Any] = {}
+    values: JsonObject = {}
     if not form.get("undo"):
         topk = str(form.get("topk", ""))
         if not (topk.isdecimal() and 1 <= int(topk) <= 100):

@@ -40,6 +40,7 @@ from lazyrag.server.core.service import Service, needs, service_of
 from lazyrag.server.core.set_request import SetRequest
 from lazyrag.server.jobs import Jobs
 from lazyrag.text.sentences import resolve_language
+from lazyrag.types import JsonObject
 
 FOLDER = Path(__file__).parent
 Facts: TypeAlias = dict[str, Any]
@@ -504,7 +505,7 @@ def retrievers_of(docs: Document) -> list[str]:
     ]
 
 
-def defaults_of(service: Service, name: str) -> dict[str, Any]:
+def defaults_of(service: Service, name: str) -> JsonObject:
     """How a set is searched where nothing is chosen: ``group``, ``retriever``, ``topk``; ``before``
     it was changed.
     """
@@ -528,14 +529,14 @@ def _defaults_file(service: Service, name: str) -> Path:
     return service.state / "defaults" / f"{file_name(name)}.json"
 
 
-def notes_of(path: Path) -> dict[str, Any]:
+def notes_of(path: Path) -> JsonObject:
     """A JSON file of the state folder; empty until something is noted."""
     with suppress(FileNotFoundError):
         return dict(json.loads(path.read_text(encoding="utf-8")))
     return {}
 
 
-def note(path: Path, value: Mapping[str, Any]) -> None:
+def note(path: Path, value: JsonObject) -> None:
     """Replace a JSON file of the state folder."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")

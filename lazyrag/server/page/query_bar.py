@@ -20,6 +20,7 @@ from lazyrag.server.core.problems import ProblemError, problem_of
 from lazyrag.server.core.set_request import SetRequest
 from lazyrag.server.page import page
 from lazyrag.server.page.page import Facts
+from lazyrag.types import JsonObject
 
 
 class Knobs(BaseModel):
@@ -56,7 +57,7 @@ class Knobs(BaseModel):
             value = _parse_value(docs, self.field, text)
         return [*conditions, Condition(self.field, self.op, value)]
 
-    def options(self) -> dict[str, Any]:
+    def options(self) -> JsonObject:
         """The options of the retrieval, as the API has them."""
         filters = {"and": [json.loads(text) for text in self.filter]} if self.filter else None
         return {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -26,6 +26,7 @@ from lazyrag.server.page.page import Facts
 from lazyrag.server.page.query_bar import Knobs, KnobsInQuery, query_bar
 from lazyrag.text.analyzers import query_terms, term_spans
 from lazyrag.text.sentences import resolve_language
+from lazyrag.types import JsonObject
 
 router = APIRouter(prefix="/s/{set}", include_in_schema=False)
 
@@ -146,9 +147,7 @@ def _ranks(tracks: Tracks, uid: str) -> dict[int, int]:
     return ranks
 
 
-def _changes(
-    scope: SetRequest, knobs: Knobs, group: str, rank: int | None
-) -> Iterator[dict[str, Any]]:
+def _changes(scope: SetRequest, knobs: Knobs, group: str, rank: int | None) -> Iterator[JsonObject]:
     """Changes of a search that may bring in a node of a group, the likeliest first."""
     if knobs.filter:
         yield {"filter": []}
@@ -163,7 +162,7 @@ def _changes(
 
 
 def _admits(
-    scope: SetRequest, knobs: Knobs, filters: Filter | None, uid: str, change: Mapping[str, Any]
+    scope: SetRequest, knobs: Knobs, filters: Filter | None, uid: str, change: JsonObject
 ) -> bool:
     changed = knobs.model_copy(update=dict(change))
     with suppress(LazyRAGError):

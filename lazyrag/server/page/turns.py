@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,10 +30,11 @@ from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.set_request import SetRequest
 from lazyrag.server.page.marked_text import Chip, Line, answer_blocks, answer_lines
 from lazyrag.text.sentences import sentence_spans
+from lazyrag.types import JsonObject
 
 _MOST_RECENT = 20
 _MOST_STORED = 100
-_NO_ANSWER: Mapping[str, Any] = {
+_NO_ANSWER: JsonObject = {
     "state": "GONE",
     "text": None,
     "problems": [],
@@ -88,9 +89,9 @@ class ThreadTurn:
 
     id: str
     question: str
-    options: dict[str, Any]
+    options: JsonObject
     asked_at: float
-    answer: dict[str, Any]
+    answer: JsonObject
     first: int
     last: int = 0
     parts: list[str | int] = field(default_factory=list)
@@ -129,7 +130,7 @@ class LiveText:
         self._waits = 0
         self._hits = dict[int, Hit]()
 
-    def feed(self, name: str, data: Mapping[str, Any]) -> list[str | int]:
+    def feed(self, name: str, data: JsonObject) -> list[str | int]:
         """What an event adds."""
         if name == "citation":
             with suppress(ProblemError, LazyRAGError):
@@ -171,7 +172,7 @@ class LiveText:
         return piece
 
 
-def _hits(scope: SetRequest, answer: Mapping[str, Any]) -> list[Hit]:
+def _hits(scope: SetRequest, answer: JsonObject) -> list[Hit]:
     """What the model read; of an answer that is not complete, what it cites."""
     if answer["hits"]:
         return [Hit(**{**hit, "score": 0.0}) for hit in answer["hits"]]
@@ -239,19 +240,19 @@ def _claims(text: str, lines: Sequence[Line]) -> list[Span]:
 # The book of questions: threads by the id of their first answer
 
 
-def note_question(scope: SetRequest, book: Notebook, body: Mapping[str, Any]) -> None:
+def note_question(scope: SetRequest, book: Notebook, body: JsonObject) -> None:
     """Record a question; the oldest ones are forgotten."""
     book.add(scope, "question", body)
     for old in _questions(scope, book)[:-_MOST_STORED]:
         book.take(old["id"])
 
 
-def _questions(scope: SetRequest, book: Notebook) -> list[dict[str, Any]]:
+def _questions(scope: SetRequest, book: Notebook) -> list[JsonObject]:
     """Questions of this principal, oldest first."""
     return book.records(scope, "question", is_own=True)
 
 
-def recent_questions(scope: SetRequest, book: Notebook) -> list[dict[str, Any]]:
+def recent_questions(scope: SetRequest, book: Notebook) -> list[JsonObject]:
     """Questions that began a thread, the newest first."""
     by_text = {
         record["question"]: record
@@ -283,9 +284,7 @@ def read_thread(scope: SetRequest, book: Notebook, thread: str) -> list[ThreadTu
     return turns
 
 
-def _read_turn(
-    scope: SetRequest, book: Notebook, record: Mapping[str, Any], first: int
-) -> ThreadTurn:
+def _read_turn(scope: SetRequest, book: Notebook, record: JsonObject, first: int) -> ThreadTurn:
     turn = ThreadTurn(
         record["answer"],
         record["question"],
