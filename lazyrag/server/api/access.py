@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from lazyrag.server.core.access import COOKIE, SESSION_S, Access, AuditCheck, AuditRow, Token
 from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError
-from lazyrag.server.core.service import needs, service_of
+from lazyrag.server.core.service import Administrator, Reader, service_of
 
 router = APIRouter(prefix="/api/v1", tags=["access"])
 
@@ -58,7 +58,7 @@ def access_of(request: Request) -> Access:
     return access
 
 
-def require_whole(principal: Principal = needs("admin")) -> Principal:
+def require_whole(principal: Administrator) -> Principal:
     """An administrator of all documents: tokens and the chain are not limited to some."""
     if not principal.is_unrestricted:
         raise ProblemError(403, "This needs a token without labels.", "Use another token.")
@@ -88,13 +88,13 @@ async def log_in(request: Request, login: Login) -> Response:
 
 
 @router.get("/session")
-async def get_session(principal: Principal = needs("read")) -> Principal:
+async def get_session(principal: Reader) -> Principal:
     """The principal of this request."""
     return principal
 
 
 @router.delete("/session", status_code=204)
-async def log_out(request: Request, _: Principal = needs("read")) -> Response:
+async def log_out(request: Request, _: Reader) -> Response:
     """End the browser session."""
     if session := request.cookies.get(COOKIE):
         await service_of(request).run(access_of(request).end_session, session)
@@ -128,9 +128,9 @@ async def revoke_token(request: Request, token_id: str, principal: Whole) -> Non
 @router.get("/audit")
 async def list_audit(
     request: Request,
+    principal: Administrator,
     after: Annotated[int, Query(ge=0, le=2**53)] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-    principal: Principal = needs("admin"),
 ) -> AuditPage:
     """Rows of the audit log, oldest first; a token with labels sees its own."""
     rows = await service_of(request).run(

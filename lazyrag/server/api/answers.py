@@ -253,7 +253,9 @@ class Notebook:
             ProblemError: 404 if the principal has no such answer.
         """
         query = "SELECT question FROM answer WHERE id = ? AND owner = ? AND created > ?"
-        for [question] in self.rows(query, answer, owner_of(call), time.time() - KEPT_S):
+        for [question] in self.rows(
+            query, answer, owner_of(call.principal, call.name), time.time() - KEPT_S
+        ):
             return str(question)
         remedy = f"Answers can be read for {KEPT_S / 60:.0f} minutes, by those who asked."
         raise ProblemError(404, f"There is no answer {answer!r:.80}.", remedy)
@@ -330,9 +332,9 @@ class Notebook:
         )
 
 
-def owner_of(call: SetRequest) -> str:
-    """Who may read an answer: a principal with its labels, in a set."""
-    return json.dumps([call.name, call.principal.id, call.principal.labels])
+def owner_of(principal: Principal, place: str) -> str:
+    """Who may read an answer: a principal with its labels, in a set or another place."""
+    return json.dumps([place, principal.id, principal.labels])
 
 
 async def _book(request: Request) -> Notebook:
@@ -363,12 +365,11 @@ async def ask(body: AnswerBody, call: Searching, book: Book, request: Request) -
     was cut.
     """
     book.require_room(call.principal)
-    run = call.service.run
     answer = uuid.uuid4().hex
     now = time.time()
-    pieces = _pieces(body, call, await run(call.retriever, body))
-    row = answer, owner_of(call), body.question, now, now
-    await run(book.write, "INSERT INTO answer VALUES (?, ?, ?, ?, ?)", row)
+    pieces = _pieces(body, call, await call.run(call.retriever, body))
+    row = answer, owner_of(call.principal, call.name), body.question, now, now
+    await call.run(book.write, "INSERT INTO answer VALUES (?, ?, ?, ?, ?)", row)
     task = asyncio.create_task(
         _supervise(call, book, answer, _write(call, book, answer, body.question, pieces))
     )
@@ -409,10 +410,15 @@ async def answer_events(
     written.
     """
     await call.run(book.question, call, answer)
-    after = int(last_event_id) if last_event_id.isascii() and last_event_id.isdecimal() else 0
-    if await call.run(book.rows, _ENDED, answer, min(after, 2**62)):
+    after = min(event_number(last_event_id, 0), 2**62)
+    if await call.run(book.rows, _ENDED, answer, after):
         return Response(status_code=204)  # a browser that was cut off at the end connects no more
-    return _stream_events(follow(call, book, answer, min(after, 2**62)), {})
+    return _stream_events(follow(call, book, answer, after), {})
+
+
+def event_number(text: str, default: int) -> int:
+    """The number in a header ``Last-Event-ID``."""
+    return int(text) if text.isascii() and text.isdecimal() else default
 
 
 async def _pieces(

@@ -101,7 +101,7 @@ async def retrieve(body: RetrievalBody, call: Reading) -> Response:
     )
 
     def find() -> JsonObject:
-        retriever = call.service.retriever(docs, call.service.group_of(name), "default", None, None)
+        retriever = call.service.default_retriever(docs, call.service.group_of(name))
         with retrieval_span(name, body.query, setting.top_k):
             hits = hits_of(retriever(body.query, where, setting.top_k))
         if sum(len(hit.text) for hit in hits) > MAX_TEXT:

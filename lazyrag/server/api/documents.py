@@ -35,9 +35,8 @@ from lazyrag.server.api.search import (
 )
 from lazyrag.server.api.uploads import JobModel, Nested
 from lazyrag.server.core.body import Body as StrictModel
-from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError
-from lazyrag.server.core.service import needs, service_of
+from lazyrag.server.core.service import Reader, require_unrestricted, service_of
 from lazyrag.server.core.set_request import (
     Administration,
     Reading,
@@ -112,7 +111,7 @@ class _Png(Response):
 
 
 @router.get("/sets", response_model=_Sets)
-async def list_sets(request: Request, principal: Annotated[Principal, needs("read")]) -> Response:
+async def list_sets(request: Request, principal: Reader) -> Response:
     """The sets that the principal may read."""
     service = service_of(request)
     names = service.names(principal)
@@ -346,12 +345,8 @@ async def delete_document(call: Writing, document_id: str) -> Response:
 async def update_metadata(call: Writing, body: Metadata) -> Response:
     """Change metadata of documents."""
     await call.require_visible(*body.changes)
-    if not call.principal.is_unrestricted and any(
-        "labels" in change for change in body.changes.values()
-    ):
-        raise ProblemError(
-            403, "A token with labels cannot change labels.", "Use a token without labels."
-        )
+    if any("labels" in change for change in body.changes.values()):
+        require_unrestricted(call.principal, "A token with labels cannot change labels.")
     return await call.submit_job("update_metadata", {"changes": body.changes})
 
 
@@ -417,12 +412,8 @@ async def sync(
 
 def require_all(call: SetRequest) -> None:
     """Refuse what concerns all documents to a principal with labels."""
-    if not call.principal.is_unrestricted:
-        raise ProblemError(
-            403,
-            "This concerns documents that the token does not see.",
-            "Use a token without labels.",
-        )
+    detail = "This concerns documents that the token does not see."
+    require_unrestricted(call.principal, detail)
 
 
 _ACTIONS: Mapping[str, tuple[str, Any, str]] = {

@@ -27,9 +27,8 @@ from lazyrag.read.catalogue import TextMatch
 from lazyrag.retrieval.explain import DroppedNode, ExplainedHit, Explanation, StageSummary, Standing
 from lazyrag.retrieval.stages import Reason
 from lazyrag.server.core.body import Body, Name, SearchOptions
-from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError
-from lazyrag.server.core.service import needs, service_of
+from lazyrag.server.core.service import Administrator, require_unrestricted, service_of
 from lazyrag.server.core.set_request import Searching
 from lazyrag.types import JsonObject
 from lazyrag.validation import named_filters
@@ -420,15 +419,10 @@ async def grep(body: GrepBody, call: Searching) -> Response:
 
 
 @router.get("/metrics", tags=["health"], response_class=PlainTextResponse)
-async def metrics(
-    request: Request, principal: Annotated[Principal, needs("admin")]
-) -> PlainTextResponse:
+async def metrics(request: Request, principal: Administrator) -> PlainTextResponse:
     """Metrics of this web process in Prometheus' text format, for admins who see everything."""
     service = service_of(request)
-    if not principal.is_unrestricted:
-        raise ProblemError(
-            403, "Metrics count hidden documents, too.", "Use a token without labels."
-        )
+    require_unrestricted(principal, "Metrics count hidden documents, too.")
     running, waiting = service.running
     gauges: list[tuple[str, dict[str, str], float]] = [
         ("calls_running", {}, running),

@@ -149,6 +149,11 @@ class ProblemError(Exception):
         return {"error": {"message": f"{self.detail} {self.remedy}".strip(), "type": kind, **named}}
 
 
+def try_again(status: int, detail: str) -> ProblemError:
+    """The problem of what will work in a moment."""
+    return ProblemError(status, detail, "Try again in a moment.", headers={"Retry-After": "1"})
+
+
 def problem_of(error: Exception) -> ProblemError:
     """The problem that an error becomes.
 

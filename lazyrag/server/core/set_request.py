@@ -33,7 +33,7 @@ from lazyrag.server.core.guard import job_key
 from lazyrag.server.core.names import file_name
 from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError, public_error
-from lazyrag.server.core.service import Service, location_of, needs, service_of
+from lazyrag.server.core.service import Reader, Service, location_of, needs, service_of
 from lazyrag.server.core.upload_files import KEPT_S, age_of, draft, sweep
 from lazyrag.server.jobs import Jobs, documents_of
 from lazyrag.types import JsonObject
@@ -340,7 +340,7 @@ def _dependency(scope: str) -> Any:
 async def _search(
     set: str,  # noqa: A002
     request: Request,
-    principal: Annotated[Principal, needs("read")],
+    principal: Reader,
 ) -> SetRequest:
     service = service_of(request)
     return SetRequest(service, principal, set, service.view(set, principal), request)

@@ -24,7 +24,7 @@ from lazyrag.server.core.guard import worker_of
 from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.runtime_sets import RuntimeSet, RuntimeSets, name_is_taken
-from lazyrag.server.core.service import Service, needs, service_of
+from lazyrag.server.core.service import Administrator, Service, service_of
 from lazyrag.server.jobs import Jobs
 from lazyrag.storage.database import Database, FileFormat
 from lazyrag.transforms.splitters import SectionSplitter
@@ -195,9 +195,7 @@ class SetName(Body):
 
 
 @router.post("/sets", status_code=201)
-async def post_set(
-    body: NewSet, request: Request, principal: Annotated[Principal, needs("admin")]
-) -> SetName:
+async def post_set(body: NewSet, request: Request, principal: Administrator) -> SetName:
     """Create an empty set with the embedding model of the configuration; it answers within a
     second.
     """
@@ -210,7 +208,7 @@ async def post_set(
 async def delete_a_set(
     set: str,  # noqa: A002
     request: Request,
-    principal: Annotated[Principal, needs("admin")],
+    principal: Administrator,
 ) -> Response:
     """Delete a set that was created at run time, with its documents and uploaded files."""
     service = service_of(request)

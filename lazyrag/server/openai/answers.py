@@ -35,7 +35,7 @@ from lazyrag.models.rerank import Bm25RerankModel
 from lazyrag.pipeline import RAGPipeline
 from lazyrag.read.rows import document_table
 from lazyrag.retrieval.hybrid import HybridRetriever
-from lazyrag.server.api.answers import Book, Notebook, event_stream
+from lazyrag.server.api.answers import Book, Notebook, event_stream, owner_of
 from lazyrag.server.api.search import MAX_QUERY
 from lazyrag.server.core.guard import ADD_EVENT, KEPT_S
 from lazyrag.server.core.problems import ProblemError, problem_of
@@ -291,7 +291,7 @@ class AnswerRequest:
             )
         if self.weights is not None:
             return HybridRetriever.over(docs, group, weights=list(self.weights))
-        return service.retriever(docs[0] if len(docs) == 1 else docs, group, "default", None, None)
+        return service.default_retriever(docs[0] if len(docs) == 1 else docs, group)
 
     async def steps(self) -> AsyncGenerator[AnswerDelta | str, None]:
         """The query, when it has been searched, and the pieces of the answer."""
@@ -649,6 +649,7 @@ class ResponseBody(_RESPONSE):  # type: ignore[misc]  # it is made at run time
         return request
 
 
+_RESPONSES = "/v1/responses"
 _RESPONSE_OF = (
     "SELECT data FROM event JOIN answer ON answer.id = answer WHERE id = ? AND owner = ? AND"
     " created > ?"
@@ -662,7 +663,10 @@ def _stored(book: Notebook, call: SetRequest, response: str) -> list[Any]:
         ProblemError: 404 if the principal has no such response.
     """
     rows = book.rows(
-        f"{_RESPONSE_OF} ORDER BY number", response, _owner(call), time.time() - KEPT_S
+        f"{_RESPONSE_OF} ORDER BY number",
+        response,
+        owner_of(call.principal, _RESPONSES),
+        time.time() - KEPT_S,
     )
     if not rows:
         remedy = f"Responses are stored for {KEPT_S / 60:.0f} minutes, for those who asked."
@@ -674,7 +678,7 @@ def _stored(book: Notebook, call: SetRequest, response: str) -> list[Any]:
 
 def _store(book: Notebook, call: SetRequest, response: JsonObject, *values: Any) -> None:
     """Store a response and more, as answers are stored: it quotes documents, so not for long."""
-    row = response["id"], _owner(call), time.time(), response["created_at"]
+    row = response["id"], owner_of(call.principal, _RESPONSES), time.time(), response["created_at"]
     # Not what may quote a document that was purged meanwhile, see `forget_answers`.
     purged = """SELECT 1 FROM answer WHERE owner = '["purge"]' AND created >= ?4"""
     book.write(f"INSERT INTO answer SELECT ?1, ?2, '', ?3, ?3 WHERE NOT EXISTS ({purged})", row)
@@ -683,10 +687,6 @@ def _store(book: Notebook, call: SetRequest, response: JsonObject, *values: Any)
         for number, value in enumerate((response, *values))
     ]
     book.write(ADD_EVENT, *rows)
-
-
-def _owner(call: SetRequest) -> str:
-    return json.dumps(["/v1/responses", call.principal.id, call.principal.labels])
 
 
 @router.post("/responses")

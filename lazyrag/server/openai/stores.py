@@ -24,12 +24,14 @@ from starlette.responses import Response
 
 import lazyrag.server.openai.protocol as openai
 from lazyrag.data.encoding import ErrorInfo
+from lazyrag.data.fields import Schema
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME, root_uid
 from lazyrag.errors import NotRegisteredError
 from lazyrag.pipeline.tracing import retrieval_span
 from lazyrag.server.api.search import MAX_QUERY
 from lazyrag.server.core.problems import ProblemError, public_error
+from lazyrag.server.core.service import require_unrestricted
 from lazyrag.server.core.set_request import MAX_TEXT, SetRequest, reply
 from lazyrag.server.core.sets import CHUNK_SIZES, create_set, delete_set, records, runtime_sets
 from lazyrag.server.core.upload_files import stored_path
@@ -199,9 +201,9 @@ class OpenedStore:
         return [row for row in rows if openai.sees(self.call.principal, row["labels"])]
 
     @property
-    def documents(self) -> Any:
-        """The ledger's table of documents."""
-        return self.call.table
+    def schema(self) -> Schema:
+        """The declared fields of its documents."""
+        return self.call.unrestricted.reader.fields
 
 
 def _store(call: SetRequest, store_id: str, name: str) -> OpenedStore:
@@ -360,8 +362,7 @@ def get_vector_store(store: Reading) -> JsonObject:
 @in_pool
 def modify_vector_store(store: Writing, change: StoreChange) -> JsonObject:
     """Change name, metadata or expiration."""
-    if not store.call.principal.is_unrestricted:
-        raise ProblemError(403, "Others use the vector store, too.", "Use a token without labels.")
+    require_unrestricted(store.call.principal, "Others use the vector store, too.")
     changes = _details(change, "metadata", "expires_after", "name")
     if change.name is None:
         changes.pop("name", None)
@@ -389,7 +390,7 @@ def _attach(store: OpenedStore, new_files: Sequence[NewStoreFile], batch: str = 
     paths = {}
     for new in new_files:
         file, path = known_file(call, new.file_id)
-        metadata = openai.metadata_of(new.attributes, call.unrestricted.reader.fields)
+        metadata = openai.metadata_of(new.attributes, store.schema)
         metadata |= _chunk_sizes(store, new.chunking_strategy)
         metadata = {key: value for key, value in metadata.items() if value is not None}
         identity, metadata = _identity(store, new.file_id, file["filename"], metadata)
@@ -477,7 +478,7 @@ def _entries(
         attached: Records of attached files, the newest first.
         documents: Ids of other documents; None for all.
     """
-    table = store.documents
+    table = store.call.table
     jobs = store.call.jobs
     find_job = functools.cache(jobs.get)
     records_by_id = {row["identity"]: row for row in reversed(attached)}
@@ -573,7 +574,7 @@ def _rows(
     live.
     """
     call = store.call
-    table = store.documents
+    table = store.call.table
     if call.principal.is_unrestricted:
         rows = table.all() if documents is None else table.named([*attached, *documents])
         return rows, {identity for identity, row in rows.items() if row.status == "live"}
@@ -610,7 +611,7 @@ def _described(
         "vector_store_id": store.id,
         "last_error": {"code": code, "message": text} if status == "failed" else None,
         "chunking_strategy": chunking,
-        "attributes": openai.attributes_of(metadata, store.call.unrestricted.reader.fields),
+        "attributes": openai.attributes_of(metadata, store.schema),
     }
 
 
@@ -674,12 +675,12 @@ def _change(
 def update_vector_store_file(store: Writing, file_id: Id, change: AttributesChange) -> Changing:
     """Replace the attributes of a file."""
     file, identity = _find(store, file_id)
-    changes = openai.metadata_of(change.attributes, store.call.unrestricted.reader.fields)
+    changes = openai.metadata_of(change.attributes, store.schema)
     if file["status"] != "completed":
         raise ProblemError(409, f"The file is {file['status']}.", "Change it when it is completed.")
     value = {
         **file,
-        "attributes": openai.attributes_of(changes, store.call.unrestricted.reader.fields),
+        "attributes": openai.attributes_of(changes, store.schema),
     }
     return _change(store, identity, "update_metadata", {"changes": {identity: changes}}, value)
 
@@ -690,7 +691,7 @@ def delete_vector_store_file(store: Writing, file_id: Id) -> Any:
     """Remove a file from a vector store; the file itself stays."""
     file, identity = _find(store, file_id)
     value = {"id": file_id, "object": "vector_store.file.deleted", "deleted": True}
-    is_stored = file["status"] != "cancelled" or store.documents.find(identity) is not None
+    is_stored = file["status"] != "cancelled" or store.call.table.find(identity) is not None
     result = (
         _change(store, identity, "delete_files", {"documents": [identity]}, value)
         if is_stored
@@ -811,7 +812,7 @@ def search(store: OpenedStore, request: StoreSearch, *, with_details: bool) -> l
     docs = call.docs
     topk = request.max_num_results
     group = call.service.group_of(call.name)
-    retriever = call.service.retriever(docs, group, "default", None, None)
+    retriever = call.service.default_retriever(docs, group)
     where = openai.filter_of(request.filters, docs.reader.fields)
     best = dict[str, tuple[float, DocNode]]()
     for query in request.queries():
@@ -822,7 +823,7 @@ def search(store: OpenedStore, request: StoreSearch, *, with_details: bool) -> l
             if score >= max(request.ranking_options.score_threshold, best.get(node.uid, (0.0,))[0]):
                 best[node.uid] = score, node
     ranked = sorted(best.values(), key=lambda scored: (-scored[0], scored[1].uid))[:topk]
-    rows = store.documents.named({node.path for _, node in ranked})
+    rows = store.call.table.named({node.path for _, node in ranked})
     results = []
     for score, node in ranked:
         content_hash = rows[node.path].content_hash if node.path in rows else ""

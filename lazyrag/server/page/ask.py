@@ -136,7 +136,7 @@ async def answer_events(call: Reading, book: Book, thread: str, after: int = 0) 
     scope = call
     turn = (await call.run(read_thread, scope, book, thread))[-1]
     last_id = call.request.headers.get("last-event-id", "")[:18]
-    seen = int(last_id) if last_id.isascii() and last_id.isdecimal() else after
+    seen = answers.event_number(last_id, after)
     live = LiveText(scope, ThreadTurn(turn.id, turn.question, {}, turn.asked_at, {}, turn.first))
 
     async def stream() -> AsyncIterator[bytes]:

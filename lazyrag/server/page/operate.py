@@ -27,7 +27,7 @@ from lazyrag.server.api.documents import OwnJob, cancel_job, own_job, own_jobs, 
 from lazyrag.server.core.access import COOKIE, SESSION_S
 from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError, problem_of
-from lazyrag.server.core.service import Service, needs, service_of
+from lazyrag.server.core.service import Reader, Service, service_of
 from lazyrag.server.core.set_request import Administration, Reading, SetRequest, Writing, reply
 from lazyrag.server.page import page
 from lazyrag.server.page.page import Facts, Form
@@ -40,7 +40,6 @@ _PAGE = 50
 _DAYS = 14
 # the cookie that carries a new token to the next page, once
 _SECRET = "lazyrag_secret"  # noqa: S105  it is a name
-_READ = Annotated[Principal, needs("read")]
 
 
 # Log-in, More
@@ -105,7 +104,7 @@ def _onward(request: Request, target: str) -> Response:
 
 
 @router.get("/more")
-async def more(request: Request, _: _READ) -> Response:
+async def more(request: Request, _: Reader) -> Response:
     """The menu of phones."""
     return await page.render(request, "more.html", page="more", set=_last_set(request))
 
@@ -536,7 +535,7 @@ async def network(request: Request, _: Whole) -> Response:
 
 
 @router.get("/_gallery")
-async def gallery(request: Request, _: _READ) -> Response:
+async def gallery(request: Request, _: Reader) -> Response:
     """All components in all states."""
     if os.environ.get("LAZYRAG_GALLERY") != "1":
         raise ProblemError(404, f"There is no page {request.url.path}.")

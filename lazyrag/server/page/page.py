@@ -36,7 +36,7 @@ from lazyrag.server.core.access import COOKIE
 from lazyrag.server.core.names import file_name
 from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError
-from lazyrag.server.core.service import Service, needs, service_of
+from lazyrag.server.core.service import Administrator, Reader, Service, service_of
 from lazyrag.server.core.set_request import SetRequest
 from lazyrag.server.jobs import Jobs
 from lazyrag.text.sentences import resolve_language
@@ -565,7 +565,7 @@ def page_of_nodes(
 
 
 @router.get("/")
-async def home(request: Request, principal: Principal = needs("read")) -> Response:
+async def home(request: Request, principal: Reader) -> Response:
     """The last set that was used, the only one, or the list of sets."""
     names = service_of(request).names(principal)
     last = unquote(request.cookies.get("lazyrag_set", ""))
@@ -575,7 +575,7 @@ async def home(request: Request, principal: Principal = needs("read")) -> Respon
 
 
 @router.get("/sets")
-async def list_sets(request: Request, principal: Principal = needs("read")) -> Response:
+async def list_sets(request: Request, principal: Reader) -> Response:
     """The sets that the principal may read, with their numbers."""
     return await _sets(request, principal)
 
@@ -594,7 +594,7 @@ async def _sets(
 
 
 @router.post("/sets")
-async def new_set(request: Request, form: Form, principal: Principal = needs("admin")) -> Response:
+async def new_set(request: Request, form: Form, principal: Administrator) -> Response:
     """Create a set, and go to its first steps."""
     from lazyrag.server.core.sets import create_set
 
