@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import anyio
 from fastapi import APIRouter, Body, Depends, Header, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
-from pydantic import Field, create_model
+from pydantic import BaseModel, Field, create_model
 from starlette.responses import FileResponse, Response
 
 from lazyrag.data.encoding import to_dict
@@ -65,42 +65,72 @@ FILE_HEADERS = {
     "Cache-Control": "private, no-cache",
 }
 
-_Name = (str, ...)
-_Number = (int, ...)
-_Set = create_model(
-    "SetInfo",
-    name=_Name,
-    groups=(list[str], ...),
-    fields=(dict[str, str], ...),
-    embed_keys=(list[str], ...),
-)
-_OneSet = create_model("OneSet", __base__=_Set, documents=_Number)
-_Sets = create_model("Sets", sets=(list_of(_Set), ...))
-_More: Any = {
-    "is_current": (bool, True),
-    "is_complete": (bool, True),
-    "indexes": (list[str], []),
-    "reason": (str, ""),
-}
-_Count = create_model("GroupCount", name=_Name, documents=_Number, nodes=_Number, **_More)
-_Status = create_model(
-    "Status",
-    name=_Name,
-    documents=_Number,
-    groups=(list_of(_Count), ...),
-    failed=(list[tuple[str, str]], ...),
-    waiting=(int, 0),
-    writer=(str, ""),
-)
-_Group = create_model("DocumentGroup", status=(State, ...), nodes=_Number)
-_Document = model_of(DocumentInfo, groups=dict[str, _Group])  # type: ignore[valid-type]
+
+class SetInfo(BaseModel):
+    """A set: its node groups, declared fields and embed keys."""
+
+    name: str
+    groups: list[str]
+    fields: dict[str, str]
+    embed_keys: list[str]
+
+
+class OneSet(SetInfo):
+    """A set with the number of its documents."""
+
+    documents: int
+
+
+class Sets(BaseModel):
+    """The sets that a principal may read."""
+
+    sets: list[SetInfo]
+
+
+class GroupCount(BaseModel):
+    """Numbers of documents and nodes of a node group."""
+
+    name: str
+    documents: int
+    nodes: int
+    is_current: bool = True
+    is_complete: bool = True
+    indexes: list[str] = []
+    reason: str = ""
+
+
+class Status(BaseModel):
+    """The status of a set."""
+
+    name: str
+    documents: int
+    groups: list[GroupCount]
+    failed: list[tuple[str, str]]
+    waiting: int = 0
+    writer: str = ""
+
+
+class DocumentGroup(BaseModel):
+    """A node group of one document."""
+
+    status: State
+    nodes: int
+
+
+_Document = model_of(DocumentInfo, groups=dict[str, DocumentGroup])
 _Diff = model_of(VersionDiff)
 _Marks = model_of(Marks)
 _Documents = create_model("Documents", documents=(list_of(_Document), ...), next=(str | None, ...))
 _Versions = create_model("Versions", versions=(list_of(model_of(DocumentVersion)), ...))
 _Jobs = create_model("Jobs", jobs=(list[JobModel], ...), next=(str | None, ...))
-_AddedTexts = create_model("AddedTexts", ids=(dict[str, str], ...), job=(JobModel, ...))
 _accepted: Any = {"status_code": 202, "response_model": JobModel}
+
+
+class AddedTexts(BaseModel):
+    """The ids of added texts, and the job that adds them."""
+
+    ids: dict[str, str]
+    job: JobModel
 
 
 class _Png(Response):
@@ -110,7 +140,7 @@ class _Png(Response):
 # Sets
 
 
-@router.get("/sets", response_model=_Sets)
+@router.get("/sets", response_model=Sets)
 async def list_sets(request: Request, principal: Reader) -> Response:
     """The sets that the principal may read."""
     service = service_of(request)
@@ -118,14 +148,14 @@ async def list_sets(request: Request, principal: Reader) -> Response:
     return reply({"sets": [_set_info(name, service.view(name, principal)) for name in names]})
 
 
-@router.get("/sets/{set}", response_model=_OneSet)
+@router.get("/sets/{set}", response_model=OneSet)
 async def get_set(call: Reading) -> Response:
     """A set with the number of its documents."""
     status = await call.run_slow(status_of, call)
     return reply({**_set_info(call.name, call.docs), "documents": status["documents"]})
 
 
-@router.get("/sets/{set}/status", response_model=_Status)
+@router.get("/sets/{set}/status", response_model=Status)
 async def get_status(call: Reading) -> Response:
     """Numbers of documents and nodes, and failures."""
     return reply(await call.run_slow(status_of, call))
@@ -367,7 +397,7 @@ async def purge(call: Administration, body: Purge) -> Response:
     )
 
 
-@router.post("/sets/{set}/texts", status_code=202, response_model=_AddedTexts)
+@router.post("/sets/{set}/texts", status_code=202, response_model=AddedTexts)
 async def add_texts(call: Writing, body: Texts) -> Response:
     """Add texts; the response has the id of each."""
     ids, job = await call.run(submit_texts, call, body)

@@ -14,11 +14,11 @@ import uuid
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, Optional, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Request
 from fastapi.sse import format_sse_event
-from pydantic import BaseModel, Field, create_model
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 import lazyrag.server.openai.protocol as openai
@@ -168,11 +168,6 @@ class InputMessage(BaseModel):
         return "\n".join(part.text for part in self.content or ())
 
 
-def _optional(kind: Any, names: str) -> Any:
-    """Fields that may be left out, or null."""
-    return dict.fromkeys(names.split(), (Optional[kind], None))  # noqa: UP045  kind may be None
-
-
 def _without_nulls(options: JsonObject) -> JsonObject:
     return {name: value for name, value in options.items() if value is not None}
 
@@ -186,24 +181,26 @@ class TextFormat(BaseModel):
 _Penalty = Annotated[float, Field(ge=-2, le=2)]
 _Tokens = Annotated[int, Field(ge=1)]
 _Empty = Annotated[list[Any], Field(max_length=0)]
+
+
 # Nothing depends on the texts, and other values than these would change the answer in ways that it
 # does not have.
-_BOTH: Any = create_model(
-    "_BOTH",
-    __base__=openai.Model,
-    model=(Annotated[str, Field(max_length=200)], ...),
-    **_optional(Annotated[float, Field(ge=0, le=2)], "temperature"),
-    **_optional(Annotated[float, Field(ge=0, le=1)], "top_p"),
-    **_optional(bool, "stream parallel_tool_calls"),
-    **_optional(openai.Metadata, "metadata"),
-    **_optional(JsonObject, "stream_options"),
-    **_optional(dict[_Text, _Text], "prompt_cache_options"),
-    **_optional(
-        _Text, "user safety_identifier service_tier prompt_cache_key prompt_cache_retention"
-    ),
-    **_optional(Literal[0], "top_logprobs"),
-    **_optional(None, "moderation"),
-)
+class _AnswerBody(openai.Model):
+    model: Annotated[str, Field(max_length=200)]
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    stream: bool | None = None
+    parallel_tool_calls: bool | None = None
+    metadata: openai.Metadata = None
+    stream_options: JsonObject | None = None
+    prompt_cache_options: dict[_Text, _Text] | None = None
+    user: _Text | None = None
+    safety_identifier: _Text | None = None
+    service_tier: _Text | None = None
+    prompt_cache_key: _Text | None = None
+    prompt_cache_retention: _Text | None = None
+    top_logprobs: Literal[0] | None = None
+    moderation: None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,28 +422,32 @@ _PASSED = {
     "verbosity",
 }
 _Stop = Annotated[str, Field(min_length=1)]
-_CHAT: Any = create_model(
-    "_CHAT",
-    __base__=_BOTH,
-    **_optional(_Tokens, "max_completion_tokens max_tokens"),
-    **_optional(_Stop | Annotated[list[_Stop], Field(max_length=4)], "stop"),
-    **_optional(Annotated[int, Field(ge=-(2**63), lt=2**63)], "seed"),
-    **_optional(_Penalty, "frequency_penalty presence_penalty"),
-    **_optional(dict[_Text, int], "logit_bias"),
-    **_optional(_Text, "reasoning_effort verbosity"),
-    **_optional(Literal[1], "n"),
-    **_optional(Literal[False], "logprobs store"),
-    **_optional(TextFormat, "response_format"),
-    **_optional(list[Literal["text"]], "modalities"),
-    **_optional(_Empty, "tools functions"),
-    **_optional(Literal["none", "auto"], "tool_choice function_call"),
-    **_optional(None, "audio prediction web_search_options"),
-)
 
 
-class ChatBody(_CHAT):  # type: ignore[misc]  # it is made at run time
+class ChatBody(_AnswerBody):
     """A conversation with a set."""
 
+    max_completion_tokens: _Tokens | None = None
+    max_tokens: _Tokens | None = None
+    stop: _Stop | Annotated[list[_Stop], Field(max_length=4)] | None = None
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
+    frequency_penalty: _Penalty | None = None
+    presence_penalty: _Penalty | None = None
+    logit_bias: dict[_Text, int] | None = None
+    reasoning_effort: _Text | None = None
+    verbosity: _Text | None = None
+    n: Literal[1] | None = None
+    logprobs: Literal[False] | None = None
+    store: Literal[False] | None = None
+    response_format: TextFormat | None = None
+    modalities: list[Literal["text"]] | None = None
+    tools: _Empty | None = None
+    functions: _Empty | None = None
+    tool_choice: Literal["none", "auto"] | None = None
+    function_call: Literal["none", "auto"] | None = None
+    audio: None = None
+    prediction: None = None
+    web_search_options: None = None
     messages: list[InputMessage] = Field(min_length=1)
 
     def options(self) -> JsonObject:
@@ -587,21 +588,19 @@ class TextOptions(BaseModel):
     verbosity: _Text | None = None
 
 
-_RESPONSE: Any = create_model(
-    "_RESPONSE",
-    __base__=_BOTH,
-    **_optional(_Text, "instructions previous_response_id"),
-    **_optional(_Tokens, "max_output_tokens max_tool_calls"),
-    **_optional(list[_Text], "include"),
-    **_optional(Literal["auto", "disabled"], "truncation"),
-    **_optional(Literal[False], "background"),
-    **_optional(None, "conversation context_management prompt"),
-)
-
-
-class ResponseBody(_RESPONSE):  # type: ignore[misc]  # it is made at run time
+class ResponseBody(_AnswerBody):
     """A question to vector stores by `file_search`, or to the set that `model` names."""
 
+    instructions: _Text | None = None
+    previous_response_id: _Text | None = None
+    max_output_tokens: _Tokens | None = None
+    max_tool_calls: _Tokens | None = None
+    include: list[_Text] | None = None
+    truncation: Literal["auto", "disabled"] | None = None
+    background: Literal[False] | None = None
+    conversation: None = None
+    context_management: None = None
+    prompt: None = None
     input: _Text | list[InputMessage]
     store: bool | None = True
     tools: list[FileSearch] = Field(default=[], max_length=1)
@@ -623,13 +622,13 @@ class ResponseBody(_RESPONSE):  # type: ignore[misc]  # it is made at run time
             "verbosity": self.text.verbosity,
         }
         options = {"temperature": self.temperature, "max_tokens": self.max_output_tokens}
-        options = {**_without_nulls(options), "extra": _without_nulls(extra)}
+        chat_options = {**_without_nulls(options), "extra": _without_nulls(extra)}
         turns = self.input
         if isinstance(turns, str):
             turns = [InputMessage(role="user", content=turns)]
         is_chat = self.tools and self.model == model_name(call.service.chat, "chat")
         sets = {} if is_chat else {self.model: await call.run(set_named, call, self.model)}
-        request = AnswerRequest(call, sets, [*before, *turns], self.instructions, options)
+        request = AnswerRequest(call, sets, [*before, *turns], self.instructions, chat_options)
         for tool in self.tools:
             ranking = tool.ranking_options
             request.sets = {}
