@@ -377,7 +377,7 @@ async def call_tool(caller: Caller, name: str, arguments: JsonObject) -> types.C
         problem = problem_of(exc)
         if problem.status == 500:
             log.exception("The tool %s failed.", name)
-        return _result(f"{problem.detail} {problem.remedy}".rstrip(), is_error=True)
+        return _result(problem.message, is_error=True)
     return _result(text)
 
 

@@ -87,7 +87,13 @@ class JobModel(BaseModel):
     heartbeat: dt.datetime | None
 
 
-_Added = create_model("AddedFiles", files=(list[FileResult], ...), job=(JobModel, ...))
+class AddedFiles(BaseModel):
+    """What became of each file of a request, and the job that adds them."""
+
+    files: list[FileResult]
+    job: JobModel
+
+
 _FILES = {"type": "array", "items": {"type": "string", "format": "binary"}}
 _TEXT = {"type": "string", "description": "JSON: metadata by name of file"}
 _SCHEMA = {
@@ -112,7 +118,7 @@ _FORM = {"requestBody": {"required": True, "content": {"multipart/form-data": {"
 @router.post(
     "/sets/{set}/documents",
     status_code=202,
-    response_model=_Added,
+    response_model=AddedFiles,
     responses=ESTIMATED,
     openapi_extra=_FORM,
 )
@@ -127,10 +133,14 @@ async def upload_files(
     """
     form = await receive_form(call.request, call.service, call.folder)
     metadata = _metadata_field(form.fields.get("metadata", b"{}"))
-    key = await call.run(
-        call.key, [(file.name, file.content_hash, file.bytes) for file in form.files], metadata
-    )
+    key = await key_of(call, form, metadata)
     return await add_files(call, form.files, metadata, key, price if dry_run else None)
+
+
+async def key_of(call: SetRequest, form: Form, metadata: JsonObject) -> str:
+    """The key of the job that adds the files of a form, see `SetRequest.key`."""
+    files = [(file.name, file.content_hash, file.bytes) for file in form.files]
+    return await call.run(call.key, files, metadata)
 
 
 async def _blocks(request: Request) -> AsyncIterator[bytes]:
@@ -407,7 +417,7 @@ async def put_part(
         await call.run(store_file, out, upload.folder / f"{number}.part")
 
 
-@router.post("/sets/{set}/uploads/{upload_id}/complete", status_code=202, response_model=_Added)
+@router.post("/sets/{set}/uploads/{upload_id}/complete", status_code=202, response_model=AddedFiles)
 async def complete_upload(call: Writing, upload_id: str) -> Response:
     """Check the file and add it; may be repeated."""
     upload = await call.run(_Upload, call, upload_id)

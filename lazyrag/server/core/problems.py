@@ -61,6 +61,12 @@ _OPENAI_TYPES: Mapping[int, tuple[str, str | None]] = {
 _BUILD = """Build it: POST /api/v1/sets/NAME/activate, such as {"names": ["FineChunk"]}."""
 
 
+def local_path(scope: Scope) -> str:
+    """The path of a request below the path of a proxy."""
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", "").rstrip("/"))
+
+
 class ProblemError(Exception):
     """An error with its HTTP status.
 
@@ -88,6 +94,11 @@ class ProblemError(Exception):
         self.headers = dict(headers or {})
         self.more = more
 
+    @property
+    def message(self) -> str:
+        """What is wrong and the way out."""
+        return f"{self.detail} {self.remedy}".strip()
+
     def response(self, scope: Scope) -> Response:
         """The response to a request: ``application/problem+json``, or what OpenAI's clients read.
 
@@ -96,7 +107,7 @@ class ProblemError(Exception):
         """
         path = scope["path"]
         headers = self.headers
-        face = f"{path.removeprefix(scope.get('root_path', '').rstrip('/'))}/".split("/")[1]
+        face = f"{local_path(scope)}/".split("/")[1]
         if face == "v1":
             status = _OPENAI_STATUS.get(self.status, self.status)
             body = self.as_openai()
@@ -118,10 +129,10 @@ class ProblemError(Exception):
                 status = 403 if status == 401 else status
                 body |= {
                     "error_code": self._dify_code(scope),
-                    "error_msg": f"{self.detail} {self.remedy}".strip(),
+                    "error_msg": self.message,
                 }
             elif face == "v2":  # Cohere's
-                body["message"] = f"{self.detail} {self.remedy}".strip()
+                body["message"] = self.message
         # it may quote half a surrogate pair
         text = json.dumps(body, ensure_ascii=False).encode(errors="replace")
         return Response(text, status, headers, kind)
@@ -146,7 +157,7 @@ class ProblemError(Exception):
             "param": self.more.get("param", next(iter(fields), None)),
             "code": self.more.get("code", code),
         }
-        return {"error": {"message": f"{self.detail} {self.remedy}".strip(), "type": kind, **named}}
+        return {"error": {"message": self.message, "type": kind, **named}}
 
 
 def try_again(status: int, detail: str) -> ProblemError:

@@ -89,15 +89,19 @@ def unknown(kind: str, identity: str) -> ProblemError:
     return ProblemError(404, f"No such {kind}: {identity!a:.100}.", "List them to see the ids.")
 
 
+Cursor: TypeAlias = Annotated[str | None, Query(max_length=200)]
+Order: TypeAlias = Literal["asc", "desc"]
+
+
 class CursorPaging:
     """Which part of a list a request wants."""
 
     def __init__(
         self,
         limit: Annotated[int, Query(ge=1, le=100)] = 20,
-        order: Literal["asc", "desc"] = "desc",
-        after: Annotated[str | None, Query(max_length=200)] = None,
-        before: Annotated[str | None, Query(max_length=200)] = None,
+        order: Order = "desc",
+        after: Cursor = None,
+        before: Cursor = None,
     ) -> None:
         self.limit = limit
         self.order = order

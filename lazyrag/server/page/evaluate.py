@@ -23,7 +23,7 @@ from lazyrag.server.core.body import SearchOptions
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.set_request import Administration, SetRequest, Writing
 from lazyrag.server.page import page
-from lazyrag.server.page.page import Facts, Form
+from lazyrag.server.page.page import Facts, Form, text_of
 from lazyrag.types import JsonObject
 
 router = APIRouter(prefix="/s/{set}", include_in_schema=False)
@@ -55,11 +55,10 @@ async def evaluate(
     """Two configurations side by side: the last comparison, or another one."""
 
     def find() -> Facts:
-        scope = call
         chosen = page.defaults_of(call.service, call.name)
         comparisons = [
             comparison
-            for comparison in book.records(scope, "comparison")
+            for comparison in book.records(call, "comparison")
             if run in ("", comparison["id"])
         ]
         last = comparisons[-1] if comparisons else None
@@ -74,7 +73,7 @@ async def evaluate(
             "b": other,
             "last": last,
             "show": show,
-            "golden": len(book.records(scope, "golden")),
+            "golden": len(book.records(call, "golden")),
             "can_use": call.principal.is_administrator,
             **(describe_comparison(last["rows"], show) if last else _NO_COMPARISON),
         }
@@ -92,14 +91,13 @@ async def evaluate(
 async def run_comparison(call: Writing, book: Book, form: Form) -> Response:
     """Run the golden questions with the configuration in use and with another one."""
     chosen = page.defaults_of(call.service, call.name)
-    scope = call
     a = {name: chosen[name] for name in _CONFIGURATION}
     b = {name: str(form.get(name, a[name])) for name in _CONFIGURATION}
     options = [SearchOptions.model_validate(configuration) for configuration in (a, b)]
 
     def run() -> str:
         began = time.perf_counter()
-        stored, golden, reports = answers.judged_golden(scope, book, options)
+        stored, golden, reports = answers.judged_golden(call, book, options)
         judgements = zip(*(report.questions for report in reports), strict=True)
         rows = []
         for record, question, judged in zip(stored, golden.questions, judgements, strict=True):
@@ -114,7 +112,7 @@ async def run_comparison(call: Writing, book: Book, form: Form) -> Response:
             )
         seconds = round(time.perf_counter() - began, 3)
         comparison = {"a": a, "b": b, "rows": rows, "seconds": seconds}
-        return str(book.add(scope, "comparison", comparison)["id"])
+        return str(book.add(call, "comparison", comparison)["id"])
 
     return page.to_set(call, "evaluate", run=await call.run_slow(run))
 
@@ -194,12 +192,11 @@ async def golden(
     """Golden questions; and judgements of answers that may become some."""
 
     def find() -> Facts:
-        scope = call
-        questions = book.records(scope, "golden")
-        used = {record["feedback"] for record in (*questions, *book.records(scope, "dismissed"))}
+        questions = book.records(call, "golden")
+        used = {record["feedback"] for record in (*questions, *book.records(call, "dismissed"))}
         candidates = [
             judgement
-            for judgement in book.records(scope, "feedback")
+            for judgement in book.records(call, "feedback")
             if judgement["id"] not in used and judgement["query"]
         ]
         return {
@@ -216,21 +213,20 @@ async def golden(
 @router.post("/evaluate/golden")
 async def change_golden(call: Writing, book: Book, form: Form) -> Response:
     """Add, edit or delete a golden question; confirm or dismiss a candidate."""
-    scope = call
     action = str(form.get("action", "add"))
-    number = str(form.get("number", ""))
+    number = text_of(form, "number")
     tab = "candidates" if action in ("dismiss", "confirm") else None
     if action == "dismiss":
-        await call.run(book.add, scope, "dismissed", {"feedback": number})
+        await call.run(book.add, call, "dismissed", {"feedback": number})
     elif action == "delete":
-        await answers.delete_golden(number, scope, book)
+        await answers.delete_golden(number, call, book)
     else:
-        fields = {name: str(form.get(name, "")).strip() for name in ("question", "answer", "file")}
+        fields = {name: text_of(form, name).strip() for name in ("question", "answer", "file")}
         if action == "confirm":
             fields["feedback"] = number
         body = await call.run(_labelled, call, fields)
         edited = number if action == "edit" else ""
-        await call.run_slow(answers.store_golden, scope, book, body, edited)
+        await call.run_slow(answers.store_golden, call, book, body, edited)
     return page.to_set(call, "evaluate", "golden", tab=tab)
 
 
@@ -263,7 +259,7 @@ async def import_golden(call: Writing, book: Book, request: Request) -> Response
     async with request.form(max_files=1) as form:
         file: Any = form.get("file")
         text = await file.read() if hasattr(file, "read") else str(file)
-        page.check_csrf(request, str(form.get("csrf", "")))
+        page.check_csrf(request, text_of(form, "csrf"))
     try:
         parsed = json.loads(text)
         parsed = parsed["questions"] if isinstance(parsed, dict) else parsed

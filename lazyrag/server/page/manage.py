@@ -22,13 +22,13 @@ from starlette.responses import Response
 from lazyrag.data.segment import LAZY_ROOT_NAME, root_uid
 from lazyrag.document import DocumentInfo
 from lazyrag.errors import LazyRAGError
-from lazyrag.read.rows import dataset_file, dataset_folder, select_rows
+from lazyrag.read.rows import dataset_file, select_rows
 from lazyrag.server.api import answers, documents, uploads
 from lazyrag.server.api.answers import Book, Notebook
 from lazyrag.server.core.set_request import Administration, Reading, SetRequest, Writing, digest_of
 from lazyrag.server.core.upload_files import FileResult, stored_path
 from lazyrag.server.page import page
-from lazyrag.server.page.page import Facts, Form
+from lazyrag.server.page.page import Facts, Form, text_of
 from lazyrag.stores.sqlite import read_text
 from lazyrag.types import JsonObject
 
@@ -100,8 +100,7 @@ def _file_facts(call: SetRequest, book: Notebook, query: FilesQuery) -> Facts:
         "deletions": book.records(call, "deletion", is_own=True),
         "purges": [job for job in documents.own_jobs(call, None, 20) if job.kind == "purge"],
         "skipped": _skipped(call),
-        "folder": call.principal.is_unrestricted
-        and dataset_folder(call.unrestricted.reader) is not None,
+        "folder": page.has_folder(call),
         "has_labels": "labels" in call.docs.reader.fields,
         "stamp": stamp,
     }
@@ -284,9 +283,7 @@ async def add(
     form = await uploads.receive_form(call.request, call.service, call.folder)
     labels = page.split_labels(form.fields.get("labels", b"").decode("utf-8", "replace"))
     metadata = {file.name: {"labels": labels} for file in form.files} if labels else {}
-    key = await call.run(
-        call.key, [(file.name, file.content_hash, file.bytes) for file in form.files], metadata
-    )
+    key = await uploads.key_of(call, form, metadata)
     if form.fields.get("dry"):
         return await _hold(call, book, form.files, metadata, key)
     return await _added(call, form.files, metadata, key, "start" if next == "start" else "files")
@@ -396,7 +393,7 @@ def _can_purge(call: SetRequest, chosen: Sequence[str]) -> bool:
 @router.post("/files/labels")
 async def change_labels(call: Writing, form: Form) -> Response:
     """Replace the labels of documents."""
-    labels = page.split_labels(str(form.get("labels", "")))
+    labels = page.split_labels(text_of(form, "labels"))
     changes = {str(identity): {"labels": labels or None} for identity in form.getlist("id")}
     await documents.update_metadata(call, documents.Metadata(changes=changes))
     return page.to_set(call, "files")

@@ -30,7 +30,7 @@ from lazyrag.server.core.problems import ProblemError, problem_of
 from lazyrag.server.core.service import Reader, Service, service_of
 from lazyrag.server.core.set_request import Administration, Reading, SetRequest, Writing, reply
 from lazyrag.server.page import page
-from lazyrag.server.page.page import Facts, Form
+from lazyrag.server.page.page import Facts, Form, text_of
 from lazyrag.text.sentences import resolve_language
 from lazyrag.types import JsonObject
 
@@ -64,7 +64,7 @@ async def log_in(request: Request, form: Form) -> Response:
     access = access_of(request)
     target = _local(str(form.get("next", "/")))
     find = access.take_once if form.get("once") else access.of_token
-    principal = await service.run(find, str(form.get("token", "")).strip())
+    principal = await service.run(find, text_of(form, "token").strip())
     if principal is None:
         return await page.render(
             request, "login.html", 401, page="login", next=target, invalid=True
@@ -140,8 +140,7 @@ def _first_facts(call: SetRequest) -> Facts:
         "failed": call.docs.documents(limit=100, status="FAILED"),
         "jobs": [*own_jobs(call, None, 1, "WORKING"), *own_jobs(call, None, 1, "WAITING")],
         "questions": suggestions(call.docs, page.language_of(call.request)),
-        "has_folder": call.principal.is_unrestricted
-        and dataset_folder(call.unrestricted.reader) is not None,
+        "has_folder": page.has_folder(call),
     }
 
 
@@ -357,9 +356,7 @@ async def create_token(request: Request, form: Form, principal: Whole) -> Respon
     """Create a token. The first one closes the service, so this browser gets a session of it."""
     service = service_of(request)
     access = access_of(request)
-    fields = {
-        name: str(form.get(name, "")).strip() for name in ("name", "scope", "expires", "labels")
-    }
+    fields = {name: text_of(form, name).strip() for name in ("name", "scope", "expires", "labels")}
     labels = page.split_labels(fields["labels"]) or None
     is_first = not await service.run(access.is_closed)
     try:
@@ -503,10 +500,10 @@ def _retrieval_facts(service: Service, name: str) -> Facts:
 async def change_retrieval(request: Request, form: Form, principal: Whole) -> Response:
     """Change the defaults of a set, or take the last change back."""
     service = service_of(request)
-    name = str(form.get("set", ""))
+    name = text_of(form, "set")
     values: JsonObject = {}
     if not form.get("undo"):
-        topk = str(form.get("topk", ""))
+        topk = text_of(form, "topk")
         if not (topk.isdecimal() and 1 <= int(topk) <= 100):
             raise ProblemError(422, f"topk must be an integer from 1 to 100; got {topk!a:.20}.")
         values = {

@@ -32,6 +32,7 @@ from starlette.responses import RedirectResponse, Response
 
 from lazyrag._version import __version__
 from lazyrag.document import Document
+from lazyrag.read.rows import dataset_folder
 from lazyrag.server.core.access import COOKIE
 from lazyrag.server.core.names import file_name
 from lazyrag.server.core.principal import Principal
@@ -421,7 +422,7 @@ def check_csrf(request: Request, token: str | None) -> None:
 async def _form(request: Request) -> FormData:
     token = request.headers.get("x-csrf-token") or request.query_params.get("csrf")
     form = await request.form(max_files=0)
-    check_csrf(request, token or str(form.get("csrf", "")))
+    check_csrf(request, token or text_of(form, "csrf"))
     return form
 
 
@@ -443,6 +444,11 @@ def redirect(request: Request, *parts: str, notice: Sequence[str] = (), **query:
     if notice:
         set_cookie(request, response, _NOTICE, quote(json.dumps(notice)), max_age=60, httponly=True)
     return response
+
+
+def text_of(form: FormData, name: str) -> str:
+    """The text in a field of a form; "" if it has none."""
+    return str(form.get(name, ""))
 
 
 def to_set(call: SetRequest, *parts: str, **query: Any) -> Response:
@@ -485,6 +491,13 @@ async def problem_page(request: Request, problem: ProblemError) -> Response:
 def price_of(text: Any) -> float:
     """The number in a field for a price; 0 if there is none."""
     return float(text) if str(text or "").replace(".", "", 1).isdecimal() else 0.0
+
+
+def has_folder(call: SetRequest) -> bool:
+    """Whether the principal sees the folder of a set, which may have one."""
+    if not call.principal.is_unrestricted:
+        return False
+    return dataset_folder(call.unrestricted.reader) is not None
 
 
 def split_labels(text: str) -> list[str]:
@@ -599,7 +612,7 @@ async def new_set(request: Request, form: Form, principal: Administrator) -> Res
     from lazyrag.server.core.sets import create_set
 
     service = service_of(request)
-    name = str(form.get("name", "")).strip()
+    name = text_of(form, "name").strip()
     try:
         await service.run(create_set, service, name, principal)
     except ProblemError as problem:

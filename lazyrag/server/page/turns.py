@@ -122,8 +122,8 @@ class LiveText:
     The same events give the same pieces, so that a stream goes on where it was cut.
     """
 
-    def __init__(self, scope: SetRequest, turn: ThreadTurn) -> None:
-        self._scope = scope
+    def __init__(self, call: SetRequest, turn: ThreadTurn) -> None:
+        self._call = call
         self._turn = turn
         self._text = ""
         self._done = 0
@@ -134,7 +134,7 @@ class LiveText:
         """What an event adds."""
         if name == "citation":
             with suppress(ProblemError, LazyRAGError):
-                self._hits[data["index"]] = Hit.from_node(self._scope.node(data["uid"]))
+                self._hits[data["index"]] = Hit.from_node(self._call.node(data["uid"]))
         elif name != "delta":
             return []
         # A marker waits for its citation, which follows its delta or the next one, or never.
@@ -172,14 +172,14 @@ class LiveText:
         return piece
 
 
-def _hits(scope: SetRequest, answer: JsonObject) -> list[Hit]:
+def _hits(call: SetRequest, answer: JsonObject) -> list[Hit]:
     """What the model read; of an answer that is not complete, what it cites."""
     if answer["hits"]:
         return [Hit(**{**hit, "score": 0.0}) for hit in answer["hits"]]
     cited = dict[int, Hit]()
     for citation in answer["citations"]:
         with suppress(ProblemError, LazyRAGError):
-            cited[citation["index"]] = Hit.from_node(scope.node(citation["uid"]))
+            cited[citation["index"]] = Hit.from_node(call.node(citation["uid"]))
     numbers = range(1, max(cited, default=0) + 1)
     return [cited.get(number, Hit("", "", 0.0)) for number in numbers]
 
@@ -240,29 +240,29 @@ def _claims(text: str, lines: Sequence[Line]) -> list[Span]:
 # The book of questions: threads by the id of their first answer
 
 
-def note_question(scope: SetRequest, book: Notebook, body: JsonObject) -> None:
+def note_question(call: SetRequest, book: Notebook, body: JsonObject) -> None:
     """Record a question; the oldest ones are forgotten."""
-    book.add(scope, "question", body)
-    for old in _questions(scope, book)[:-_MOST_STORED]:
+    book.add(call, "question", body)
+    for old in _questions(call, book)[:-_MOST_STORED]:
         book.take(old["id"])
 
 
-def _questions(scope: SetRequest, book: Notebook) -> list[JsonObject]:
+def _questions(call: SetRequest, book: Notebook) -> list[JsonObject]:
     """Questions of this principal, oldest first."""
-    return book.records(scope, "question", is_own=True)
+    return book.records(call, "question", is_own=True)
 
 
-def recent_questions(scope: SetRequest, book: Notebook) -> list[JsonObject]:
+def recent_questions(call: SetRequest, book: Notebook) -> list[JsonObject]:
     """Questions that began a thread, the newest first."""
     by_text = {
         record["question"]: record
-        for record in _questions(scope, book)
+        for record in _questions(call, book)
         if record["thread"] == record["answer"]
     }
     return list(by_text.values())[::-1][:_MOST_RECENT]
 
 
-def read_thread(scope: SetRequest, book: Notebook, thread: str) -> list[ThreadTurn]:
+def read_thread(call: SetRequest, book: Notebook, thread: str) -> list[ThreadTurn]:
     """The turns of a thread; those whose answer is not stored any more have the state GONE.
 
     Raises:
@@ -270,9 +270,9 @@ def read_thread(scope: SetRequest, book: Notebook, thread: str) -> list[ThreadTu
     """
     turns: list[ThreadTurn] = []
     first = 1
-    for record in _questions(scope, book):
+    for record in _questions(call, book):
         if record["thread"] == thread:
-            turn = _read_turn(scope, book, record, first)
+            turn = _read_turn(call, book, record, first)
             first += len(turn.sources)
             turns.append(turn)
     if not turns:
@@ -284,7 +284,7 @@ def read_thread(scope: SetRequest, book: Notebook, thread: str) -> list[ThreadTu
     return turns
 
 
-def _read_turn(scope: SetRequest, book: Notebook, record: JsonObject, first: int) -> ThreadTurn:
+def _read_turn(call: SetRequest, book: Notebook, record: JsonObject, first: int) -> ThreadTurn:
     turn = ThreadTurn(
         record["answer"],
         record["question"],
@@ -294,14 +294,14 @@ def _read_turn(scope: SetRequest, book: Notebook, record: JsonObject, first: int
         first,
     )
     with suppress(ProblemError):
-        book.question(scope, turn.id)
+        book.question(call, turn.id)
         events = book.events(turn.id)
         turn.answer = answers.answer_of(turn.id, turn.question, events)
         turn.last = len(events)
         if turn.answer["state"] == "WORKING":
-            live = LiveText(scope, turn)
+            live = LiveText(call, turn)
             for _, name, data in events:
                 turn.parts += live.feed(name, json.loads(data))
         else:
-            read_answer(turn, _hits(scope, turn.answer))
+            read_answer(turn, _hits(call, turn.answer))
     return turn
