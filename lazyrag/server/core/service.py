@@ -18,6 +18,7 @@ from fastapi import Depends, Request
 from lazyrag.errors import ConfigError, known_names
 from lazyrag.retrieval.hybrid import HybridRetriever, default_retriever
 from lazyrag.retrieval.retriever import Retriever
+from lazyrag.server.core.notebook import Notebook
 from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError, try_again
 from lazyrag.server.core.telemetry import Metrics
@@ -74,6 +75,11 @@ class Service:
     @functools.cached_property
     def _limiter(self) -> anyio.CapacityLimiter:
         return anyio.CapacityLimiter(self.workers)
+
+    @functools.cached_property
+    def book(self) -> Notebook:
+        """Answers and records."""
+        return Notebook(self.state)
 
     @functools.cached_property
     def slow(self) -> anyio.CapacityLimiter:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 import uuid
 from collections.abc import (
     Callable,
@@ -31,6 +32,7 @@ from lazyrag.retrieval.base import BaseRetriever
 from lazyrag.server.core.body import SearchOptions
 from lazyrag.server.core.guard import job_key
 from lazyrag.server.core.names import file_name
+from lazyrag.server.core.notebook import Notebook, owner_of
 from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError, public_error
 from lazyrag.server.core.service import Reader, Service, location_of, needs, service_of
@@ -105,6 +107,11 @@ class SetRequest:
     def jobs(self) -> Jobs:
         """The jobs of the set."""
         return Jobs(self.unrestricted)
+
+    @property
+    def book(self) -> Notebook:
+        """The answers and records of the service."""
+        return self.service.book
 
     @property
     def table(self) -> DocumentTable:
@@ -267,6 +274,60 @@ class SetRequest:
         if isinstance(fields["arguments"].get("files"), dict):
             fields["arguments"]["files"] = list(fields["arguments"]["files"])
         return fields
+
+    def question_of(self, answer: str) -> str:
+        """The question of an answer, see `Notebook.question`."""
+        return self.book.question(owner_of(self.principal, self.name), answer)
+
+    def add_record(self, kind: str, body: JsonObject) -> JsonObject:
+        """Store a record, and return it. Ids are in the order of time, and tell nothing of others'
+        records.
+        """
+        number = f"{time.time_ns():016x}{uuid.uuid4().hex[-8:]}"
+        created = time.time()
+        principal = self.principal.id
+        text = json.dumps(body, ensure_ascii=False)
+        row = (kind, self.name, number, principal, created, text)
+        self.book.write("INSERT INTO record VALUES (?, ?, ?, ?, ?, ?)", row, durable=True)
+        return {"id": number, "created": created, "principal": principal, **body}
+
+    def records(
+        self,
+        kind: str,
+        after: str = "",
+        limit: int = 1_000,
+        record_id: str | None = None,
+        *,
+        is_own: bool = False,
+    ) -> list[JsonObject]:
+        """Return records, oldest first: with labels the principal's own, as others may have seen
+        more than it does.
+        """
+        owner = self.principal.id if is_own or not self.principal.is_unrestricted else None
+        query = (
+            "SELECT id, created, principal, body FROM record WHERE kind = ? AND set_name = ? AND id"
+            " > ? AND id = coalesce(?, id) AND principal = coalesce(?, principal) ORDER BY id"
+            " LIMIT ?"
+        )
+        rows = self.book.rows(query, kind, self.name, after, record_id, owner, limit)
+        return [
+            {"id": number, "created": created, "principal": principal, **json.loads(body)}
+            for number, created, principal, body in rows
+        ]
+
+    def record(self, kind: str, number: str) -> JsonObject:
+        """Return a record.
+
+        Raises:
+            ProblemError: 404 if there is none that the principal sees.
+        """
+        for record in self.records(kind, record_id=number):
+            return record
+        raise ProblemError(
+            404,
+            f"There is no record {number!r:.80} in {kind}.",
+            "List them to see which there are.",
+        )
 
     def sweep(self, *, every_s: float = 60) -> None:
         """See `upload_files.sweep`."""

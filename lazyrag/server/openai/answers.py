@@ -35,9 +35,10 @@ from lazyrag.models.rerank import Bm25RerankModel
 from lazyrag.pipeline import RAGPipeline
 from lazyrag.read.rows import document_table
 from lazyrag.retrieval.hybrid import HybridRetriever
-from lazyrag.server.api.answers import Book, Notebook, event_stream, owner_of
+from lazyrag.server.api.answers import event_stream
 from lazyrag.server.api.search import MAX_QUERY
 from lazyrag.server.core.guard import ADD_EVENT, KEPT_S
+from lazyrag.server.core.notebook import owner_of
 from lazyrag.server.core.problems import ProblemError, problem_of
 from lazyrag.server.core.service import passage_url
 from lazyrag.server.core.set_request import MAX_TEXT, SetRequest, reply
@@ -463,7 +464,7 @@ class ChatBody(_AnswerBody):
 
 
 @router.post("/chat/completions")
-async def complete_chat(body: ChatBody, call: openai.Reading, book: Book) -> Response:
+async def complete_chat(body: ChatBody, call: openai.Reading) -> Response:
     """Answer from the set that `model` names, with citations as annotations of the message.
 
     `[1]` in the text cites a source. Its annotation has the URL of the file, and beside OpenAI's
@@ -472,8 +473,8 @@ async def complete_chat(body: ChatBody, call: openai.Reading, book: Book) -> Res
     """
     sets = {body.model: await call.run(set_named, call, body.model)}
     chat = _ChatWriter(body, AnswerRequest(call, sets, body.messages, None, body.options()))
-    book.require_room(call.principal)
-    book.join(asyncio.current_task(), call.principal)
+    call.book.require_room(call.principal)
+    call.book.join(asyncio.current_task(), call.principal)
     if body.stream:
         return _streamed(chat.chunks(), lambda error: ("", error))
     return reply(await unless_gone(call.request, chat.complete()))
@@ -655,13 +656,13 @@ _RESPONSE_OF = (
 )
 
 
-def _stored(book: Notebook, call: SetRequest, response: str) -> list[Any]:
+def _stored(call: SetRequest, response: str) -> list[Any]:
     """A stored response, and the conversation with it.
 
     Raises:
         ProblemError: 404 if the principal has no such response.
     """
-    rows = book.rows(
+    rows = call.book.rows(
         f"{_RESPONSE_OF} ORDER BY number",
         response,
         owner_of(call.principal, _RESPONSES),
@@ -675,21 +676,23 @@ def _stored(book: Notebook, call: SetRequest, response: str) -> list[Any]:
     return [json.loads(data) for [data] in rows]
 
 
-def _store(book: Notebook, call: SetRequest, response: JsonObject, *values: Any) -> None:
+def _store(call: SetRequest, response: JsonObject, *values: Any) -> None:
     """Store a response and more, as answers are stored: it quotes documents, so not for long."""
     row = response["id"], owner_of(call.principal, _RESPONSES), time.time(), response["created_at"]
     # Not what may quote a document that was purged meanwhile, see `forget_answers`.
     purged = """SELECT 1 FROM answer WHERE owner = '["purge"]' AND created >= ?4"""
-    book.write(f"INSERT INTO answer SELECT ?1, ?2, '', ?3, ?3 WHERE NOT EXISTS ({purged})", row)
+    call.book.write(
+        f"INSERT INTO answer SELECT ?1, ?2, '', ?3, ?3 WHERE NOT EXISTS ({purged})", row
+    )
     rows = [
         (response["id"], number, "", json.dumps(value, ensure_ascii=False))
         for number, value in enumerate((response, *values))
     ]
-    book.write(ADD_EVENT, *rows)
+    call.book.write(ADD_EVENT, *rows)
 
 
 @router.post("/responses")
-async def respond(body: ResponseBody, call: openai.Reading, book: Book) -> Response:
+async def respond(body: ResponseBody, call: openai.Reading) -> Response:
     """Answer from vector stores by the tool `file_search`, or from the set that `model` names.
 
     Every question is searched: the model has no choice. `[1]` in the text cites a source; its
@@ -697,12 +700,12 @@ async def respond(body: ResponseBody, call: openai.Reading, book: Book) -> Respo
     a response can be read and continued for 15 minutes by who asked.
     """
     previous = body.previous_response_id
-    before = [] if previous is None else (await call.run(_stored, book, call, previous))[1]
+    before = [] if previous is None else (await call.run(_stored, call, previous))[1]
     writer = _ResponseWriter(
-        body, await body.answer_request(call, [InputMessage(**turn) for turn in before]), book
+        body, await body.answer_request(call, [InputMessage(**turn) for turn in before])
     )
-    book.require_room(call.principal)
-    book.join(asyncio.current_task(), call.principal)
+    call.book.require_room(call.principal)
+    call.book.join(asyncio.current_task(), call.principal)
     if body.stream:
         return _streamed(writer.events(), writer.failed)
     return reply(await unless_gone(call.request, writer.complete()))
@@ -714,10 +717,9 @@ _NULLS = ("error", "incomplete_details", "instructions", "temperature", "top_p")
 class _ResponseWriter:
     """A response, while it is written."""
 
-    def __init__(self, body: ResponseBody, request: AnswerRequest, book: Notebook) -> None:
+    def __init__(self, body: ResponseBody, request: AnswerRequest) -> None:
         self.body = body
         self.request = request
-        self.book = book
         self.numbers = itertools.count()
         key = uuid.uuid4().hex
         self.search: JsonObject = {"type": "file_search_call", "id": f"fs_{key}", "queries": []}
@@ -848,21 +850,21 @@ class _ResponseWriter:
                 {"role": "assistant", "content": part["text"]},
             ]
             await self.request.call.run(
-                _store, self.book, self.request.call, self.response, self.request.history + turns
+                _store, self.request.call, self.response, self.request.history + turns
             )
 
 
 @router.get("/responses/{response_id}")
-async def get_response(response_id: openai.Id, call: openai.Reading, book: Book) -> Response:
+async def get_response(response_id: openai.Id, call: openai.Reading) -> Response:
     """Get a stored response."""
-    return reply((await call.run(_stored, book, call, response_id))[0])
+    return reply((await call.run(_stored, call, response_id))[0])
 
 
 @router.delete("/responses/{response_id}")
-async def delete_response(response_id: openai.Id, call: openai.Reading, book: Book) -> Response:
+async def delete_response(response_id: openai.Id, call: openai.Reading) -> Response:
     """Delete a stored response."""
-    await call.run(_stored, book, call, response_id)
-    await call.run(book.write, "DELETE FROM answer WHERE id = ?", (response_id,))
+    await call.run(_stored, call, response_id)
+    await call.run(call.book.write, "DELETE FROM answer WHERE id = ?", (response_id,))
     return reply({"id": response_id, "object": "response", "deleted": True})
 
 

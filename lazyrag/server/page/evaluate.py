@@ -18,7 +18,6 @@ from lazyrag.errors import LazyRAGError
 from lazyrag.evaluation.golden import GoldenQuestion, JudgedQuestion, has_answer
 from lazyrag.evaluation.metrics import compare
 from lazyrag.server.api import answers, documents
-from lazyrag.server.api.answers import Book
 from lazyrag.server.core.body import SearchOptions
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.set_request import Administration, SetRequest, Writing
@@ -46,7 +45,6 @@ _MEASURES: dict[str, Callable[[float], float]] = {
 @router.get("/evaluate")
 async def evaluate(
     call: Writing,
-    book: Book,
     run: str = "",
     show: str = "changed",
     group: str = "",
@@ -57,9 +55,7 @@ async def evaluate(
     def find() -> Facts:
         chosen = page.defaults_of(call.service, call.name)
         comparisons = [
-            comparison
-            for comparison in book.records(call, "comparison")
-            if run in ("", comparison["id"])
+            comparison for comparison in call.records("comparison") if run in ("", comparison["id"])
         ]
         last = comparisons[-1] if comparisons else None
         other = last["b"] if last else {**chosen, "group": ""}
@@ -73,7 +69,7 @@ async def evaluate(
             "b": other,
             "last": last,
             "show": show,
-            "golden": len(book.records(call, "golden")),
+            "golden": len(call.records("golden")),
             "can_use": call.principal.is_administrator,
             **(describe_comparison(last["rows"], show) if last else _NO_COMPARISON),
         }
@@ -88,7 +84,7 @@ async def evaluate(
 
 
 @router.post("/evaluate")
-async def run_comparison(call: Writing, book: Book, form: Form) -> Response:
+async def run_comparison(call: Writing, form: Form) -> Response:
     """Run the golden questions with the configuration in use and with another one."""
     chosen = page.defaults_of(call.service, call.name)
     a = {name: chosen[name] for name in _CONFIGURATION}
@@ -97,7 +93,7 @@ async def run_comparison(call: Writing, book: Book, form: Form) -> Response:
 
     def run() -> str:
         began = time.perf_counter()
-        stored, golden, reports = answers.judged_golden(call, book, options)
+        stored, golden, reports = answers.judged_golden(call, options)
         judgements = zip(*(report.questions for report in reports), strict=True)
         rows = []
         for record, question, judged in zip(stored, golden.questions, judgements, strict=True):
@@ -112,7 +108,7 @@ async def run_comparison(call: Writing, book: Book, form: Form) -> Response:
             )
         seconds = round(time.perf_counter() - began, 3)
         comparison = {"a": a, "b": b, "rows": rows, "seconds": seconds}
-        return str(book.add(call, "comparison", comparison)["id"])
+        return str(call.add_record("comparison", comparison)["id"])
 
     return page.to_set(call, "evaluate", run=await call.run_slow(run))
 
@@ -186,17 +182,15 @@ async def use(call: Administration, form: Form) -> Response:
 
 
 @router.get("/evaluate/golden")
-async def golden(
-    call: Writing, book: Book, edit: str = "", question: str = "", tab: str = ""
-) -> Response:
+async def golden(call: Writing, edit: str = "", question: str = "", tab: str = "") -> Response:
     """Golden questions; and judgements of answers that may become some."""
 
     def find() -> Facts:
-        questions = book.records(call, "golden")
-        used = {record["feedback"] for record in (*questions, *book.records(call, "dismissed"))}
+        questions = call.records("golden")
+        used = {record["feedback"] for record in (*questions, *call.records("dismissed"))}
         candidates = [
             judgement
-            for judgement in book.records(call, "feedback")
+            for judgement in call.records("feedback")
             if judgement["id"] not in used and judgement["query"]
         ]
         return {
@@ -211,22 +205,22 @@ async def golden(
 
 
 @router.post("/evaluate/golden")
-async def change_golden(call: Writing, book: Book, form: Form) -> Response:
+async def change_golden(call: Writing, form: Form) -> Response:
     """Add, edit or delete a golden question; confirm or dismiss a candidate."""
     action = str(form.get("action", "add"))
     number = text_of(form, "number")
     tab = "candidates" if action in ("dismiss", "confirm") else None
     if action == "dismiss":
-        await call.run(book.add, call, "dismissed", {"feedback": number})
+        await call.run(call.add_record, "dismissed", {"feedback": number})
     elif action == "delete":
-        await answers.delete_golden(number, call, book)
+        await answers.delete_golden(number, call)
     else:
         fields = {name: text_of(form, name).strip() for name in ("question", "answer", "file")}
         if action == "confirm":
             fields["feedback"] = number
         body = await call.run(_labelled, call, fields)
         edited = number if action == "edit" else ""
-        await call.run_slow(answers.store_golden, call, book, body, edited)
+        await call.run_slow(answers.store_golden, call, body, edited)
     return page.to_set(call, "evaluate", "golden", tab=tab)
 
 
@@ -253,7 +247,7 @@ def _labelled(call: SetRequest, fields: JsonObject) -> answers.GoldenBody:
 
 
 @router.post("/evaluate/import")
-async def import_golden(call: Writing, book: Book, request: Request) -> Response:
+async def import_golden(call: Writing, request: Request) -> Response:
     """Add the golden questions of a JSON file; known ones are left as they are."""
     t = page.translator(request)
     async with request.form(max_files=1) as form:
@@ -270,7 +264,7 @@ async def import_golden(call: Writing, book: Book, request: Request) -> Response
     for question in questions:
         try:
             body = await call.run(_labelled, call, question)
-            await answers.add_golden(body, call, book)
+            await answers.add_golden(body, call)
         except (ProblemError, LazyRAGError) as exc:
             text = str(question.get("question", ""))[:60]
             refused.append(f"{text}: {getattr(exc, 'detail', exc)}")

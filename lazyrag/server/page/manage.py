@@ -24,7 +24,6 @@ from lazyrag.document import DocumentInfo
 from lazyrag.errors import LazyRAGError
 from lazyrag.read.rows import dataset_file, select_rows
 from lazyrag.server.api import answers, documents, uploads
-from lazyrag.server.api.answers import Book, Notebook
 from lazyrag.server.core.set_request import Administration, Reading, SetRequest, Writing, digest_of
 from lazyrag.server.core.upload_files import FileResult, stored_path
 from lazyrag.server.page import page
@@ -60,25 +59,23 @@ class FilesQuery(BaseModel):
 
 
 @router.get("/files")
-async def show_files(call: Reading, book: Book, query: Annotated[FilesQuery, Query()]) -> Response:
+async def show_files(call: Reading, query: Annotated[FilesQuery, Query()]) -> Response:
     """The files, failed ones first."""
-    return await _files(call, book, query)
+    return await _files(call, query)
 
 
-async def _files(
-    call: SetRequest, book: Book, query: FilesQuery | None = None, **more: Any
-) -> Response:
+async def _files(call: SetRequest, query: FilesQuery | None = None, **more: Any) -> Response:
     query = query or FilesQuery()
     if call.principal.may("write"):
-        await _finish_deletions(call, book)
-    facts = await call.run(_file_facts, call, book, query)
+        await _finish_deletions(call)
+    facts = await call.run(_file_facts, call, query)
     facts |= {"q": query.q, "label": query.label, "after": query.after, "dialog": None, **more}
     return await page.render_set(call, "files.html", page="files", fragments=("files",), **facts)
 
 
-def _file_facts(call: SetRequest, book: Notebook, query: FilesQuery) -> Facts:
+def _file_facts(call: SetRequest, query: FilesQuery) -> Facts:
     status = query.status.upper()
-    stamp = _stamp(call, book)
+    stamp = _stamp(call)
     jobs: list[Any] = []
     for state in _UNFINISHED:
         jobs += documents.own_jobs(call, None, 20, state)
@@ -97,7 +94,7 @@ def _file_facts(call: SetRequest, book: Notebook, query: FilesQuery) -> Facts:
         "jobs": jobs,
         "now": time.time(),
         "undo_s": UNDO_S,
-        "deletions": book.records(call, "deletion", is_own=True),
+        "deletions": call.records("deletion", is_own=True),
         "purges": [job for job in documents.own_jobs(call, None, 20) if job.kind == "purge"],
         "skipped": _skipped(call),
         "folder": page.has_folder(call),
@@ -225,7 +222,6 @@ def _skipped(call: SetRequest) -> list[tuple[str, str]]:
 @router.get("/events")
 async def events(
     call: Reading,
-    book: Book,
     since: str = "",
     last_event_id: Annotated[str, Header(max_length=40)] = "",
 ) -> Response:
@@ -236,7 +232,7 @@ async def events(
         spoke = time.monotonic()
         yield KEEPALIVE_COMMENT  # so that the connection is known to stand
         while not await call.request.is_disconnected():
-            if (stamp := await call.run(_stamp, call, book)) != last:
+            if (stamp := await call.run(_stamp, call)) != last:
                 yield format_sse_event(data_str="{}", event="change", id=stamp)
                 last = stamp
                 spoke = time.monotonic()
@@ -255,10 +251,10 @@ _CHANGED = (
 _counted: weakref.WeakKeyDictionary[Any, tuple[str, dict[str, int]]] = weakref.WeakKeyDictionary()
 
 
-def _stamp(call: SetRequest, book: Notebook) -> str:
+def _stamp(call: SetRequest) -> str:
     """The state of what the principal sees of files and jobs: equal if nothing has changed."""
     jobs = [(job.id, job.state, repr(job.progress)) for job in documents.own_jobs(call, None, 5)]
-    deletions = [deletion["id"] for deletion in book.records(call, "deletion")]
+    deletions = [deletion["id"] for deletion in call.records("deletion")]
     if call.principal.is_unrestricted:
         table: Any = [tuple(row) for row in _rows(call, _CHANGED)]
     else:
@@ -272,7 +268,6 @@ def _stamp(call: SetRequest, book: Notebook) -> str:
 @router.post("/files")
 async def add(
     call: Writing,
-    book: Book,
     next: str = "",  # noqa: A002  the name in the address
     csrf: str = "",
 ) -> Response:
@@ -285,7 +280,7 @@ async def add(
     metadata = {file.name: {"labels": labels} for file in form.files} if labels else {}
     key = await uploads.key_of(call, form, metadata)
     if form.fields.get("dry"):
-        return await _hold(call, book, form.files, metadata, key)
+        return await _hold(call, form.files, metadata, key)
     return await _added(call, form.files, metadata, key, "start" if next == "start" else "files")
 
 
@@ -308,9 +303,7 @@ async def _added(
     return page.to_set(call, target, notice=notice)
 
 
-async def _hold(
-    call: SetRequest, book: Book, files: list[Any], metadata: JsonObject, key: str
-) -> Response:
+async def _hold(call: SetRequest, files: list[Any], metadata: JsonObject, key: str) -> Response:
     """Estimate received files, and keep them until they are confirmed, or some minutes are over."""
     response = await uploads.add_files(call, files, metadata, key, 0.0)
     estimate = json.loads(bytes(response.body))
@@ -318,30 +311,30 @@ async def _hold(
     for file in files:
         if file.problem is None:  # `sweep` leaves it until then
             os.utime(stored_path(call.folder, file.content_hash, file.name), (until, until))
-    for old in await call.run(book.records, call, "upload", is_own=True):
-        await call.run(book.take, old["id"])
+    for old in await call.run(call.records, "upload", is_own=True):
+        await call.run(call.book.take, old["id"])
     received = [{**file.model_dump(), "content_hash": file.content_hash} for file in files]
     upload = {"files": received, "metadata": metadata, "key": key, "estimate": estimate}
-    number = (await call.run(book.add, call, "upload", upload))["id"]
+    number = (await call.run(call.add_record, "upload", upload))["id"]
     return page.to_set(call, "files", "upload", number=number)
 
 
 @router.get("/files/upload")
-async def show_upload(call: Writing, book: Book, number: str, price: str | None = None) -> Response:
+async def show_upload(call: Writing, number: str, price: str | None = None) -> Response:
     """What received files would cost."""
-    upload = await call.run(book.record, call, "upload", number)
+    upload = await call.run(call.record, "upload", number)
     estimate = upload["estimate"]
     price = _price(call, price)
     amount = page.price_of(price)
     estimate["cost"] = estimate["tokens"] * amount / 1e6 if amount else None
-    return await _files(call, book, dialog="upload", held=upload, estimate=estimate, price=price)
+    return await _files(call, dialog="upload", held=upload, estimate=estimate, price=price)
 
 
 @router.post("/files/upload")
-async def confirm_upload(call: Writing, book: Book, form: Form) -> Response:
+async def confirm_upload(call: Writing, form: Form) -> Response:
     """Add files that were held."""
-    upload = await call.run(book.record, call, "upload", str(form.get("number")))
-    await call.run(book.take, upload["id"])
+    upload = await call.run(call.record, "upload", str(form.get("number")))
+    await call.run(call.book.take, upload["id"])
     files = [
         FileResult(**{**file, "problem": None}) for file in upload["files"] if not file["problem"]
     ]
@@ -370,17 +363,17 @@ Chosen = Annotated[list[str], Query(alias="id", default_factory=list)]
 @router.get("/files/delete")
 @router.get("/files/labels")
 @router.get("/files/retry")
-async def show_change(call: Writing, book: Book, ids: Chosen) -> Response:
+async def show_change(call: Writing, ids: Chosen) -> Response:
     """The form for new files; or ask before chosen files are deleted, or for their labels."""
     kind = call.request.url.path.rpartition("/")[2]
     if kind == "add":
-        return await _files(call, book, dialog=kind)
+        return await _files(call, dialog=kind)
     if not ids:
         return page.to_set(call, "files", notice=("info", _t(call, "files.none_chosen")))
     await call.require_visible(*ids)
     infos = [await call.run(call.find, identity) for identity in ids]
     facts: Facts = {"chosen": infos, "can_purge": await call.run(_can_purge, call, ids)}
-    return await _files(call, book, dialog=kind, **facts)
+    return await _files(call, dialog=kind, **facts)
 
 
 def _can_purge(call: SetRequest, chosen: Sequence[str]) -> bool:
@@ -427,7 +420,7 @@ def _source(call: SetRequest, identity: str) -> str | None:
 
 
 @router.post("/files/delete")
-async def delete(call: Writing, book: Book, form: Form) -> Response:
+async def delete(call: Writing, form: Form) -> Response:
     """Hide documents at once, and remove them when nobody has undone it for some seconds."""
     chosen = list(dict.fromkeys(str(identity) for identity in form.getlist("id")))
     await call.require_visible(*chosen or [""])
@@ -435,8 +428,8 @@ async def delete(call: Writing, book: Book, form: Form) -> Response:
     purge = bool(form.get("purge")) and await call.run(_can_purge, call, chosen)
     await documents.delete_documents(call, documents.Documents(documents=chosen))
     body = {"documents": undo, "purge": purge}
-    deletion = await call.run(book.add, call, "deletion", body)
-    task = asyncio.create_task(_finish_later(call, book, deletion))
+    deletion = await call.run(call.add_record, "deletion", body)
+    task = asyncio.create_task(_finish_later(call, deletion))
     _tasks.add(task)
     task.add_done_callback(_tasks.discard)
     return page.to_set(call, "files")
@@ -455,20 +448,20 @@ def _before(call: SetRequest, identity: str) -> JsonObject:
     return {"text": "".join(root.text for root in roots), "metadata": metadata}
 
 
-async def _finish_later(call: SetRequest, book: Notebook, deletion: JsonObject) -> None:
+async def _finish_later(call: SetRequest, deletion: JsonObject) -> None:
     await asyncio.sleep(UNDO_S)
-    await call.run(_finish, call, book, deletion)
+    await call.run(_finish, call, deletion)
 
 
-async def _finish_deletions(call: SetRequest, book: Notebook) -> None:
+async def _finish_deletions(call: SetRequest) -> None:
     """Finish what a process that has ended since has begun."""
-    for deletion in await call.run(book.records, call, "deletion", is_own=True):
+    for deletion in await call.run(call.records, "deletion", is_own=True):
         if time.time() - deletion["created"] > UNDO_S + 5:
-            await call.run(_finish, call, book, deletion)
+            await call.run(_finish, call, deletion)
 
 
-def _finish(call: SetRequest, book: Notebook, deletion: JsonObject) -> None:
-    if not book.take(deletion["id"]) or not deletion["purge"]:
+def _finish(call: SetRequest, deletion: JsonObject) -> None:
+    if not call.book.take(deletion["id"]) or not deletion["purge"]:
         return
     fresh = replace(call, idempotency_key=None)
     for identity in deletion["documents"]:
@@ -477,11 +470,11 @@ def _finish(call: SetRequest, book: Notebook, deletion: JsonObject) -> None:
 
 
 @router.post("/files/undo")
-async def undo(call: Writing, book: Book, form: Form) -> Response:
+async def undo(call: Writing, form: Form) -> Response:
     """Bring deleted documents back."""
     number = str(form.get("deletion"))
-    records = await call.run(book.records, call, "deletion", record_id=number)
-    if not records or not await call.run(book.take, records[0]["id"]):
+    records = await call.run(call.records, "deletion", record_id=number)
+    if not records or not await call.run(call.book.take, records[0]["id"]):
         return page.to_set(call, "files", notice=("warn", _t(call, "files.too_late")))
     documents_before = records[0]["documents"]
     for kind in ("file", "text"):
@@ -499,13 +492,13 @@ async def undo(call: Writing, book: Book, form: Form) -> Response:
 
 
 @router.get("/files/sync")
-async def show_sync(call: Writing, book: Book, price: str | None = None) -> Response:
+async def show_sync(call: Writing, price: str | None = None) -> Response:
     """What a sync of the folder would do and cost."""
     documents.require_all(call)
     plan = await call.run_slow(call.docs.plan)
     price = _price(call, price)
     estimate = uploads.estimate(call, plan, page.price_of(price))
-    return await _files(call, book, dialog="sync", plan=plan, estimate=estimate, price=price)
+    return await _files(call, dialog="sync", plan=plan, estimate=estimate, price=price)
 
 
 @router.post("/files/sync")

@@ -22,7 +22,6 @@ from lazyrag.models import Endpoint
 from lazyrag.read import outline
 from lazyrag.read.rows import dataset_folder, embedders_by_key
 from lazyrag.server.api.access import Whole, access_of, require_whole
-from lazyrag.server.api.answers import Book
 from lazyrag.server.api.documents import OwnJob, cancel_job, own_job, own_jobs, retry_job
 from lazyrag.server.core.access import COOKIE, SESSION_S
 from lazyrag.server.core.principal import Principal
@@ -380,14 +379,14 @@ async def revoke_token(request: Request, token_id: str, _: Form, principal: Whol
 
 
 @router.get("/settings/models")
-async def models(request: Request, book: Book, _: Whole) -> Response:
+async def models(request: Request, _: Whole) -> Response:
     """The models of all sets, with the state of their last calls."""
     service = service_of(request)
     name = _last_set(request)
 
     def find() -> Facts:
         notes = page.notes_of(page.models_file(service))
-        for created, text in book.rows(_LAST_ANSWER) if service.chat else ():
+        for created, text in service.book.rows(_LAST_ANSWER) if service.chat else ():
             chat_note = notes.setdefault("", {})
             if created > chat_note.get("created", 0):
                 answer = json.loads(text)

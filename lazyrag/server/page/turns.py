@@ -25,7 +25,6 @@ from lazyrag.generation.citations import (
 )
 from lazyrag.generation.markers import Marker, read_marker, scan
 from lazyrag.server.api import answers
-from lazyrag.server.api.answers import Notebook
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.set_request import SetRequest
 from lazyrag.server.page.marked_text import Chip, Line, answer_blocks, answer_lines
@@ -240,29 +239,29 @@ def _claims(text: str, lines: Sequence[Line]) -> list[Span]:
 # The book of questions: threads by the id of their first answer
 
 
-def note_question(call: SetRequest, book: Notebook, body: JsonObject) -> None:
+def note_question(call: SetRequest, body: JsonObject) -> None:
     """Record a question; the oldest ones are forgotten."""
-    book.add(call, "question", body)
-    for old in _questions(call, book)[:-_MOST_STORED]:
-        book.take(old["id"])
+    call.add_record("question", body)
+    for old in _questions(call)[:-_MOST_STORED]:
+        call.book.take(old["id"])
 
 
-def _questions(call: SetRequest, book: Notebook) -> list[JsonObject]:
+def _questions(call: SetRequest) -> list[JsonObject]:
     """Questions of this principal, oldest first."""
-    return book.records(call, "question", is_own=True)
+    return call.records("question", is_own=True)
 
 
-def recent_questions(call: SetRequest, book: Notebook) -> list[JsonObject]:
+def recent_questions(call: SetRequest) -> list[JsonObject]:
     """Questions that began a thread, the newest first."""
     by_text = {
         record["question"]: record
-        for record in _questions(call, book)
+        for record in _questions(call)
         if record["thread"] == record["answer"]
     }
     return list(by_text.values())[::-1][:_MOST_RECENT]
 
 
-def read_thread(call: SetRequest, book: Notebook, thread: str) -> list[ThreadTurn]:
+def read_thread(call: SetRequest, thread: str) -> list[ThreadTurn]:
     """The turns of a thread; those whose answer is not stored any more have the state GONE.
 
     Raises:
@@ -270,9 +269,9 @@ def read_thread(call: SetRequest, book: Notebook, thread: str) -> list[ThreadTur
     """
     turns: list[ThreadTurn] = []
     first = 1
-    for record in _questions(call, book):
+    for record in _questions(call):
         if record["thread"] == thread:
-            turn = _read_turn(call, book, record, first)
+            turn = _read_turn(call, record, first)
             first += len(turn.sources)
             turns.append(turn)
     if not turns:
@@ -284,7 +283,7 @@ def read_thread(call: SetRequest, book: Notebook, thread: str) -> list[ThreadTur
     return turns
 
 
-def _read_turn(call: SetRequest, book: Notebook, record: JsonObject, first: int) -> ThreadTurn:
+def _read_turn(call: SetRequest, record: JsonObject, first: int) -> ThreadTurn:
     turn = ThreadTurn(
         record["answer"],
         record["question"],
@@ -294,8 +293,8 @@ def _read_turn(call: SetRequest, book: Notebook, record: JsonObject, first: int)
         first,
     )
     with suppress(ProblemError):
-        book.question(call, turn.id)
-        events = book.events(turn.id)
+        call.question_of(turn.id)
+        events = call.book.events(turn.id)
         turn.answer = answers.answer_of(turn.id, turn.question, events)
         turn.last = len(events)
         if turn.answer["state"] == "WORKING":
