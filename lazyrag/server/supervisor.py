@@ -480,11 +480,7 @@ def _follow(docs: Document, chosen: SetConfig, stop: threading.Event) -> None:
     from lazyrag.ingest.report import IngestReport
     from lazyrag.ingest.watch import Watcher
 
-    build = {
-        "names": chosen.groups,
-        "analysers": chosen.analysers,
-        "embed_keys": list(docs.reader.embed_keys),
-    }
+    build = chosen.build_arguments(docs)
     indexer = indexer_of(docs)
     watched = WatchedFiles.of(indexer.dataset, indexer.ledger.file.path)
 

@@ -13,9 +13,9 @@ from lazyrag.data.filters import And, Condition, Filter, Not, Or
 from lazyrag.pipeline.tracing import retrieval_span
 from lazyrag.retrieval.base import hits_of
 from lazyrag.server.api.search import Question
-from lazyrag.server.core.problems import ProblemError
+from lazyrag.server.core.body import Name
 from lazyrag.server.core.service import passage_url
-from lazyrag.server.core.set_request import MAX_TEXT, reply
+from lazyrag.server.core.set_request import reply, validate_size
 from lazyrag.server.openai.answers import set_named
 from lazyrag.server.openai.protocol import Reading, store_ids, unit_score
 from lazyrag.types import JsonObject
@@ -78,7 +78,7 @@ class RetrievalSetting(BaseModel):
 class RetrievalBody(BaseModel):
     """A query to a knowledge base: a set, by its name or by the id of its vector store."""
 
-    knowledge_id: Annotated[str, Field(max_length=200)]
+    knowledge_id: Name
     query: Question
     retrieval_setting: RetrievalSetting = RetrievalSetting()
     metadata_condition: Conditions | None = None
@@ -104,10 +104,7 @@ async def retrieve(body: RetrievalBody, call: Reading) -> Response:
         retriever = call.service.default_retriever(docs, call.service.group_of(name))
         with retrieval_span(name, body.query, setting.top_k):
             hits = hits_of(retriever(body.query, where, setting.top_k))
-        if sum(len(hit.text) for hit in hits) > MAX_TEXT:
-            raise ProblemError(
-                413, f"The records have more than {MAX_TEXT:,} characters.", "Ask for fewer."
-            )
+        validate_size(hits, "The records have", "Ask for fewer.")
         records = []
         for hit in hits:
             score = unit_score(hit.score, by_keywords=not docs.reader.embed_keys)

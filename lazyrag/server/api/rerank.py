@@ -11,9 +11,10 @@ from starlette.responses import Response
 
 from lazyrag.models.protocols import Usage, usage_of_calls
 from lazyrag.server.api.search import MAX_QUERY
-from lazyrag.server.core.set_request import MAX_TEXT, reply
+from lazyrag.server.core.body import Name
+from lazyrag.server.core.set_request import reply
 from lazyrag.server.openai.answers import no_model, rerankers_of, unless_gone
-from lazyrag.server.openai.protocol import Model, Reading, unit_score
+from lazyrag.server.openai.protocol import LongText, Model, Reading, unit_score
 from lazyrag.types import JsonObject
 
 router = APIRouter(tags=["rerank"])
@@ -22,16 +23,16 @@ router = APIRouter(tags=["rerank"])
 class TextDocument(Model):
     """A document as an object."""
 
-    text: Annotated[str, Field(max_length=MAX_TEXT)]
+    text: LongText
 
 
 class RerankBody(Model):
     """Documents to order by how well they answer a query."""
 
-    model: Annotated[str, Field(max_length=200)]
+    model: Name
     query: Annotated[str, Field(min_length=1, max_length=MAX_QUERY, pattern=r"\S")]
     documents: Annotated[
-        list[Annotated[str, Field(max_length=MAX_TEXT)] | TextDocument],
+        list[LongText | TextDocument],
         Field(min_length=1, max_length=2048),
     ]
     top_n: Annotated[int, Field(ge=1)] | None = None

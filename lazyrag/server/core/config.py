@@ -187,6 +187,11 @@ class SetConfig(_Section):
                     " To restrict it, let only one of the patterns match."
                 )
 
+    def build_arguments(self, docs: Document) -> JsonObject:
+        """The arguments of the job that builds its groups."""
+        embed_keys = list(docs.reader.embed_keys)
+        return {"names": self.groups, "analysers": self.analysers, "embed_keys": embed_keys}
+
     def labels_of(self, path: Path) -> JsonObject | None:
         """Metadata of a file: its labels, for `file_metadata`."""
         patterns = self.labels if isinstance(self.labels, dict) else {"*": self.labels}

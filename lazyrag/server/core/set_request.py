@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import (
     Callable,
+    Iterable,
     Mapping,
     Sequence,
 )
@@ -64,6 +65,16 @@ def as_json(value: Any, status: int = 200, headers: Mapping[str, str] | None = N
     """
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return Response(text.encode(), status, headers, "application/json")
+
+
+def validate_size(passages: Iterable[Any], subject: str, remedy: str) -> None:
+    """Check that the texts of a response are not too long together.
+
+    Raises:
+        ProblemError: 413 if they are.
+    """
+    if sum(len(passage.text) for passage in passages) > MAX_TEXT:
+        raise ProblemError(413, f"{subject} more than {MAX_TEXT:,} characters.", remedy)
 
 
 def _read_again(find: Callable[..., Any], *args: Any) -> Any:
@@ -154,10 +165,7 @@ class SetRequest:
 
     def nodes(self, nodes: Sequence[DocNode]) -> list[JsonObject]:
         """Convert nodes to JSON types, in one state of the set."""
-        if sum(len(node.text) for node in nodes) > MAX_TEXT:
-            raise ProblemError(
-                413, f"The nodes have more than {MAX_TEXT:,} characters.", "Ask for fewer."
-            )
+        validate_size(nodes, "The nodes have", "Ask for fewer.")
 
         def read(snapshot: LocalSnapshot) -> list[JsonObject]:
             snapshot.prefetch_parents([node.segment for node in nodes[:_TOGETHER]])

@@ -324,12 +324,7 @@ class _OpenSet:
         self.stop = threading.Event()
         self._thread: threading.Thread | None = None
         if chosen is not None:
-            build = {
-                "names": chosen.groups,
-                "analysers": chosen.analysers,
-                "embed_keys": list(docs.reader.embed_keys),
-            }
-            Jobs(docs).submit("activate_group", build)
+            Jobs(docs).submit("activate_group", chosen.build_arguments(docs))
             run = functools.partial(worker_of(name, docs, state).run, self.stop)
             self._thread = threading.Thread(target=run, name=f"lazyrag jobs {name}", daemon=True)
             self._thread.start()

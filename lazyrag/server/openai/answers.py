@@ -37,12 +37,14 @@ from lazyrag.read.rows import document_table
 from lazyrag.retrieval.hybrid import HybridRetriever
 from lazyrag.server.api.answers import event_stream
 from lazyrag.server.api.search import MAX_QUERY
+from lazyrag.server.core.body import Name
 from lazyrag.server.core.guard import ADD_EVENT, KEPT_S
 from lazyrag.server.core.notebook import owner_of
 from lazyrag.server.core.problems import ProblemError, problem_of
 from lazyrag.server.core.service import passage_url
-from lazyrag.server.core.set_request import MAX_TEXT, SetRequest, reply
-from lazyrag.server.openai.stores import open_store
+from lazyrag.server.core.set_request import SetRequest, reply
+from lazyrag.server.openai.protocol import LongText
+from lazyrag.server.openai.stores import RankingOptions, open_store
 from lazyrag.text.tokens import EstimatedTokenCounter
 from lazyrag.types import JsonObject
 
@@ -141,15 +143,12 @@ async def get_model(model: str, call: openai.Reading) -> Response:
 
 # What chat completions and responses share
 
-_Text = Annotated[str, Field(max_length=MAX_TEXT)]
-"""Pydantic refuses halves of surrogate pairs in texts of limited length alone."""
-
 
 class MessagePart(BaseModel):
     """A piece of a message's content: a text."""
 
     type: Literal["text", "input_text", "output_text", "refusal"]
-    text: _Text = ""
+    text: LongText = ""
 
 
 class InputMessage(BaseModel):
@@ -159,7 +158,7 @@ class InputMessage(BaseModel):
 
     type: Literal["message", "file_search_call"] = "message"
     role: Literal["system", "developer", "user", "assistant"] | None = None
-    content: _Text | list[MessagePart] | None = None
+    content: LongText | list[MessagePart] | None = None
 
     @property
     def text(self) -> str:
@@ -187,19 +186,19 @@ _Empty = Annotated[list[Any], Field(max_length=0)]
 # Nothing depends on the texts, and other values than these would change the answer in ways that it
 # does not have.
 class _AnswerBody(openai.Model):
-    model: Annotated[str, Field(max_length=200)]
+    model: Name
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     stream: bool | None = None
     parallel_tool_calls: bool | None = None
     metadata: openai.Metadata = None
     stream_options: JsonObject | None = None
-    prompt_cache_options: dict[_Text, _Text] | None = None
-    user: _Text | None = None
-    safety_identifier: _Text | None = None
-    service_tier: _Text | None = None
-    prompt_cache_key: _Text | None = None
-    prompt_cache_retention: _Text | None = None
+    prompt_cache_options: dict[LongText, LongText] | None = None
+    user: LongText | None = None
+    safety_identifier: LongText | None = None
+    service_tier: LongText | None = None
+    prompt_cache_key: LongText | None = None
+    prompt_cache_retention: LongText | None = None
     top_logprobs: Literal[0] | None = None
     moderation: None = None
 
@@ -434,9 +433,9 @@ class ChatBody(_AnswerBody):
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
     frequency_penalty: _Penalty | None = None
     presence_penalty: _Penalty | None = None
-    logit_bias: dict[_Text, int] | None = None
-    reasoning_effort: _Text | None = None
-    verbosity: _Text | None = None
+    logit_bias: dict[LongText, int] | None = None
+    reasoning_effort: LongText | None = None
+    verbosity: LongText | None = None
     n: Literal[1] | None = None
     logprobs: Literal[False] | None = None
     store: Literal[False] | None = None
@@ -552,11 +551,9 @@ class HybridSearch(openai.Model):
         return [self.embedding_weight, self.text_weight]
 
 
-class Ranking(openai.Model):
+class Ranking(RankingOptions):
     """How results are ranked: there is one ranker."""
 
-    ranker: Literal["none", "auto", "default-2024-11-15"] = "auto"
-    score_threshold: Annotated[float, Field(ge=0, le=1)] = 0.0
     hybrid_search: HybridSearch | None = None
 
 
@@ -564,7 +561,7 @@ class FileSearch(openai.Model):
     """File search in vector stores: sets."""
 
     type: Literal["file_search"]
-    vector_store_ids: Annotated[list[_Text], Field(min_length=1, max_length=16)]
+    vector_store_ids: Annotated[list[LongText], Field(min_length=1, max_length=16)]
     max_num_results: Annotated[int, Field(ge=1, le=50)] = TOPK
     filters: openai.Filters | None = None
     ranking_options: Ranking = Ranking()
@@ -579,30 +576,30 @@ class FileSearchChoice(openai.Model):
 class Reasoning(BaseModel):
     """How much the chat model thinks."""
 
-    effort: _Text | None = None
+    effort: LongText | None = None
 
 
 class TextOptions(BaseModel):
     """The form of the answer."""
 
     format: TextFormat = TextFormat()
-    verbosity: _Text | None = None
+    verbosity: LongText | None = None
 
 
 class ResponseBody(_AnswerBody):
     """A question to vector stores by `file_search`, or to the set that `model` names."""
 
-    instructions: _Text | None = None
-    previous_response_id: _Text | None = None
+    instructions: LongText | None = None
+    previous_response_id: LongText | None = None
     max_output_tokens: _Tokens | None = None
     max_tool_calls: _Tokens | None = None
-    include: list[_Text] | None = None
+    include: list[LongText] | None = None
     truncation: Literal["auto", "disabled"] | None = None
     background: Literal[False] | None = None
     conversation: None = None
     context_management: None = None
     prompt: None = None
-    input: _Text | list[InputMessage]
+    input: LongText | list[InputMessage]
     store: bool | None = True
     tools: list[FileSearch] = Field(default=[], max_length=1)
     tool_choice: Literal["auto", "required"] | FileSearchChoice = "auto"
@@ -874,10 +871,10 @@ async def delete_response(response_id: openai.Id, call: openai.Reading) -> Respo
 class EmbeddingBody(openai.Model):
     """Texts to embed."""
 
-    model: Annotated[str, Field(max_length=200)]
+    model: Name
     input: (
-        Annotated[_Text, Field(min_length=1)]
-        | Annotated[list[_Text], Field(min_length=1, max_length=2048)]
+        Annotated[LongText, Field(min_length=1)]
+        | Annotated[list[LongText], Field(min_length=1, max_length=2048)]
     )
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: Annotated[int | None, Field(ge=1)] = None

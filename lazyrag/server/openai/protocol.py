@@ -26,7 +26,7 @@ from lazyrag.server.api.search import MAX_FILTER_DEPTH, MAX_FILTER_PARTS
 from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.service import Service, needs, service_of
-from lazyrag.server.core.set_request import SetRequest, reply
+from lazyrag.server.core.set_request import MAX_TEXT, SetRequest, reply
 from lazyrag.server.core.sets import runtime_sets
 from lazyrag.server.jobs import Job
 from lazyrag.types import JsonObject
@@ -140,6 +140,10 @@ class CursorPaging:
 
 
 # Models of requests, as OpenAI publishes them
+
+
+LongText = Annotated[str, Field(max_length=MAX_TEXT)]
+"""Pydantic refuses halves of surrogate pairs in texts of limited length alone."""
 
 
 class Model(BaseModel):

@@ -29,10 +29,11 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME, root_uid
 from lazyrag.errors import NotRegisteredError
 from lazyrag.pipeline.tracing import retrieval_span
-from lazyrag.server.api.search import MAX_QUERY
+from lazyrag.server.api.search import Question
+from lazyrag.server.core.body import Name
 from lazyrag.server.core.problems import ProblemError, public_error
 from lazyrag.server.core.service import require_unrestricted
-from lazyrag.server.core.set_request import MAX_TEXT, SetRequest, reply
+from lazyrag.server.core.set_request import SetRequest, reply, validate_size
 from lazyrag.server.core.sets import CHUNK_SIZES, create_set, delete_set, records, runtime_sets
 from lazyrag.server.core.upload_files import stored_path
 from lazyrag.server.jobs import Job
@@ -58,8 +59,6 @@ Pages: TypeAlias = Annotated[CursorPaging, Depends()]
 FileFilter: TypeAlias = Annotated[
     Literal["in_progress", "completed", "failed", "cancelled"] | None, Query()
 ]
-Name: TypeAlias = Annotated[str, Field(max_length=200)]
-Question: TypeAlias = Annotated[str, Field(max_length=MAX_QUERY)]
 Include = Annotated[
     Literal["details"] | None,
     Query(description="Adds node, raw score and location to each result."),
@@ -130,7 +129,7 @@ class RankingOptions(Model):
     """How to rank. There is one ranker; its scores are from 0 to 1."""
 
     ranker: Literal["none", "auto", "default-2024-11-15"] = "auto"
-    score_threshold: float = Field(default=0, ge=0, le=1)
+    score_threshold: float = Field(default=0.0, ge=0, le=1)
 
 
 class StoreSearch(Model):
@@ -710,10 +709,7 @@ def get_vector_store_file_content(store: Reading, file_id: Id) -> JsonObject:
     nodes = store.call.docs.get_nodes(
         LAZY_ROOT_NAME, document_ids=[root_uid(_find(store, file_id)[1])]
     )
-    if sum(len(node.text) for node in nodes) > MAX_TEXT:
-        raise ProblemError(
-            413, f"The file has more than {MAX_TEXT:,} characters.", "Get its bytes instead."
-        )
+    validate_size(nodes, "The file has", "Get its bytes instead.")
     data = [{"type": "text", "text": node.text} for node in nodes]
     return {
         "object": "vector_store.file_content.page",
