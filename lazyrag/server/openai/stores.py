@@ -677,10 +677,8 @@ def update_vector_store_file(store: Writing, file_id: Id, change: AttributesChan
     changes = openai.metadata_of(change.attributes, store.schema)
     if file["status"] != "completed":
         raise ProblemError(409, f"The file is {file['status']}.", "Change it when it is completed.")
-    value = {
-        **file,
-        "attributes": openai.attributes_of(changes, store.schema),
-    }
+    attributes = openai.attributes_of(changes, store.schema)
+    value = {**file, "attributes": attributes}
     return _change(store, identity, "update_metadata", {"changes": {identity: changes}}, value)
 
 
@@ -691,11 +689,9 @@ def delete_vector_store_file(store: Writing, file_id: Id) -> Any:
     file, identity = _find(store, file_id)
     value = {"id": file_id, "object": "vector_store.file.deleted", "deleted": True}
     is_stored = file["status"] != "cancelled" or store.call.table.find(identity) is not None
-    result = (
-        _change(store, identity, "delete_files", {"documents": [identity]}, value)
-        if is_stored
-        else value
-    )
+    result: JsonObject | Changing = value
+    if is_stored:
+        result = _change(store, identity, "delete_files", {"documents": [identity]}, value)
     records(store.call.service).write(
         "DELETE FROM attached WHERE store = ? AND identity = ?", store.id, identity
     )
@@ -852,12 +848,11 @@ async def search_vector_store(
         store.call.docs.reader.read,
         lambda _: search(store, request, with_details=include is not None),
     )
-    return reply(
-        {
-            "object": "vector_store.search_results.page",
-            "search_query": request.queries(),
-            "data": data,
-            "has_more": False,
-            "next_page": None,
-        }
-    )
+    page = {
+        "object": "vector_store.search_results.page",
+        "search_query": request.queries(),
+        "data": data,
+        "has_more": False,
+        "next_page": None,
+    }
+    return reply(page)

@@ -54,11 +54,15 @@ async def evaluate(
 
     def find() -> Facts:
         chosen = page.defaults_of(call.service, call.name)
-        comparisons = [
-            comparison for comparison in call.records("comparison") if run in ("", comparison["id"])
-        ]
-        last = comparisons[-1] if comparisons else None
-        other = last["b"] if last else {**chosen, "group": ""}
+        last = None
+        for comparison in call.records("comparison"):
+            if run in ("", comparison["id"]):
+                last = comparison
+        other = {**chosen, "group": ""}
+        described = _NO_COMPARISON
+        if last is not None:
+            other = last["b"]
+            described = describe_comparison(last["rows"], show)
         if group:
             other = {"group": group, "retriever": retriever}
         groups = documents.status_of(call)["groups"]
@@ -71,7 +75,7 @@ async def evaluate(
             "show": show,
             "golden": len(call.records("golden")),
             "can_use": call.principal.is_administrator,
-            **(describe_comparison(last["rows"], show) if last else _NO_COMPARISON),
+            **described,
         }
 
     return await page.render_set(
@@ -98,14 +102,14 @@ async def run_comparison(call: Writing, form: Form) -> Response:
         rows = []
         for record, question, judged in zip(stored, golden.questions, judgements, strict=True):
             expected = [*record["texts"], *record["references"]]
-            rows.append(
-                {
-                    "question": record["question"],
-                    "expected": expected[:1],
-                    "file": next((span["path"] for span in record["spans"]), ""),
-                    "ranks": [_rank_of(question, judgement) for judgement in judged],
-                }
-            )
+            ranks = [_rank_of(question, judgement) for judgement in judged]
+            row = {
+                "question": record["question"],
+                "expected": expected[:1],
+                "file": next((span["path"] for span in record["spans"]), ""),
+                "ranks": ranks,
+            }
+            rows.append(row)
         seconds = round(time.perf_counter() - began, 3)
         comparison = {"a": a, "b": b, "rows": rows, "seconds": seconds}
         return str(call.add_record("comparison", comparison)["id"])
@@ -118,10 +122,11 @@ def _rank_of(question: GoldenQuestion, judged: JudgedQuestion) -> int | None:
     if question.locations:
         reciprocal = judged.values.get(f"span_MRR@{_DEPTH}", 0.0)
         return round(1 / reciprocal) if reciprocal else None
+    references = question.references
     for rank, hit in enumerate(judged.found[:_DEPTH], start=1):
-        if hit.id in question.ids or (
-            question.references and has_answer([hit.text], question.references)
-        ):
+        if hit.id in question.ids:
+            return rank
+        if references and has_answer([hit.text], references):
             return rank
     return None
 
@@ -134,19 +139,20 @@ def describe_comparison(rows: Sequence[JsonObject], show: str) -> Facts:
     verdict = {**measures[0], "questions": len(rows)}
     if len(rows) < _FEW and verdict["state"] != "same":
         verdict["state"] = "few"
-    changed = [
-        {**row, "change": (row["ranks"][0] or _DEPTH + 1) - (row["ranks"][1] or _DEPTH + 1)}
-        for row in rows
-    ]
+    changed = []
+    for row in rows:
+        before, after = (rank or _DEPTH + 1 for rank in row["ranks"])
+        changed.append({**row, "change": before - after})
     kinds = {
         "changed": [row for row in changed if row["change"]],
         "all": changed,
         "missed": [row for row in changed if not row["ranks"][1]],
     }
+    selected = kinds.get(show, kinds["changed"])
     return {
         "measures": measures,
         "verdict": verdict,
-        "rows": sorted(kinds.get(show, kinds["changed"]), key=lambda row: -row["change"]),
+        "rows": sorted(selected, key=lambda row: -row["change"]),
         "tally": {kind: len(rows_of_kind) for kind, rows_of_kind in kinds.items()},
     }
 
@@ -193,10 +199,11 @@ async def golden(call: Writing, edit: str = "", question: str = "", tab: str = "
             for judgement in call.records("feedback")
             if judgement["id"] not in used and judgement["query"]
         ]
+        edited = next((record for record in questions if record["id"] == edit), None)
         return {
             "known": questions,
             "candidates": candidates,
-            "edited": next((record for record in questions if record["id"] == edit), None),
+            "edited": edited,
             "question": question,
             "tab": tab,
         }
@@ -268,9 +275,7 @@ async def import_golden(call: Writing, request: Request) -> Response:
         except (ProblemError, LazyRAGError) as exc:
             text = str(question.get("question", ""))[:60]
             refused.append(f"{text}: {getattr(exc, 'detail', exc)}")
-    notice = (
-        "warn" if refused else "ok",
-        t("eval.imported", count=len(questions) - len(refused)),
-        " ".join(refused[:2])[:400],
-    )
-    return page.to_set(call, "evaluate", "golden", notice=notice)
+    kind = "warn" if refused else "ok"
+    message = t("eval.imported", count=len(questions) - len(refused))
+    details = " ".join(refused[:2])[:400]
+    return page.to_set(call, "evaluate", "golden", notice=(kind, message, details))

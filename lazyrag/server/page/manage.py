@@ -86,6 +86,7 @@ def _file_facts(call: SetRequest, query: FilesQuery) -> Facts:
     if not (query.q or query.label or query.after) and status in ("", "WAITING"):
         failed = sum(info.status == "FAILED" for info in rows)
         rows[failed:failed] = _coming(call, jobs, rows)
+    recent_jobs = documents.own_jobs(call, None, 20)
     return {
         "rows": rows,
         "following": following,
@@ -95,7 +96,7 @@ def _file_facts(call: SetRequest, query: FilesQuery) -> Facts:
         "now": time.time(),
         "undo_s": UNDO_S,
         "deletions": call.records("deletion", is_own=True),
-        "purges": [job for job in documents.own_jobs(call, None, 20) if job.kind == "purge"],
+        "purges": [job for job in recent_jobs if job.kind == "purge"],
         "skipped": _skipped(call),
         "folder": page.has_folder(call),
         "has_labels": "labels" in call.docs.reader.fields,
@@ -119,7 +120,11 @@ def _listed(
         if len(rows) > _ROWS:
             break
     infos = [info for _, info in rows[:_ROWS]]
-    return infos, f"{rows[_ROWS - 1][0]}~{infos[-1].id}" if len(rows) > _ROWS else None
+    following = None
+    if len(rows) > _ROWS:
+        section = rows[_ROWS - 1][0]
+        following = f"{section}~{infos[-1].id}"
+    return infos, following
 
 
 _FIND = (  # the index alone has the paths; whether a document is there is looked up after that
@@ -140,7 +145,8 @@ def _named(
         find = _find_paths if call.principal.is_unrestricted else _find_visible_paths
         named, after, is_last = find(call, text.lower(), after)
         infos += [info for info in named if info is not None and info.status in states]
-    return infos[:_ROWS], infos[_ROWS - 1].id if len(infos) > _ROWS else None
+    rows = infos[:_ROWS]
+    return rows, rows[-1].id if len(infos) > _ROWS else None
 
 
 _Found: TypeAlias = tuple[Sequence[DocumentInfo | None], str, bool]
@@ -150,13 +156,15 @@ _Found: TypeAlias = tuple[Sequence[DocumentInfo | None], str, bool]
 def _find_paths(call: SetRequest, text: str, after: str) -> _Found:
     rows = _rows(call, _FIND, after=after, text=text, limit=_ROWS + 1)
     paths = [read_text(row[0]) for row in rows]
-    return list(map(call.find, paths)), paths[-1] if paths else "", len(paths) <= _ROWS
+    last = paths[-1] if paths else ""
+    return list(map(call.find, paths)), last, len(paths) <= _ROWS
 
 
 def _find_visible_paths(call: SetRequest, text: str, after: str) -> _Found:
     infos = call.docs.documents(after or None, _MANY)
     named = [info for info in infos if text in info.id.lower()]
-    return named, infos[-1].id if infos else "", len(infos) < _MANY
+    last = infos[-1].id if infos else ""
+    return named, last, len(infos) < _MANY
 
 
 def _rows(call: SetRequest, query: str, **values: Any) -> list[Any]:
@@ -287,20 +295,11 @@ async def add(
 async def _added(
     call: SetRequest, files: list[Any], metadata: JsonObject, key: str, target: str = "files"
 ) -> Response:
-    response = await uploads.add_files(call, files, metadata, key)
-    results = json.loads(bytes(response.body))["files"]
-    refused = [
-        f"{result['name']}: {result['problem']['detail']}"
-        for result in results
-        if result["problem"]
-    ]
-    added = len(results) - len(refused)
-    notice = (
-        "warn" if refused else "info",
-        _t(call, "files.added", count=added),
-        " ".join(refused[:3]),
-    )
-    return page.to_set(call, target, notice=notice)
+    await uploads.add_files(call, files, metadata, key)
+    refused = [f"{file.name}: {file.problem['detail']}" for file in files if file.problem]
+    kind = "warn" if refused else "info"
+    message = _t(call, "files.added", count=len(files) - len(refused))
+    return page.to_set(call, target, notice=(kind, message, " ".join(refused[:3])))
 
 
 async def _hold(call: SetRequest, files: list[Any], metadata: JsonObject, key: str) -> Response:
@@ -408,11 +407,13 @@ async def retry(call: Writing, form: Form) -> Response:
 
 def _source(call: SetRequest, identity: str) -> str | None:
     """The file that a document is made of; None for a text, or where it is gone."""
-    path = dataset_file(call.unrestricted.reader, identity)
-    if path is not None:
-        return str(path)
+    dataset_path = dataset_file(call.unrestricted.reader, identity)
+    if dataset_path is not None:
+        return str(dataset_path)
     for job in documents.own_jobs(call, None, 200):
-        path = job.arguments["files"].get(identity) if job.kind == "add_files" else None
+        if job.kind != "add_files":
+            continue
+        path = job.arguments["files"].get(identity)
         if path and Path(path).is_file():
             return str(path)
     uploaded = uploads.uploaded_file(call, identity)
@@ -550,9 +551,9 @@ def _tree(call: SetRequest) -> Facts:
             "mean": None,
             "sample": "",
         }
-        group["state"] = (
-            "run" if name in working else _group_state(built.get(name), group["failed"])
-        )
+        group["state"] = _group_state(built.get(name), group["failed"])
+        if name in working:
+            group["state"] = "run"
         by_name[name] = group
         if group["nodes"]:
             with suppress(LazyRAGError):

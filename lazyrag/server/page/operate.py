@@ -137,7 +137,7 @@ def _first_facts(call: SetRequest) -> Facts:
     return {
         "ready": call.docs.documents(limit=100, status="SUCCESS"),
         "failed": call.docs.documents(limit=100, status="FAILED"),
-        "jobs": [*own_jobs(call, None, 1, "WORKING"), *own_jobs(call, None, 1, "WAITING")],
+        "jobs": own_jobs(call, None, 1, "WORKING") + own_jobs(call, None, 1, "WAITING"),
         "questions": suggestions(call.docs, page.language_of(call.request)),
         "has_folder": page.has_folder(call),
     }
@@ -234,11 +234,9 @@ async def audit(
     access = access_of(call.request)
     more = {"before": before, "by": by, "action": action, "newest": True}
     rows = await call.run(access.audit, call.principal, limit=_PAGE + 1, **more)
-    checked = (
-        await call.run_slow(access.verify_audit)
-        if check and call.principal.is_unrestricted
-        else None
-    )
+    checked = None
+    if check and call.principal.is_unrestricted:
+        checked = await call.run_slow(access.verify_audit)
     following = rows[_PAGE - 1].id if len(rows) > _PAGE else None
     return await _activity(
         call, "audit", rows=rows[:_PAGE], checked=checked, following=following, **more
@@ -267,10 +265,8 @@ async def certificate(call: Administration, job_id: str) -> Response:
         )
     if number == job_id:
         return await _activity(call, "certificate", job=job)
-    return reply(
-        job.result,
-        headers={"Content-Disposition": f'attachment; filename="certificate-{job.id}.json"'},
-    )
+    disposition = f'attachment; filename="certificate-{job.id}.json"'
+    return reply(job.result, headers={"Content-Disposition": disposition})
 
 
 @router.get("/s/{set}/activity/health")
@@ -284,13 +280,17 @@ async def health(call: Administration) -> Response:
     dates = [today - dt.timedelta(ago) for ago in range(_DAYS)]
     days = [(day, counts[day, False], counts[day, True]) for day in dates]
     verified = next((job for job in jobs if job.kind == "verify" and job.state == "SUCCESS"), None)
-    free = shutil.disk_usage(call.service.state if call.service.state.exists() else ".").free
-    more = {
-        "latencies": call.service.metrics.latencies(),
-        "process": str(os.getpid()),
-        "free": free,
-    }
-    return await _activity(call, "health", contents=contents, days=days, verified=verified, **more)
+    state = call.service.state
+    return await _activity(
+        call,
+        "health",
+        contents=contents,
+        days=days,
+        verified=verified,
+        latencies=call.service.metrics.latencies(),
+        process=str(os.getpid()),
+        free=shutil.disk_usage(state if state.exists() else ".").free,
+    )
 
 
 @router.post("/s/{set}/activity/health")
@@ -454,7 +454,8 @@ async def check_model(request: Request, form: Form, _: Whole) -> Response:
         if name:
             return t("models.dims", n=str(len(model.embed(["tea"])[0])))
         answer = (model.chat if hasattr(model, "chat") else model)("Answer with the word OK.")
-        return str(getattr(answer, "text", answer))[:200]
+        text = str(getattr(answer, "text", answer))
+        return text[:200]
 
     try:
         notice = ["ok", t("models.works"), await service.run(ask)]

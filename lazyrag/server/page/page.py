@@ -221,14 +221,21 @@ def _environment(language: str) -> jinja2.Environment:
         duration=functools.partial(format_duration, language),
     )
     t = functools.partial(translate, language)
+
+    def stage_name(name: str) -> str:
+        return t(f"stage.{name}").removeprefix("stage.")
+
+    def lang_of(text: str) -> str:
+        return "zh-CN" if resolve_language("auto", text) == "zh" else "en"
+
     environment.globals.update(
         t=t,
         lang=language,
         languages=LANGUAGES,
         place=functools.partial(format_place, language),
-        stage_name=lambda name: t(f"stage.{name}").removeprefix("stage."),
+        stage_name=stage_name,
         stage_is_vector=("cosine", "ip", "l2", "vector", "max_sim").__contains__,
-        lang_of=lambda text: "zh-CN" if resolve_language("auto", text) == "zh" else "en",
+        lang_of=lang_of,
     )
     return environment
 
@@ -255,7 +262,8 @@ def url_of(request: Request, *parts: str, **query: Any) -> str:
     """
     path = quote("/".join(map(str, parts)).lstrip("/"), safe="/~:@!$&'()*,;=", errors="replace")
     pairs = [(name, value) for name, value in query.items() if value is not None and value != ""]
-    return f"{root_of(request)}/{path}" + (f"?{urlencode(pairs, doseq=True)}" if pairs else "")
+    url = f"{root_of(request)}/{path}"
+    return f"{url}?{urlencode(pairs, doseq=True)}" if pairs else url
 
 
 async def render(request: Request, template: str, status: int = 200, **context: Any) -> Response:
@@ -472,13 +480,15 @@ async def problem_page(request: Request, problem: ProblemError) -> Response:
     name = unquote(match[1]) if match else None
     is_visible = name in service_of(request).names(request.state.principal)
     title = t(f"error.title.{problem.status}")
+    if title.startswith("error."):
+        title = t("error.title")
     is_route = not problem.detail.startswith("There is no route ")
     response = await render(
         request,
         "error.html",
         problem.status,
         set=name if is_visible else None,
-        title=t("error.title") if title.startswith("error.") else title,
+        title=title,
         detail=problem.detail if is_route else t("error.no_page"),
         remedy=problem.remedy if is_route else "",
         request_id=request.state.request_id,
@@ -510,12 +520,8 @@ def split_labels(text: str) -> list[str]:
 
 def retrievers_of(docs: Document) -> list[str]:
     """The retrievers that a set can be searched with."""
-    return [
-        "default",
-        *(["hybrid", "vector"] if docs.reader.embed_keys else []),
-        "bm25",
-        "bm25_chinese",
-    ]
+    vector_retrievers = ["hybrid", "vector"] if docs.reader.embed_keys else []
+    return ["default", *vector_retrievers, "bm25", "bm25_chinese"]
 
 
 def defaults_of(service: Service, name: str) -> JsonObject:

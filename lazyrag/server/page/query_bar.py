@@ -112,14 +112,14 @@ def query_bar(call: SetRequest, knobs: Knobs) -> Facts:
         json.dumps({"field": condition.field, "op": condition.op, "value": condition.value})
         for condition in conditions
     ]
+    options = [(name, f"{name} ({count:,})" if count else name) for name, count in groups]
+    descriptions = map(filter_text, conditions)
     return {
         "page": "ask",
         "given": knobs,
-        "group_options": [
-            (name, f"{name} ({count:,})" if count else name) for name, count in groups
-        ],
+        "group_options": options,
         "retrievers": page.retrievers_of(call.docs),
-        "conditions": list(zip(map(filter_text, conditions), knobs.filter, strict=True)),
+        "conditions": list(zip(descriptions, knobs.filter, strict=True)),
         "problem": problem,
         "fields": sorted(call.docs.reader.fields),
         "operators": OPERATORS,

@@ -64,7 +64,8 @@ async def search_page(call: Reading, knobs: KnobsInQuery) -> Response:
 
 
 def _retriever(call: SetRequest, knobs: Knobs) -> Any:
-    retriever: Any = call.retriever(SearchOptions(group=knobs.group, retriever=knobs.retriever))
+    options = SearchOptions(group=knobs.group, retriever=knobs.retriever)
+    retriever: Any = call.retriever(options)
     return RetrievalChain(retriever, MMR(), topk=knobs.topk) if knobs.rerank else retriever
 
 
@@ -73,8 +74,9 @@ def _search(call: SetRequest, knobs: Knobs, filters: Filter | None) -> Facts:
     explanation = build_explanation(trace, knobs.q, filters)
     terms = query_terms(knobs.q)
     last = explanation.stages[-1]
+    hits = [(hit, _snippet(hit.node.text if hit.node else "", terms)) for hit in explanation]
     return {
-        "hits": [(hit, _snippet(hit.node.text if hit.node else "", terms)) for hit in explanation],
+        "hits": hits,
         "stages": explanation.stages,
         "total": last.given + last.dropped,
         "seconds": explanation.seconds,
@@ -122,7 +124,12 @@ def _why_not(call: SetRequest, knobs: Knobs, filters: Filter | None) -> Facts:
     retriever = _retriever(call, knobs)
     reason = retriever.why_not(uid, knobs.q, filters, knobs.topk)
     trace = retriever.trace(knobs.q, filters, knobs.topk)
-    changes = _changes(call, knobs, nodes[0].group, reason.rank) if reason.cause != "found" else ()
+    helpful_change = None
+    if reason.cause != "found":
+        for change in _changes(call, knobs, nodes[0].group, reason.rank):
+            if _admits(call, knobs, filters, uid, change):
+                helpful_change = change
+                break
     return {
         "nodes": nodes,
         "node": nodes[0],
@@ -130,9 +137,7 @@ def _why_not(call: SetRequest, knobs: Knobs, filters: Filter | None) -> Facts:
         "reasons": {part.stage: part for part in (reason, *reason.inputs)},
         "stages": build_explanation(trace, knobs.q, filters).stages,
         "ranks": _ranks(Tracks(trace), uid),
-        "change": next(
-            (change for change in changes if _admits(call, knobs, filters, uid, change)), None
-        ),
+        "change": helpful_change,
     }
 
 
