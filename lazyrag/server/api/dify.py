@@ -31,8 +31,10 @@ _OPERATORS = {
     "≥": "ge",
     "<": "lt",
     "≤": "le",
+    "before": "lt",
+    "after": "gt",
+    "not contains": "contains",
 }
-_OPERATORS |= {"before": "lt", "after": "gt", "not contains": "contains"}
 
 
 class Comparison(BaseModel):
@@ -66,13 +68,10 @@ class Comparison(BaseModel):
         if operator.endswith("empty"):
             return Or(*(Condition(name, "exists", operator == "not empty") for name in names))
         op = _OPERATORS.get(operator, operator)
-        conditions = [Condition(name, op, self.value) for name in names]
-        return Or(
-            *(
-                Not(condition) if operator == "not contains" else condition
-                for condition in conditions
-            )
-        )
+        conditions: list[Filter] = [Condition(name, op, self.value) for name in names]
+        if operator == "not contains":
+            conditions = [Not(condition) for condition in conditions]
+        return Or(*conditions)
 
 
 class Conditions(BaseModel):
@@ -80,6 +79,13 @@ class Conditions(BaseModel):
 
     logical_operator: Literal["and", "or"] = "and"
     conditions: list[Comparison] | None = Field(default=None, max_length=100)
+
+    def filter(self) -> Filter | None:
+        """The filter that means the same; None without conditions."""
+        parts = [comparison.filter() for comparison in self.conditions or ()]
+        if not parts:
+            return None
+        return Or(*parts) if self.logical_operator == "or" else And(*parts)
 
 
 class RetrievalSetting(BaseModel):
@@ -105,14 +111,8 @@ async def retrieve(body: RetrievalBody, call: Reading) -> Response:
     """
     name = (await call.run(store_ids, call.service)).get(body.knowledge_id, body.knowledge_id)
     docs = await call.run(set_named, call, name, body.knowledge_id)
-    condition = body.metadata_condition
     setting = body.retrieval_setting
-    parts = [
-        comparison.filter() for comparison in (condition.conditions or () if condition else ())
-    ]
-    where = (
-        (Or if condition and condition.logical_operator == "or" else And)(*parts) if parts else None
-    )
+    where = body.metadata_condition.filter() if body.metadata_condition else None
 
     def find() -> JsonObject:
         retriever = call.service.default_retriever(docs, call.service.group_of(name))

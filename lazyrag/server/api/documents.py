@@ -239,13 +239,17 @@ async def get_diff(
 @router.get("/sets/{set}/files/{document_id:path}", response_class=FileResponse)
 async def get_file(call: Reading, document_id: str) -> Response:
     """The file of a document, to be saved: a browser never shows it as a page."""
-    await call.require_visible(document_id)
-    path = await call.run(file_of, call, document_id)
+    path = await _visible_file(call, document_id)
     if path is None:
         raise ProblemError(404, "The document has no file any more.", "Read its text instead.")
     kind = _SHOWN_AS.get(path.suffix.lower(), "application/octet-stream")
     saved_as = document_id.rpartition("/")[2].encode("utf-8", "replace").decode()
     return FileResponse(path, media_type=kind, headers=FILE_HEADERS, filename=saved_as)
+
+
+async def _visible_file(call: SetRequest, document_id: str) -> Path | None:
+    await call.require_visible(document_id)
+    return await call.run(file_of, call, document_id)
 
 
 def file_of(call: SetRequest, identity: str) -> Path | None:
@@ -266,8 +270,7 @@ async def get_page_image(
     width: Annotated[int, Query(ge=16, le=4096)] = 1024,
 ) -> Response:
     """The picture of a page, as PNG."""
-    await call.require_visible(document_id)
-    path = await call.run(file_of, call, document_id)
+    path = await _visible_file(call, document_id)
     image = await call.run_slow(page_image, call.docs, document_id, page, width=width, file=path)
     return _Png(image, headers=FILE_HEADERS)
 
@@ -293,8 +296,7 @@ def _image(call: SetRequest, uid: str) -> tuple[DocNode, bytes]:
 @router.get("/sets/{set}/marks/{document_id:path}", response_model=_Marks)
 async def get_marks(call: Reading, document_id: str, start: _Position, end: _Position) -> Response:
     """Locate a span of the text: boxes on pages, from 0 to 1, or characters of the shown text."""
-    await call.require_visible(document_id)
-    path = await call.run(file_of, call, document_id)
+    path = await _visible_file(call, document_id)
     return reply(await call.run_slow(marks, call.docs, document_id, (start, end), file=path))
 
 

@@ -68,23 +68,20 @@ async def rerank(body: RerankBody, call: Reading) -> Response:
             if body.model == "bm25":
                 [(_, alone)] = model(body.query, [texts[index]])
                 relevance = unit_score(score if alone else 0.0, by_keywords=True)
-            more = {"document": {"text": texts[index]}} if with_texts else {}
-            results.append(
-                {"index": index, "relevance_score": relevance, "raw_score": score, **more}
-            )
+            result = {"index": index, "relevance_score": relevance, "raw_score": score}
+            if with_texts:
+                result["document"] = {"text": texts[index]}
+            results.append(result)
         response: JsonObject = {"id": str(uuid.uuid4()), "results": results}
         tokens = sum(call_usage.prompt_tokens for call_usage in calls)
         if not is_v1:
-            meta = {
-                "api_version": {"version": "2"},
-                **({"tokens": {"input_tokens": tokens}} if calls else {}),
-            }
+            meta: JsonObject = {"api_version": {"version": "2"}}
+            if calls:
+                meta["tokens"] = {"input_tokens": tokens}
             return {**response, "meta": meta}
-        usage = (
-            {"usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
-            if calls or body.model == "bm25"
-            else {}
-        )
-        return {**response, "object": "list", "model": body.model, **usage}
+        response |= {"object": "list", "model": body.model}
+        if calls or body.model == "bm25":
+            response["usage"] = {"prompt_tokens": tokens, "total_tokens": tokens}
+        return response
 
     return reply(await unless_gone(call.request, call.run(work)))
