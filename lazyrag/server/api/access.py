@@ -71,14 +71,17 @@ Whole = Annotated[Principal, Depends(require_whole)]
 @router.post("/session", response_model=Principal)
 async def log_in(request: Request, login: Login) -> Response:
     """Exchange a token for a cookie, for browsers."""
-    service = service_of(request)
-    access = access_of(request)
-    principal = await service.run(access.of_token, login.token.strip())
+    find = access_of(request).of_token
+    principal = await service_of(request).run(find, login.token.strip())
     if principal is None:
         raise ProblemError(401, "The token is not valid.", "Create one: lazyrag token create")
     request.state.principal = principal
-    session = await service.run(access.open_session, principal)
-    response = JSONResponse(asdict(principal))
+    return await sign_in(request, JSONResponse(asdict(principal)), principal)
+
+
+async def sign_in(request: Request, response: Response, principal: Principal) -> Response:
+    """Set the cookie of a new browser session, and return the response."""
+    session = await service_of(request).run(access_of(request).open_session, principal)
     path = request.scope.get("root_path") or "/"
     secure = request.url.scheme == "https"
     response.set_cookie(

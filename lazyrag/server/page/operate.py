@@ -21,9 +21,9 @@ from lazyrag.errors import LazyRAGError
 from lazyrag.models import Endpoint
 from lazyrag.read import outline
 from lazyrag.read.rows import dataset_folder, embedders_by_key
-from lazyrag.server.api.access import Whole, access_of, require_whole
+from lazyrag.server.api.access import Whole, access_of, require_whole, sign_in
 from lazyrag.server.api.documents import OwnJob, cancel_job, own_job, own_jobs, retry_job
-from lazyrag.server.core.access import COOKIE, SESSION_S
+from lazyrag.server.core.access import COOKIE
 from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError, problem_of
 from lazyrag.server.core.service import Reader, Service, service_of
@@ -72,13 +72,7 @@ async def log_in(request: Request, form: Form) -> Response:
     if form.get("once") and request.state.principal.id != "anonymous" and not is_more:
         return _onward(request, target)  # a link of someone else must not change who a browser is
     request.state.principal = principal
-    return await _signed_in(request, _onward(request, target), principal)
-
-
-async def _signed_in(request: Request, response: Response, principal: Principal) -> Response:
-    session = await service_of(request).run(access_of(request).open_session, principal)
-    page.set_cookie(request, response, COOKIE, session, max_age=SESSION_S, httponly=True)
-    return response
+    return await sign_in(request, _onward(request, target), principal)
 
 
 @router.post("/logout")
@@ -368,7 +362,7 @@ async def create_token(request: Request, form: Form, principal: Whole) -> Respon
     response = page.redirect(request, "settings", "tokens")
     path = f"{page.root_of(request)}/settings"
     page.set_cookie(request, response, _SECRET, text, max_age=120, httponly=True, path=path)
-    return await _signed_in(request, response, Principal(token.id)) if is_first else response
+    return await sign_in(request, response, Principal(token.id)) if is_first else response
 
 
 @router.post("/settings/tokens/{token_id}/revoke")
