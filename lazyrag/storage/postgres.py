@@ -212,7 +212,7 @@ def _bound(query: str, parameters: Parameters) -> str:
     return "".join(map("".join, itertools.zip_longest(pieces, map(literal, values), fillvalue="")))
 
 
-class Cursor:
+class StatementResult:
     """The result of a statement, as `sqlite3.Cursor` has it; all rows are there already.
 
     Args:
@@ -278,7 +278,7 @@ class Connection:
         self.begin = ""
         """Beginning of a transaction that travels with its first statement."""
 
-    def run(self, text: str) -> Cursor:
+    def run(self, text: str) -> StatementResult:
         """Run statements in PostgreSQL's own dialect; returns the result of the last one."""
         while True:
             is_new = self.raw is None
@@ -305,27 +305,27 @@ class Connection:
                 self.total_changes += 0 if cursor.description else max(0, cursor.rowcount)
                 return cursor
 
-    def _send(self, text: str) -> Cursor:
+    def _send(self, text: str) -> StatementResult:
         cursor = self.raw.cursor()
         cursor.execute(text)
         while hasattr(cursor, "nextset") and cursor.nextset():  # pg8000 has the last result only
             pass
         rows = [tuple(map(_read, row)) for row in cursor.fetchall()] if cursor.description else []
-        result = Cursor(rows, cursor.description, cursor.rowcount, None)
+        result = StatementResult(rows, cursor.description, cursor.rowcount, None)
         cursor.close()
         return result
 
-    def execute(self, query: str, parameters: Parameters = ()) -> Cursor:
+    def execute(self, query: str, parameters: Parameters = ()) -> StatementResult:
         """Run a statement."""
         if query.startswith("PRAGMA"):  # of SQLite's own checks
-            return Cursor([("ok",)], None, -1, None)
+            return StatementResult([("ok",)], None, -1, None)
         numbered = _NUMBERED.match(query)
         if numbered is None:
             return self.run(_bound(query, parameters))
         cursor = self.run(_bound(f"{query} RETURNING id", parameters))
         row = cursor.fetchone()
         self.total_changes += row is not None
-        return Cursor([], None, int(row is not None), None if row is None else row[0])
+        return StatementResult([], None, int(row is not None), None if row is None else row[0])
 
     def fetch_each(self, query: str, rows: Iterable[Parameters]) -> list[tuple[Any, ...]]:
         """The first rows of a query for each row of parameters, in order."""

@@ -103,7 +103,7 @@ _MAX_READS = 5  # of a collection whose array files go while they are being open
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Part:
+class _StoredPart:
     """One row of the table of parts.
 
     Args:
@@ -136,7 +136,7 @@ class _MapCollection:
 
     id: int
     schema: tuple[int, Metric, str]
-    parts: tuple[_Part, ...]
+    parts: tuple[_StoredPart, ...]
     state: State
 
 
@@ -339,7 +339,9 @@ class MapFileVectorStore:
                     if part is not None
                     else self._opened(connection, part_id, name, dimension, in_file=in_file)
                 )
-                part = _Part(part_id, name, bool(in_file), dead, block, alive_mask(dead, size))
+                part = _StoredPart(
+                    part_id, name, bool(in_file), dead, block, alive_mask(dead, size)
+                )
             parts.append(part)
         # the same objects
         if before is not None and before[1].id == number and before[1].parts == tuple(parts):
@@ -421,7 +423,7 @@ class MapFileVectorStore:
             self.file.arrays.postpone_deletion(replaced)
 
 
-def _parts_to_merge(present: _MapCollection, *, complete: bool = False) -> Sequence[_Part]:
+def _parts_to_merge(present: _MapCollection, *, complete: bool = False) -> Sequence[_StoredPart]:
     sizes = [len(part.block) for part in present.parts]
     count = tail_to_join(sizes, len(present.state), _MAX_PARTS, full=_FULL_ROWS)
     if complete and sum(sizes) > len(present.state):
@@ -430,7 +432,7 @@ def _parts_to_merge(present: _MapCollection, *, complete: bool = False) -> Seque
 
 
 def mark_rows_dead(
-    connection: sqlite3.Connection, parts: Sequence[_Part], keys: NDArray[np.bytes_]
+    connection: sqlite3.Connection, parts: Sequence[_StoredPart], keys: NDArray[np.bytes_]
 ) -> tuple[list[str], int]:
     """Mark the rows of some keys as dead, and delete parts without live rows.
 
@@ -453,7 +455,7 @@ def mark_rows_dead(
     return retired, count
 
 
-def _since_died(block: Part, old: Sequence[_Part], now: Sequence[_Part]) -> Mask | None:
+def _since_died(block: Part, old: Sequence[_StoredPart], now: Sequence[_StoredPart]) -> Mask | None:
     """The mask of a merged block, given its parts at the time of the merge and now."""
     died = [
         before.block.keys[_lives(before) & ~_lives(after)]
@@ -467,5 +469,5 @@ def _since_died(block: Part, old: Sequence[_Part], now: Sequence[_Part]) -> Mask
     return alive
 
 
-def _lives(part: _Part) -> Mask:
+def _lives(part: _StoredPart) -> Mask:
     return np.ones(len(part.block), np.bool_) if part.alive is None else part.alive

@@ -397,7 +397,7 @@ class Access:
             by: Only those of this principal.
             action: Only those whose action has this text.
         """
-        sees_all = principal.labels is None
+        sees_all = principal.is_unrestricted
         number, author = ("id", by) if sees_all else ("own", principal.id)
         # A hash would depend on the rows of others.
         select = _SELECT_AUDIT if sees_all else _SELECT_AUDIT.replace("hash", "''")
