@@ -196,8 +196,9 @@ def find_document(reader: Reader, identity: str) -> DocumentInfo:
 
 def _live_rows(ledger: Ledger, condition: str, identity: str) -> list[_LiveRow]:
     query = (
-        "SELECT identity, uid, size, loaded, said, updates FROM document WHERE ledger = ? AND status = 'live' "  # noqa: S608
-        f"AND {condition} ORDER BY identity LIMIT {_SCANNED}"
+        "SELECT identity, uid, size, loaded, said, updates FROM document"  # noqa: S608
+        f" WHERE ledger = ? AND status = 'live' AND {condition}"
+        f" ORDER BY identity LIMIT {_SCANNED}"
     )
     with ledger.reading() as connection:
         ledger.id = ledger.id or ledger.find_row()
@@ -206,8 +207,9 @@ def _live_rows(ledger: Ledger, condition: str, identity: str) -> list[_LiveRow]:
 
 
 def _page(ledger: Ledger, after: str, limit: int, status: str | None) -> list[DocumentRow]:
+    columns = DOCUMENT_COLUMNS.replace("identity", "document.identity")
     query = (
-        f"SELECT found.identity, {DOCUMENT_COLUMNS.replace('identity', 'document.identity')} FROM ("  # noqa: S608
+        f"SELECT found.identity, {columns} FROM ("  # noqa: S608
         "SELECT identity FROM document WHERE ledger = :ledger AND identity > :after AND"
         f" {_CONDITIONS[status]} "
         f"{_FAILED if status in (None, 'FAILED') else ''}ORDER BY identity LIMIT :limit) AS found "
