@@ -257,7 +257,11 @@ class Reader:
         root = self.read(lambda snapshot: snapshot.root(segment))
         return ReadOnly(copy_value(dict(root.metadata))) if self._sees(root) else EMPTY
 
-    def source_texts(self, segment: Segment, kind: bool | str = True) -> Sequence[tuple[str, str]]:  # noqa: ARG002, FBT001, FBT002  the Protocol's signature
+    def source_texts(
+        self,
+        segment: Segment,  # noqa: ARG002
+        kind: bool | str = True,  # noqa: ARG002
+    ) -> Sequence[tuple[str, str]]:
         """See `NodeSource.source_texts`; only groups that are built need the source."""
         return ()
 

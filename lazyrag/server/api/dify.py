@@ -39,8 +39,8 @@ class Comparison(BaseModel):
 
     name: str | Annotated[list[str], Field(min_length=1, max_length=100)]
     comparison_operator: Literal[
-        "is", "is not", "=", "≠", ">", "<", "≥", "≤", "before", "after", "in", "not in", "contains", "not contains",
-        "empty", "not empty",
+        "is", "is not", "=", "≠", ">", "<", "≥", "≤", "before", "after",
+        "in", "not in", "contains", "not contains", "empty", "not empty",
     ]  # fmt: skip
     value: Any = None
 
