@@ -23,7 +23,6 @@ from lazyrag.indexes.postings import (
     Vocabulary,
     best_rows,
     contenders,
-    count_postings,
     pick,
     ranked,
     scratch_zeros,
@@ -235,7 +234,10 @@ def split_terms(ranges: Ranges, weights: list[float]) -> tuple[list[int], list[i
     """A query's terms that occur here, rare ones first: those to add up at once, those that may not
     be needed, and how many postings the latter have.
     """
-    sizes = count_postings(zip(*ranges, strict=True))
+    sizes = [0] * len(weights)
+    for part_ranges in ranges:
+        for term, (start, end) in enumerate(part_ranges):
+            sizes[term] += end - start
     occurring = [term for term, size in enumerate(sizes) if size]
     early = sorted(occurring, key=sizes.__getitem__)
     late: list[int] = []

@@ -9,7 +9,7 @@ import json
 import threading
 import zlib
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
@@ -559,17 +559,6 @@ class Postings:
         return cls(starts, rows, values)
 
 
-def count_postings(terms: Iterable[Sequence[tuple[int, int]]]) -> list[int]:
-    """How many postings each term has, given its range in each part."""
-    sizes = []
-    for ranges in terms:
-        size = 0
-        for start, end in ranges:
-            size += end - start
-        sizes.append(size)
-    return sizes
-
-
 def sorted_order(numbers: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
     """Stable argsort of numbers from 0 to 2**31 - 1; at most 2**32 of them.
 
@@ -799,8 +788,7 @@ def contenders(
     grouped = groups * _GROUP_SIZE  # the rows behind these are in no group
     columns = scores[:grouped].reshape(_GROUP_SIZE, groups)  # each is a group
     maxima = columns.max(axis=0)
-    rank = groups - topk
-    kth_maximum = float(np.partition(maxima, rank)[rank])
+    kth_maximum = float(np.partition(maxima, -topk)[-topk])
     bound = kth_maximum * (1.0 - slack) - missing
     if bound <= 0.0:
         return None
@@ -828,10 +816,9 @@ def kth_largest(values: NDArray[np.floating], k: int) -> float:
     if groups > 4 * k:
         columns = values[: groups * _GROUP_SIZE].reshape(_GROUP_SIZE, groups)
         maxima = columns.max(axis=0)
-        bound = np.partition(maxima, groups - k)[groups - k]
+        bound = np.partition(maxima, -k)[-k]
         values = values[values >= bound]
-    rank = len(values) - k
-    return float(np.partition(values, rank)[rank])
+    return float(np.partition(values, -k)[-k])
 
 
 def cut(
@@ -847,8 +834,7 @@ def cut(
     """
     if len(rows) > topk:
         values = scores[rows]
-        rank = len(values) - topk
-        kth_score = float(np.partition(values, rank)[rank])
+        kth_score = float(np.partition(values, -topk)[-topk])
         bound = kth_score * (1.0 - slack) - missing
         rows = rows[values >= bound]
     return rows.astype(np.int32)
@@ -869,8 +855,7 @@ def ranked(
         topk: At least 1.
     """
     if len(rows) > topk:
-        rank = len(scores) - topk
-        kth_score = np.partition(scores, rank)[rank]
+        kth_score = np.partition(scores, -topk)[-topk]
         is_best = scores >= kth_score
         rows = rows[is_best]
         scores = scores[is_best]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from lazyrag.indexes.postings import Mask, Postings, count_postings, kth_largest, sorted_order
+from lazyrag.indexes.postings import Mask, Postings, kth_largest, sorted_order
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -57,7 +57,7 @@ class RareTerms:
             topk: At least 1.
             mask: Of the rows that may be found; None for all.
         """
-        sizes = count_postings(self.terms)
+        sizes = [_count_postings(ranges) for ranges in self.terms]
         occurring = [term for term, size in enumerate(sizes) if size]
         order = sorted(occurring, key=sizes.__getitem__)
         most = [
@@ -166,6 +166,10 @@ class RareTerms:
                 self.peaks.clear()
             self.peaks[ranges] = peak
         return peak
+
+
+def _count_postings(ranges: Sequence[tuple[int, int]]) -> int:
+    return sum(end - start for start, end in ranges)
 
 
 def _sums_by_row(
