@@ -32,7 +32,7 @@ from lazyrag.indexes.tiers import TieredIndex
 from lazyrag.storage.arrays import Arrays, unload
 from lazyrag.text.stop_words import STOP_MARK
 from lazyrag.types import Fields, Ranking
-from lazyrag.validation import validate_choice, validate_number
+from lazyrag.validation import validate_choice, validate_integer, validate_number
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
@@ -637,6 +637,8 @@ class LexicalState:
         Raises:
             ConfigError: If topk is below 1.
         """
+        if topk < 1:
+            validate_integer("topk", topk, 1)
         repeats = Counter(terms)
         distinct = list(repeats)
         ranges = [part.ranges(distinct) for part in self.parts]
