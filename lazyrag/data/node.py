@@ -121,7 +121,7 @@ class NodeSource(Protocol):
     def file_metadata(self, segment: Segment) -> dict[str, Any]:
         """The metadata of the segment's file; empty if its root node is out of scope."""
 
-    def source_texts(self, segment: Segment, kind: bool | str = True) -> Sequence[tuple[str, str]]:  # noqa: FBT001, FBT002
+    def source_texts(self, segment: Segment, kind: bool | str = True) -> Sequence[tuple[str, str]]:
         """For a root node whose text its loader rendered, while groups are built: the texts of the
         file itself.
 

@@ -355,7 +355,7 @@ class PendingSource:
         """See `NodeSource.file_metadata`."""
         return ReadOnly(copy_value(dict(self._root(segment).metadata)))
 
-    def source_texts(self, segment: Segment, kind: bool | str = True) -> Sequence[tuple[str, str]]:  # noqa: FBT001, FBT002
+    def source_texts(self, segment: Segment, kind: bool | str = True) -> Sequence[tuple[str, str]]:
         """See `NodeSource.source_texts`."""
         return (
             self._load_source(self._version, segment, kind)
@@ -450,7 +450,7 @@ class VersionReader:
         """The source of the nodes of a document that a transform or ``index_text`` sees."""
         return PendingSource(self.owner, version, plan, self.fetch, self.source, self.image, target)
 
-    def source_hash(self, version: PendingVersion, root: Segment, kind: bool | str) -> str:  # noqa: FBT001
+    def source_hash(self, version: PendingVersion, root: Segment, kind: bool | str) -> str:
         """Digest of the file with a document's source; "" if that is the text of its root node, or
         has no pictures.
         """

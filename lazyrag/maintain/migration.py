@@ -112,13 +112,11 @@ def migrate(
         CanceledError: If ``cancel`` is set.
 
     Example:
-        >>> import pathlib, tempfile
+        >>> import tempfile
         >>> from lazyrag import Document, migrate
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     old, new = (
-        ...         {"segment_store": {"type": "map", "kwargs": {"uri": pathlib.Path(folder, name)}}}
-        ...         for name in ("old.db", "new.db")
-        ...     )
+        ...     old = {"segment_store": {"type": "map", "kwargs": {"uri": f"{folder}/old.db"}}}
+        ...     new = {"segment_store": {"type": "map", "kwargs": {"uri": f"{folder}/new.db"}}}
         ...     with Document(store_conf=old) as docs:
         ...         _ = docs.add_texts({"tea.txt": "Green tea keeps for a year."})
         ...     print(migrate(old, new))

@@ -42,7 +42,8 @@ _OPENED = re.compile(rf"<(?:{_TAGS})>", re.IGNORECASE)
 _CODE_OR_CLOSED = re.compile(
     rf"""
       \\[\\`]                                                            # escaped
-    | ^[ ]{{0,3}}(?P<fence>`{{3,}}(?=[^`\n]*$)|~{{3,}}) [\s\S]*? (?:\n[ ]{{0,3}}(?P=fence)[`~]*[ \t]*$|\Z)
+    | ^[ ]{{0,3}}(?P<fence>`{{3,}}(?=[^`\n]*$)|~{{3,}}) [\s\S]*?
+      (?:\n[ ]{{0,3}}(?P=fence)[`~]*[ \t]*$|\Z)
     | (?<!`)(?P<ticks>`{{1,3}})(?!`) [^\n]*? (?<!`)(?P=ticks)(?!`)
     | (?P<closed></(?:{_TAGS})>)
     """,

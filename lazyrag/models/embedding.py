@@ -196,7 +196,7 @@ class CheckedEmbedder:
             while start + len(results) < len(texts) and interrupt is None:
                 try:
                     results.append(next(calls))
-                except BaseException as exc:  # noqa: BLE001  raised when the results before it are handed over
+                except BaseException as exc:  # noqa: BLE001  raised after the results before it
                     interrupt = exc
                 is_due = len(results) == _TOGETHER or time.monotonic() - since > _TOGETHER_S
                 if results and (

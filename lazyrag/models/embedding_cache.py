@@ -419,9 +419,10 @@ class EmbeddingCache:
         >>> import pathlib, tempfile
         >>> import numpy as np
         >>> space = VectorSpace("local:toy", dimension=2)
-        >>> with tempfile.TemporaryDirectory() as folder, EmbeddingCache(pathlib.Path(folder, "cache.db")) as cache:
-        ...     cache.put_many(space, {"tea": np.array([0.5, 2], np.float32)})
-        ...     cache.get_many(space, ["tea", "coffee"])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with EmbeddingCache(pathlib.Path(folder, "cache.db")) as cache:
+        ...         cache.put_many(space, {"tea": np.array([0.5, 2], np.float32)})
+        ...         cache.get_many(space, ["tea", "coffee"])
         {'tea': array([0.5, 2. ], dtype=float32)}
     """
 
@@ -640,7 +641,10 @@ class EmbeddingCache:
             StoreError: If the file cannot be read.
         """
         columns = ", ".join(field.name for field in fields(EmbeddingRow))
-        page = f"SELECT row, {columns} FROM embeddings WHERE row > ? ORDER BY row LIMIT {_ROWS_AT_ONCE}"  # noqa: S608
+        page = (
+            f"SELECT row, {columns} FROM embeddings"  # noqa: S608
+            f" WHERE row > ? ORDER BY row LIMIT {_ROWS_AT_ONCE}"
+        )
         last = 0
         while True:
             with self._database.reading() as connection:
@@ -656,9 +660,10 @@ class EmbeddingCache:
 
         Example:
             >>> import pathlib, tempfile
-            >>> with tempfile.TemporaryDirectory() as folder, EmbeddingCache(pathlib.Path(folder, "cache.db")) as cache:
-            ...     with cache.reading() as connection:
-            ...         connection.execute("SELECT count(*) FROM embeddings").fetchone()
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     with EmbeddingCache(pathlib.Path(folder, "cache.db")) as cache:
+            ...         with cache.reading() as connection:
+            ...             connection.execute("SELECT count(*) FROM embeddings").fetchone()
             (0,)
         """
         return self._database.reading()

@@ -224,7 +224,9 @@ class Bm25RerankModel:
             doi:10.1145/2063576.2063584.
 
     Example:
-        >>> Bm25RerankModel()("green teas", ["a cup of coffee", "a cup of green tea"], top_n=1)[0][0]
+        >>> model = Bm25RerankModel()
+        >>> [(best, _)] = model("green teas", ["a cup of coffee", "a cup of green tea"], top_n=1)
+        >>> best
         1
     """
 
@@ -353,7 +355,9 @@ class PointwiseRerankModel(_JudgeModel):
             arXiv:2003.06713.
 
     Example:
-        >>> model = PointwiseRerankModel(lambda text: '{"relevant": %s}' % ("false", "true")["green tea" in text])
+        >>> def judge(text):
+        ...     return '{"relevant": true}' if "green tea" in text else '{"relevant": false}'
+        >>> model = PointwiseRerankModel(judge)
         >>> model("Which tea?", ["coffee", "green tea"])
         [(1, 1.0), (0, 0.0)]
     """

@@ -189,8 +189,8 @@ def _no_document(identity: str) -> DatasetPathError:
 def _live_rows(ledger: Ledger, condition: str, identity: str) -> list[_LiveRow]:
     query = (
         "SELECT identity, uid, size, loaded, said, updates FROM document"  # noqa: S608
-        " WHERE ledger = ? AND status = 'live' "
-        f"AND {condition} ORDER BY identity LIMIT {_SCANNED}"
+        f" WHERE ledger = ? AND status = 'live' AND {condition}"
+        f" ORDER BY identity LIMIT {_SCANNED}"
     )
     with ledger.reading() as connection:
         ledger.id = ledger.id or ledger.find_row()

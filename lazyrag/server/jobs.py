@@ -846,7 +846,8 @@ def _is_small(arguments: str | None) -> bool:
     if arguments is None:
         return False
     paths = json.loads(arguments).get("files", {}).values()
-    sizes = [os.stat(path).st_size for path in paths if os.path.exists(path)]  # noqa: PTH110, PTH116
+    existing = [path for path in paths if os.path.exists(path)]  # noqa: PTH110
+    sizes = [os.stat(path).st_size for path in existing]  # noqa: PTH116
     return sum(sizes) < _BESIDE_BYTES
 
 
@@ -854,7 +855,8 @@ def _set(
     connection: sqlite3.Connection, values: Mapping[str, Any], where: str, *parameters: Any
 ) -> None:
     changes = ", ".join(f"{name} = ?" for name in values)
-    connection.execute(f"UPDATE job SET {changes} WHERE {where}", (*values.values(), *parameters))  # noqa: S608
+    query = f"UPDATE job SET {changes} WHERE {where}"  # noqa: S608
+    connection.execute(query, (*values.values(), *parameters))
 
 
 def _json(value: ErrorInfo | Progress) -> str:

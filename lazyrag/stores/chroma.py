@@ -471,7 +471,7 @@ class _ChromaCollection:
             self._copy = state
         return self._copy
 
-    def known_part(self, filter: Filter | None) -> State | None:  # noqa: A002  the word of the domain
+    def known_part(self, filter: Filter | None) -> State | None:
         """The rows that `read_part` has read for a filter, or for a part of it; None if there are
         none.
         """
@@ -479,7 +479,7 @@ class _ChromaCollection:
         cached = next((self._parts[part] for part in filters if part in self._parts), None)
         return cached[1] if cached is not None and cached[0] == self._state_of_rows() else None
 
-    def read_part(self, filter: Filter, most: int) -> bool:  # noqa: A002  the word of the domain
+    def read_part(self, filter: Filter, most: int) -> bool:
         """Read the rows that satisfy a filter, if they are at most so many; whether they are.
 
         Those of the last filters stay in memory until this program changes rows, or their number

@@ -70,7 +70,10 @@ class ChromaConnection:
         self._options = validate_mapping("client_kwargs", {} if options is None else options, names)
         self.uri = None if uri is None else server_address(uri, self._options.get("ssl"))
         # One spelling for each folder: Chroma shares open ones by their path.
-        self.folder = None if folder is None else os.path.realpath(os.path.expanduser(folder))  # noqa: PTH111
+        self.folder: str | None = None
+        if folder is not None:
+            expanded = os.path.expanduser(folder)  # noqa: PTH111
+            self.folder = os.path.realpath(expanded)
         self.address = self.uri or self.folder or "memory"
         self.prefix = ""
         self._timeout_s = timeout_s

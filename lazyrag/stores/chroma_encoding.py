@@ -213,8 +213,8 @@ def undecodable_fields(fields: Fields, schema: Schema) -> dict[str, FieldValue]:
     """The fields that cannot be decoded from the output of `encode_fields`.
 
     Example:
-        >>> undecodable_fields({"year": 2002, "pages": 7, "size": -0.0},
-        ...                    {"year": DocField(DataType.INT32), "size": DocField(DataType.DOUBLE)})
+        >>> schema = {"year": DocField(DataType.INT32), "size": DocField(DataType.DOUBLE)}
+        >>> undecodable_fields({"year": 2002, "pages": 7, "size": -0.0}, schema)
         {'pages': 7, 'size': -0.0}
     """
     return {

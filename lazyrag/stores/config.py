@@ -147,8 +147,8 @@ class StoreConf:
         A part that is missing, or names no file, is stored with the other one.
 
         Args:
-            store_conf: The default of both parts, and of None, is ``map`` in memory. A path or a URL
-                is the ``uri`` of a ``map`` store.
+            store_conf: The default of both parts, and of None, is ``map`` in memory. A path or a
+                URL is the ``uri`` of a ``map`` store.
             dataset: The dataset's folder; with a server and no other place for the ledger it is in
                 ``.lazyrag`` there.
 

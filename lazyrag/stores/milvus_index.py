@@ -167,8 +167,10 @@ class IndexChoice:
         """The parameters of a search for that many rows.
 
         Example:
-            >>> IndexChoice("HNSW", {}, {}).params_for(100), IndexChoice("FLAT", {}, {}).params_for(100)
-            ({'ef': 100}, {})
+            >>> IndexChoice("HNSW", {}, {}).params_for(100)
+            {'ef': 100}
+            >>> IndexChoice("FLAT", {}, {}).params_for(100)
+            {}
         """
         name = _DEPTHS.get(self.type)
         depth_params = (

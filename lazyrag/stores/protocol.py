@@ -60,8 +60,10 @@ def collection_name(
 
     Example:
         >>> name = collection_name("default", "doc-summary", "f1")
-        >>> name.startswith("lr_default_doc_summary_"), name == collection_name("default", "doc_summary", "f1")
-        (True, False)
+        >>> name.startswith("lr_default_doc_summary_")
+        True
+        >>> name == collection_name("default", "doc_summary", "f1")
+        False
     """
     kind = "s" if embed_key is None else "v"
     full = digest([document, group, fingerprint, kind, embed_key or ""])

@@ -532,8 +532,9 @@ def _get(count: int) -> str:
 
 _SCAN = f"{_SELECT} AND (build, key) > (?, ?) ORDER BY build, key LIMIT ?"
 _INSERT = (
-    f"INSERT INTO segment (collection, {_COLUMNS}) VALUES (?{', ?' * len(SEGMENT_COLUMNS[1:])}) "  # noqa: S608
-    "ON CONFLICT (collection, build, key) DO NOTHING"
+    f"INSERT INTO segment (collection, {_COLUMNS})"  # noqa: S608
+    f" VALUES (?{', ?' * len(SEGMENT_COLUMNS[1:])})"
+    " ON CONFLICT (collection, build, key) DO NOTHING"
 )
 _REPLACE = (
     f"UPDATE segment SET ({_COLUMNS}) = (?{', ?' * (len(SEGMENT_COLUMNS) - 2)}) "  # noqa: S608
@@ -541,8 +542,9 @@ _REPLACE = (
 )
 _DELETE = "DELETE FROM segment WHERE collection = ? AND build = ? AND key = ?"
 _ADD_ORIGIN = (
-    f"INSERT INTO segment_origin (collection, {', '.join(OriginRow._fields)}) VALUES (?, ?, ?, ?, ?, ?) "  # noqa: S608
-    "ON CONFLICT (collection, digest) DO NOTHING"
+    f"INSERT INTO segment_origin (collection, {', '.join(OriginRow._fields)})"  # noqa: S608
+    " VALUES (?, ?, ?, ?, ?, ?)"
+    " ON CONFLICT (collection, digest) DO NOTHING"
 )
 _ORIGIN = "SELECT id FROM segment_origin WHERE collection = ? AND digest = ?"
 _FORGET_ORIGIN = (

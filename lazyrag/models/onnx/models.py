@@ -547,7 +547,7 @@ class OnnxEmbedder:
         def run(rows: Sequence[Row]) -> list[T | EmbeddingError]:
             try:
                 outputs = self._model.run(rows, self._recipe.output)
-            except Exception as exc:  # noqa: BLE001  whatever the runtime raises is what becomes of a text
+            except Exception as exc:  # noqa: BLE001  any error of the runtime fails its texts
                 if len(rows) > 1:  # perhaps of one of them only
                     return [result for row in rows for result in run([row])]
                 return [_failure(f"{self!r} failed: {sentence(exc)}", exc)]

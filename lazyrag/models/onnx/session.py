@@ -90,7 +90,8 @@ class Frame:
             owners: The number of the text that each comes from; None for a special token.
 
         Example:
-            >>> frame = Frame.from_encoding([101, 7, 102, 8, 102], [0, 0, 0, 1, 1], [None, 0, None, 1, None])
+            >>> owners = [None, 0, None, 1, None]
+            >>> frame = Frame.from_encoding([101, 7, 102, 8, 102], [0, 0, 0, 1, 1], owners)
             >>> frame.row(np.array([5]), np.array([6, 6])).ids.tolist()
             [101, 5, 102, 6, 6, 102]
         """

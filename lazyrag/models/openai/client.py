@@ -283,7 +283,8 @@ class Endpoint:
         """Wait until a pause that the server requested is over and the rate limit allows a try with
         so many tokens.
         """
-        while (pause_s := self._not_before - time.monotonic()) > 0:  # noqa: ASYNC110  another call may prolong it
+        # Another call may prolong the pause.
+        while (pause_s := self._not_before - time.monotonic()) > 0:  # noqa: ASYNC110
             await asyncio.sleep(pause_s)
         if self.rate_limit is not None:
             await self.rate_limit.wait(tokens)
@@ -621,7 +622,7 @@ def response_error(
 
     Example:
         >>> print(response_error(401, {}, '{"error": {"message": "no such key"}}'))
-        401 Unauthorized: no such key. Check the key: api_key, or LAZYRAG_API_KEY or OPENAI_API_KEY in the environment.
+        401 Unauthorized: no such key. Check the key: api_key, or ...
     """
     message, code = _message(body, hidden)
     advice = _ADVICE.get(status, "")
@@ -693,8 +694,12 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
         clocks differ. The header in milliseconds is OpenAI's.
 
     Example:
-        >>> retry_after_s({"retry-after": "2"}), retry_after_s({"retry-after-ms": "150"}), retry_after_s({})
-        (2.0, 0.15, None)
+        >>> retry_after_s({"retry-after": "2"})
+        2.0
+        >>> retry_after_s({"retry-after-ms": "150"})
+        0.15
+        >>> retry_after_s({}) is None
+        True
     """
     in_ms = _number(headers.get("retry-after-ms"))
     after = headers.get("retry-after")

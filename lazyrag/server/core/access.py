@@ -64,7 +64,10 @@ _COLUMNS = (
 )
 _SELECT_AUDIT = f"SELECT {_COLUMNS} FROM audit"  # noqa: S608
 _NEXT_OWN = "SELECT 1 + ifnull(max(own), 0) FROM audit WHERE principal = ?"
-_INSERT_AUDIT = f"INSERT INTO audit ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+_INSERT_AUDIT = (
+    f"INSERT INTO audit ({_COLUMNS})"  # noqa: S608
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
 _VALID = "token.revoked IS NULL AND ifnull(token.expires, 1e12) > ?"
 
 
