@@ -22,6 +22,7 @@ from lazyrag.stores.protocol import (
     VectorSchema,
     check_layout,
     has_type,
+    join_parts,
     push_down,
 )
 from lazyrag.types import Fields, FieldValue, Matrix, Metric, Scalar, Vector
@@ -411,9 +412,7 @@ class ChromaDialect:
             parts = [{key: {"$in": present}}]
         if None in values:
             parts.append(_is_missing(name, True))
-        if not parts:
-            return self.never()
-        return parts[0] if len(parts) == 1 else self.any_of(parts)
+        return join_parts(parts, self.any_of) or self.never()
 
 
 def _is_missing(name: str, is_missing: bool) -> Where:

@@ -313,18 +313,17 @@ class _MilvusCollection:
     def get(self, keys: Sequence[str]) -> list[VectorRow]:
         by_key: dict[str, VectorRow] = {}
         for some in batches(dict.fromkeys(keys), min(self.window, _KEYS_PER_CALL)):
-            rows = self._rows(key_in(some), row_columns(self.schema.fields))
-            by_key |= {row.key: row for row in (decode_row(values, self.schema) for values in rows)}
+            for values in self._rows(key_in(some), row_columns(self.schema.fields)):
+                row = decode_row(values, self.schema)
+                by_key[row.key] = row
         return [by_key[key] for key in keys if key in by_key]
 
     def present(self, keys: Sequence[str]) -> list[str]:
         """Those of some keys that exist, each once."""
-        present_keys: list[str] = []
+        rows: list[dict[str, Any]] = []
         for some in batches(dict.fromkeys(keys), _KEYS_PER_CALL):
-            present_keys += [
-                decode_text(values[KEY]) for values in self._rows(key_in(some), (KEY,))
-            ]
-        return present_keys
+            rows += self._rows(key_in(some), (KEY,))
+        return [decode_text(values[KEY]) for values in rows]
 
     def matching(self, filter: Filter) -> list[str]:
         """The keys of the rows that meet a bound filter."""

@@ -284,7 +284,8 @@ def encode_rows(rows: Sequence[VectorRow], schema: VectorSchema) -> list[dict[st
         vector = row.vector
         pairs = list[tuple[int, float]]()
         if isinstance(vector, dict) and is_unrankable:
-            vector, pairs = _STAND_IN, [*vector.items()]
+            pairs = [*vector.items()]
+            vector = _STAND_IN
         key = encode_text(row.key)
         rest = ""
         if others or is_unrankable:

@@ -51,6 +51,7 @@ from lazyrag.stores.protocol import (
     batches,
     check_deletion,
     foreign_collection,
+    other_fields,
     push_down,
 )
 from lazyrag.text.analyzers import analysers
@@ -459,11 +460,7 @@ def _parse_index_kwargs(
 
 def _check_shape(collection: str, present: Shape, requested: Shape) -> None:
     if schema_text(present.schema) != schema_text(requested.schema):
-        msg = (
-            f"Collection {collection!r} has other fields than requested:"
-            f" {', '.join(sorted(present.schema))}."
-        )
-        raise SchemaMismatchError(msg, store=STORE, collection=collection)
+        raise other_fields(collection, present.schema, store=STORE)
     lacking = sorted({*requested.analysers} - {*present.analysers})
     if lacking:
         msg = (

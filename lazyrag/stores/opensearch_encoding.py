@@ -23,7 +23,7 @@ from lazyrag.data.segment import (
 )
 from lazyrag.errors import ConfigError
 from lazyrag.stores.opensearch_client import STORE
-from lazyrag.stores.protocol import LAYOUT, batches, check_layout
+from lazyrag.stores.protocol import LAYOUT, batches, check_layout, join_parts
 from lazyrag.text.analyzers import term_function
 from lazyrag.types import Fields, FieldValue, Scalar
 
@@ -397,9 +397,7 @@ class FilterDialect:
         ]
         if None in values:
             parts.append(self.negated(_exists(name)))
-        if not parts:
-            return self.never()
-        return parts[0] if len(parts) == 1 else self.any_of(parts)
+        return join_parts(parts, self.any_of) or self.never()
 
 
 def _exists(name: str) -> Query:

@@ -21,7 +21,15 @@ import numpy as np
 from lazyrag.data.fields import DataType, DocField, Schema
 from lazyrag.data.filters import And, Condition, Filter, Not, both, matches
 from lazyrag.data.segment import EMPTY, Segment, digest
-from lazyrag.errors import ConfigError, IngestionWarning, SchemaMismatchError, sentence, warn_user
+from lazyrag.errors import (
+    ConfigError,
+    IngestionWarning,
+    SchemaMismatchError,
+    StoreError,
+    known_names,
+    sentence,
+    warn_user,
+)
 from lazyrag.indexes.dense import Allocate, DenseBlock, DenseIndex, DenseState, checked_queries
 from lazyrag.indexes.postings import Mask
 from lazyrag.indexes.sparse import SparseIndex, SparsePart, SparseState
@@ -517,9 +525,8 @@ def push_down(filter: Filter | None, dialect: Dialect[T]) -> Pushed[T]:
     parts = [push_down(part, dialect) for part in filter.filters]
     if isinstance(filter, And):
         rest = functools.reduce(both, (part.rest for part in parts), None)
-        return Pushed(
-            _join([part.native for part in parts if part.native is not None], dialect.all_of), rest
-        )
+        natives = [part.native for part in parts if part.native is not None]
+        return Pushed(join_parts(natives, dialect.all_of), rest)
     return _push_down_or(filter, parts, dialect)
 
 
@@ -534,7 +541,7 @@ def _push_down_or(filter: Filter, parts: Sequence[Pushed[T]], dialect: Dialect[T
     # Where an alternative has a rest, the backend lets too many rows through: all of them are
     # checked again.
     is_complete = all(part.rest is None for part in parts)
-    return Pushed(_join(natives, dialect.any_of), None if is_complete else filter)
+    return Pushed(join_parts(natives, dialect.any_of), None if is_complete else filter)
 
 
 def _native_or_rest(native: T | None, filter: Filter) -> Pushed[T]:
@@ -547,7 +554,8 @@ def _negate(inner: Pushed[T], dialect: Dialect[T]) -> T | None:
     return None if inner.native is None or inner.rest is not None else dialect.negated(inner.native)
 
 
-def _join(parts: Sequence[T], join: Callable[[Sequence[T]], T]) -> T | None:
+def join_parts(parts: Sequence[T], join: Callable[[Sequence[T]], T]) -> T | None:
+    """The parts joined if they are several; the only one, or None, as it is."""
     if len(parts) > 1:
         return join(parts)
     return parts[0] if parts else None
@@ -573,7 +581,25 @@ def check_schema(schema: VectorSchema) -> None:
     Example:
         >>> check_schema(VectorSchema(SPARSE, "ip", {}))
     """
-    state_of([], [], schema.dimension, schema.metric)
+    state_of_rows([], schema)
+
+
+def unknown_collection(
+    collection: str, names: Iterable[str], error: type[StoreError] = StoreError
+) -> StoreError:
+    """The error for a collection that a ``map`` store does not have."""
+    hint = known_names(collection, names)
+    msg = f"There is no collection {collection!r}. {hint} Create it first."
+    return error(msg, store="map", collection=collection)
+
+
+def other_fields(
+    collection: str, names: Iterable[str], *, store: str = "map"
+) -> SchemaMismatchError:
+    """The error for a collection of segments that exists with other fields."""
+    listed = ", ".join(sorted(names))
+    msg = f"Collection {collection!r} has other fields than requested: {listed}."
+    return SchemaMismatchError(msg, store=store, collection=collection)
 
 
 def other_schema(
@@ -599,6 +625,12 @@ def state_of(
             f"The metric of sparse vectors must be 'ip', the inner product; got {metric!r}."
         )
     return SparseState(cast("Sequence[SparsePart]", parts), alive)
+
+
+def state_of_rows(rows: Sequence[VectorRow], schema: VectorSchema) -> State:
+    """The input of a search over some rows, which `check_vectors` has accepted."""
+    parts = [part_of_rows(rows, schema.dimension)] if rows else []
+    return state_of(parts, [None] * len(parts), schema.dimension, schema.metric)
 
 
 def index_of(schema: VectorSchema) -> Index:
@@ -672,7 +704,7 @@ def check_queries(schema: VectorSchema, vectors: Embeddings, topk: int) -> None:
         >>> check_queries(VectorSchema(2, "cosine", {}), np.ones((1, 2), np.float32), 10)
     """
     if schema.is_sparse:
-        searched(state_of([], [], schema.dimension, schema.metric), vectors, topk, None)
+        searched(state_of_rows([], schema), vectors, topk, None)
         return
     _check_kind(vectors, is_sparse=False)
     checked_queries(np.asarray(vectors), topk, schema.dimension)
@@ -737,9 +769,8 @@ def check_layout(version: int, backend: str, store: str, collection: str) -> Non
     if version != LAYOUT:
         msg = (
             f"Collection {collection!r} in {backend} has rows of layout {version}, written by"
-            " another"
-            f" version of lazyrag; this one reads {LAYOUT}. Drop it and read the files again, or"
-            " use the version that wrote it."
+            f" another version of lazyrag; this one reads {LAYOUT}. Drop it and read the files"
+            " again, or use the version that wrote it."
         )
         raise SchemaMismatchError(msg, store=store, collection=collection)
 
@@ -917,9 +948,8 @@ def exact_ranking(
             for candidate in candidates
             if rest is None or matches(rest, candidate.row.fields)
         ]
-        if len(candidates) < depth or _is_settled(
-            query, topk, schema, candidates, matching, rounding
-        ):
+        is_complete = len(candidates) < depth
+        if is_complete or _is_settled(query, topk, schema, candidates, matching, rounding):
             return rank_rows(query, topk, schema, [candidate.row for candidate in matching])
         depth *= _WIDER
 
@@ -930,10 +960,8 @@ def rank_rows(
     """Rank some rows here; see `VectorStore.search`."""
     if not rows:
         return []
-    state = state_of(
-        [part_of_rows(rows, schema.dimension)], [None], schema.dimension, schema.metric
-    )
-    [ranking] = searched(state, [query] if isinstance(query, dict) else query[None], topk, None)
+    queries = [query] if isinstance(query, dict) else query[None]
+    [ranking] = searched(state_of_rows(rows, schema), queries, topk, None)
     return ranking
 
 
@@ -957,9 +985,5 @@ def _is_settled(
 
 
 def _length(vector: Embedding) -> float:
-    numbers = (
-        np.fromiter(vector.values(), np.float64)
-        if isinstance(vector, dict)
-        else vector.astype(np.float64)
-    )
-    return float(np.linalg.norm(numbers))
+    numbers = [*vector.values()] if isinstance(vector, dict) else vector
+    return float(np.linalg.norm(np.asarray(numbers, np.float64)))

@@ -10,23 +10,23 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 from lazyrag.data.fields import Schema, schema_text
 from lazyrag.data.filters import Filter, matches
 from lazyrag.data.segment import EMPTY, Location, ReadOnly, Segment, digest
-from lazyrag.errors import (
-    ConfigError,
-    SchemaMismatchError,
-    StoreDamagedError,
-    StoreError,
-    known_names,
-)
+from lazyrag.errors import ConfigError, StoreDamagedError, StoreError
 from lazyrag.progress.blocks import contextmanager
 from lazyrag.storage.arrays import ArrayFiles
 from lazyrag.storage.database import Database, RawText, is_server
-from lazyrag.stores.protocol import Feature, check_deletion
+from lazyrag.stores.protocol import (
+    Feature,
+    check_deletion,
+    other_fields,
+    unknown_collection,
+)
 from lazyrag.stores.tables import STORE_FORMAT, TERM_ARRAY_FILES, VECTOR_ARRAY_FILES
 from lazyrag.types import Fields
 
@@ -470,11 +470,9 @@ class StoreFile:
             file.arrays.sweep(older_than_s=max(older_than_s, YOUNG_S))
 
     def _stray(self, connection: sqlite3.Connection, older_than_s: float) -> list[str]:
-        named = {
-            name
-            for query in (TERM_ARRAY_FILES, VECTOR_ARRAY_FILES)
-            for (name,) in connection.execute(query)
-        }
+        named: set[str] = set()
+        for query in (TERM_ARRAY_FILES, VECTOR_ARRAY_FILES):
+            named.update(name for (name,) in connection.execute(query))
         stray = [name for name in self.arrays.names() if name not in named]
         return [name for name in stray if self._age_s(name) >= older_than_s]
 
@@ -599,9 +597,7 @@ class MapFileSegmentStore:
                 # another process may have been faster
                 _, present = _collection(connection, collection)
         if present != fields_text:
-            fields = ", ".join(sorted(json.loads(present or "{}")))
-            msg = f"Collection {collection!r} has other fields than requested: {fields}."
-            raise SchemaMismatchError(msg, store="map", collection=collection)
+            raise other_fields(collection, json.loads(present or "{}"))
 
     def drop(self, collection: str) -> None:
         """See `Store.drop`."""
@@ -624,13 +620,8 @@ class MapFileSegmentStore:
         by_key = {row.key: row for row in rows}  # of a key's rows the last one counts
         origins = origin_rows(by_key.values())
         with self._writing(collection) as (connection, number):
-            ids = dict(
-                zip(
-                    origins,
-                    self._origin_ids(connection, number, list(origins.values())),
-                    strict=True,
-                )
-            )
+            numbers = self._origin_ids(connection, number, list(origins.values()))
+            ids = dict(zip(origins, numbers, strict=True))
             # in which the index grows faster
             in_order = sorted(by_key.items(), key=lambda row: (row[1].build, row[0]))
             values = segment_rows(in_order, number, ids)
@@ -640,13 +631,9 @@ class MapFileSegmentStore:
                 return  # as it is with a new build
             keys = [(number, *_placed(key)) for key in by_key]
             left = _origins_of(connection, keys)
-            connection.executemany(
-                _REPLACE,
-                (
-                    (*row[1:], number, *_placed(key))
-                    for (key, _), row in zip(in_order, values, strict=True)
-                ),
-            )
+            pairs = zip(in_order, values, strict=True)
+            replaced = ((*row[1:], number, *_placed(key)) for (key, _), row in pairs)
+            connection.executemany(_REPLACE, replaced)
             connection.executemany(_FORGET_ORIGIN, left)
 
     def get(self, collection: str, keys: Sequence[str]) -> list[Segment]:
@@ -659,10 +646,9 @@ class MapFileSegmentStore:
                 )
             else:
                 for at in range(0, len(keys), _GOT_AT_ONCE):
-                    placed = [
-                        value for key in keys[at : at + _GOT_AT_ONCE] for value in _placed(key)
-                    ]
-                    rows += connection.execute(_get(len(placed) // 2), [*placed, collection])
+                    some = keys[at : at + _GOT_AT_ONCE]
+                    placed = chain.from_iterable(map(_placed, some))
+                    rows += connection.execute(_get(len(some)), [*placed, collection])
             if not rows:
                 _number(connection, collection)  # raises where there is no collection
             origins = self._origins.read(connection, rows)
@@ -698,7 +684,9 @@ class MapFileSegmentStore:
         with self._writing(collection) as (connection, number):
             rows = [(number, build) for build in builds]
             find = "SELECT DISTINCT origin FROM segment WHERE collection = ? AND build = ?"
-            origins = [origin for row in rows for origin in connection.execute(find, row)]
+            origins: list[tuple[int]] = []
+            for row in rows:
+                origins += connection.execute(find, row)
             connection.executemany("DELETE FROM segment WHERE collection = ? AND build = ?", rows)
             connection.executemany(_FORGET_ORIGIN, origins)
 
@@ -797,11 +785,7 @@ def _number(connection: sqlite3.Connection, collection: str) -> int:
     number, _ = _collection(connection, collection)
     if number is None:
         present = [name for (name,) in connection.execute("SELECT name FROM segment_collection")]
-        msg = (
-            f"There is no collection {collection!r}. {known_names(collection, present)} Create it"
-            " first."
-        )
-        raise StoreDamagedError(msg, store="map", collection=collection)
+        raise unknown_collection(collection, present, StoreDamagedError)
     return number
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from lazyrag.data.fields import schema_text
 from lazyrag.data.filters import Filter
-from lazyrag.errors import StoreDamagedError, StoreError, known_names
+from lazyrag.errors import StoreDamagedError, StoreError
 from lazyrag.indexes.postings import Mask, encoded_keys
 from lazyrag.indexes.tiers import tail_to_join, without
 from lazyrag.progress.blocks import acquired
@@ -35,6 +35,7 @@ from lazyrag.stores.protocol import (
     part_of_rows,
     searched,
     state_of,
+    unknown_collection,
 )
 from lazyrag.types import Embeddings, Metric, Ranking
 
@@ -317,11 +318,7 @@ class MapFileVectorStore:
         if row is None:
             self._cached.pop(collection, None)
             names = [name for (name,) in connection.execute("SELECT name FROM vector_collection")]
-            msg = (
-                f"There is no collection {collection!r}. {known_names(collection, names)} Create it"
-                " first."
-            )
-            raise _UnknownCollectionError(msg, store="map", collection=collection)
+            raise unknown_collection(collection, names, _UnknownCollectionError)
         number, dimension, metric, fields = row
         before = self._cached.get(collection)
         opened = {part.id: part for part in before[1].parts} if before is not None else {}
