@@ -32,9 +32,8 @@ from lazyrag.models.embedding import (
     EmbedCallable,
     as_embedder,
     as_vector,
-    blank_error,
-    is_embeddable,
     length_of,
+    split_blank,
     stack_embeddings,
     validate_embed_texts,
     validate_input_type,
@@ -893,15 +892,13 @@ class CachedEmbedder:
         self, texts: Sequence[str], input_type: InputType = "document"
     ) -> Iterator[EmbeddedBatch]:
         """Return cached vectors, then new ones batch by batch; equal texts are embedded once."""
+        checked = validate_embed_texts(texts)
+        embeddable, blank = split_blank(checked)
+        if blank is not None:
+            yield blank
         positions: dict[str, list[int]] = {}
-        blank: list[tuple[int, EmbeddingError]] = []
-        for position, text in enumerate(validate_embed_texts(texts)):
-            if not is_embeddable(text):
-                blank.append((position, blank_error(text)))
-            else:
-                positions.setdefault(text, []).append(position)
-        if blank:
-            yield EmbeddedBatch([position for position, _ in blank], [error for _, error in blank])
+        for position in embeddable:
+            positions.setdefault(checked[position], []).append(position)
         space = replace(self._space, input_type=input_type)
         dimension = space.dimension
         distinct = list(positions)

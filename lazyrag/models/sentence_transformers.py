@@ -13,7 +13,7 @@ from lazyrag.models.embedding import blank_error, is_embeddable, shown
 from lazyrag.models.onnx.folder import FileFingerprint
 from lazyrag.models.onnx.session import unknown_share
 from lazyrag.models.protocols import InputType
-from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
+from lazyrag.models.rerank import checked_documents, checked_query, rank_scores
 from lazyrag.validation import (
     known_arguments,
     require,
@@ -285,11 +285,7 @@ class SentenceTransformerCrossEncoder(_PackageModel):
         except Exception as exc:
             raise RetrievalError(f"{self!r} failed: {sentence(exc)}") from exc
         by_text = dict(zip(distinct, scores, strict=True))
-        return checked_ranking(
-            [(at, by_text[passage]) for at, passage in enumerate(passages)],
-            len(passages),
-            repr(self),
-        )[:limit]
+        return rank_scores((by_text[passage] for passage in passages), limit, repr(self))
 
 
 def _load(make: Any, model: Any, options: dict[str, Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import struct
 import threading
@@ -38,7 +39,7 @@ from lazyrag.models.onnx.hub import find_model
 from lazyrag.models.onnx.pooling import normalised, settle
 from lazyrag.models.onnx.session import Ids, Output, Row, TextModel, TooLong, run_batches, windows
 from lazyrag.models.protocols import Embedded, EmbeddedBatch, InputType
-from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
+from lazyrag.models.rerank import checked_documents, checked_query, rank_scores
 from lazyrag.types import Matrix, Vector
 from lazyrag.validation import known_arguments, require, sendable, validate_choice, validate_integer
 
@@ -144,11 +145,7 @@ class OnnxCrossEncoder:
         for batch in run_batches(rows, self._scores, self._rows_at_once, self._model.threads):
             # np.max propagates nan, which checked_ranking reports.
             scores.update((distinct[number], float(np.max(windows))) for number, windows in batch)
-        return checked_ranking(
-            ((position, scores[passage]) for position, passage in enumerate(passages)),
-            len(passages),
-            repr(self),
-        )[:limit]
+        return rank_scores((scores[passage] for passage in passages), limit, repr(self))
 
     def _rows(self, query: str, documents: Sequence[str]) -> list[tuple[int, Row]]:
         """The windows of each document beside the query, with its number."""
@@ -161,11 +158,13 @@ class OnnxCrossEncoder:
                 " at once, those of a document and special ones among them. Shorten the query."
             )
             raise ConfigError(msg)
-        return [
-            (number, self._model.two.row(query_ids, window))
-            for number, ids in enumerate(document_ids)
-            for window in windows(ids, room, full_last=True)
-        ]
+        rows: list[tuple[int, Row]] = []
+        for number, ids in enumerate(document_ids):
+            rows += [
+                (number, self._model.two.row(query_ids, window))
+                for window in windows(ids, room, full_last=True)
+            ]
+        return rows
 
     def _scores(self, rows: Sequence[Row]) -> list[float]:
         try:
@@ -197,25 +196,20 @@ _ACTIVATIONS: dict[Activation, Callable[[_Logits], _Logits]] = {
 
 
 def _output(folder: ModelFolder, model: TextModel) -> str:
-    flat = [name for name, rank in model.ranks.items() if rank < 3]
-    chosen = (
-        "logits" if "logits" in flat else flat[0] if len(model.ranks) == len(flat) == 1 else None
-    )
-    others = {str(module.get("type")).rpartition(".")[2] for module in folder.modules() or []} - {
-        "Transformer"
-    }
-    if chosen is None or others:
-        has = (
-            f"the steps {', '.join(sorted(others))}"
-            if others
-            else f"the outputs {', '.join(model.ranks)}"
-        )
+    is_only = len(model.ranks) == 1
+    outputs = [
+        name for name, rank in model.ranks.items() if rank < 3 and (is_only or name == "logits")
+    ]
+    types = {str(module.get("type")).rpartition(".")[2] for module in folder.modules() or []}
+    others = sorted(types - {"Transformer"})
+    if others or not outputs:
+        has = f"the {'steps' if others else 'outputs'} {', '.join(others or model.ranks)}"
         msg = (
             f"{folder.path} has {has}; a cross-encoder is a sequence classification model with the"
             " output 'logits'. Is it an embedding model?"
         )
         raise ConfigError(msg)
-    return chosen
+    return outputs[0]
 
 
 def _count_labels(model: TextModel, output: str) -> int:
@@ -367,11 +361,9 @@ class OnnxEmbedder:
         self._tokens: TokenVectors | None = None
         if token_cache is not None:
             self._require_tokens()
-            self.token_cache = (
-                token_cache
-                if isinstance(token_cache, EmbeddingCache)
-                else EmbeddingCache(token_cache)
-            )
+            if not isinstance(token_cache, EmbeddingCache):
+                token_cache = EmbeddingCache(token_cache)
+            self.token_cache = token_cache
             self._tokens = TokenVectors(self.token_cache, self.identity)
 
     probe = False
@@ -531,8 +523,7 @@ class OnnxEmbedder:
         if requested is not None and requested > length:
             msg = (
                 f"dimension is {requested}; {self.name!r} gives vectors of {length} numbers. Give"
-                " at"
-                " most so many, or None."
+                " at most so many, or None."
             )
             raise ConfigError(msg)
         return min(length, self._recipe.dimension or length)
@@ -549,7 +540,7 @@ class OnnxEmbedder:
                 outputs = self._model.run(rows, self._recipe.output)
             except Exception as exc:  # noqa: BLE001  whatever the runtime raises is what becomes of a text
                 if len(rows) > 1:  # perhaps of one of them only
-                    return [result for row in rows for result in run([row])]
+                    return list(itertools.chain.from_iterable(run([row]) for row in rows))
                 return [_failure(f"{self!r} failed: {sentence(exc)}", exc)]
             return [of_row(row, output) for row, output in zip(rows, outputs, strict=True)]
 
@@ -557,9 +548,8 @@ class OnnxEmbedder:
         validate_choice("input_type", input_type, self._prefix_ids)
         for first in range(0, len(texts), _SORTED_AT_ONCE):
             rows = []
-            for position, line in enumerate(
-                self._lines(texts[first : first + _SORTED_AT_ONCE], input_type), first
-            ):
+            lines = self._lines(texts[first : first + _SORTED_AT_ONCE], input_type)
+            for position, line in enumerate(lines, first):
                 if isinstance(line, EmbeddingError):
                     yield [(position, line)]
                 else:
@@ -572,20 +562,14 @@ class OnnxEmbedder:
     ) -> list[list[Row] | EmbeddingError]:
         """Return the rows of each text, several for one that is too long, or an error."""
         prefix = self._recipe.prefix(input_type)
-        good = [is_embeddable(text) for text in texts]
-        ids = iter(
-            self._model.ids(
-                [prefix + text for text, is_good in zip(texts, good, strict=True) if is_good]
-            )
-        )
-        return [
-            (
-                self._rows(text, next(ids), self._prefix_ids[input_type])
-                if is_good
-                else blank_error(text)
-            )
-            for text, is_good in zip(texts, good, strict=True)
-        ]
+        ids = iter(self._model.ids([prefix + text for text in texts if is_embeddable(text)]))
+        lines: list[list[Row] | EmbeddingError] = []
+        for text in texts:
+            if is_embeddable(text):
+                lines.append(self._rows(text, next(ids), self._prefix_ids[input_type]))
+            else:
+                lines.append(blank_error(text))
+        return lines
 
     def _rows(self, text: str, ids: Ids, prefix: Ids) -> list[Row] | EmbeddingError:
         """Return the rows of a text; each begins with the prefix."""
@@ -667,10 +651,12 @@ def _from_codes(codes: bytes) -> Matrix:
 
 def _whole(results: list[T | EmbeddingError]) -> list[T] | EmbeddingError:
     """Return the results of a text's rows, or the first error among them."""
-    errors = (result for result in results if isinstance(result, EmbeddingError))
-    return next(errors, None) or [
-        result for result in results if not isinstance(result, EmbeddingError)
-    ]
+    rows: list[T] = []
+    for result in results:
+        if isinstance(result, EmbeddingError):
+            return result
+        rows.append(result)
+    return rows
 
 
 def _failure(message: str, cause: BaseException | None = None) -> EmbeddingError:
@@ -823,18 +809,9 @@ class MaxSimModel:
             vectors = self._vectors(list(dict.fromkeys(passages)))
         except EmbeddingError as exc:
             raise RetrievalError(f"{self!r} failed: {sentence(exc)}") from exc
-        scores = dict(
-            zip(
-                vectors,
-                max_sims(query_vectors, list(vectors.values())) / len(query_vectors),
-                strict=True,
-            )
-        )
-        return checked_ranking(
-            ((position, scores.get(passage, -1.0)) for position, passage in enumerate(passages)),
-            len(passages),
-            repr(self),
-        )[:limit]
+        similarities = max_sims(query_vectors, list(vectors.values())) / len(query_vectors)
+        scores = dict(zip(vectors, similarities, strict=True))
+        return rank_scores((scores.get(passage, -1.0) for passage in passages), limit, repr(self))
 
     def _vectors(self, documents: Sequence[str]) -> dict[str, Matrix]:
         """The token vectors of those documents that have tokens: what is kept, and the others from

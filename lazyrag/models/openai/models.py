@@ -16,9 +16,8 @@ from lazyrag.models.chat import SurrogateJoiner
 from lazyrag.models.embedding import (
     CheckedEmbedder,
     as_vector,
-    blank_error,
-    is_embeddable,
     shown,
+    split_blank,
     stack_dense,
     validate_embed_texts,
     validate_input_type,
@@ -211,20 +210,15 @@ class HttpChatModel(_HttpModel):
         """Send a request; returns the answer, and the options without the schema if the endpoint
         rejects that.
         """
+        body = _body(self.model, messages, options)
         try:
-            return (
-                await self.endpoint.post(
-                    _CHAT_PATH, _body(self.model, messages, options), options.n
-                ),
-                options,
-            )
+            return await self.endpoint.post(_CHAT_PATH, body, options.n), options
         except EndpointError as exc:
             if options.json_schema is None or exc.status not in _SCHEMA_REJECTED:
                 raise
         options = dataclasses.replace(options, json_schema=None)
-        answer = await self.endpoint.post(
-            _CHAT_PATH, _body(self.model, messages, options), options.n
-        )
+        body = _body(self.model, messages, options)
+        answer = await self.endpoint.post(_CHAT_PATH, body, options.n)
         self.endpoint.without_schema.add(self.model)
         return answer, options
 
@@ -254,20 +248,17 @@ class HttpChatModel(_HttpModel):
 
 
 def _body(model: str, messages: tuple[Message, ...], options: ChatOptions) -> dict[str, Any]:
-    schema = {"name": "answer", "strict": True, "schema": options.json_schema}
-    parameters = {
+    parameters: dict[str, Any] = {
         "n": options.n if options.n > 1 else None,
         "temperature": options.temperature,
         "max_tokens": options.max_tokens,
         "stop": None if options.stop is None else list(options.stop),
         "seed": options.seed,
         "logprobs": options.logprobs or None,
-        "response_format": (
-            {"type": "json_schema", "json_schema": schema}
-            if options.json_schema is not None
-            else None
-        ),
     }
+    if options.json_schema is not None:
+        schema = {"name": "answer", "strict": True, "schema": options.json_schema}
+        parameters["response_format"] = {"type": "json_schema", "json_schema": schema}
     return {
         "model": model,
         "messages": [{"role": message.role, "content": message.content} for message in messages],
@@ -562,10 +553,9 @@ class HttpEmbedder(_HttpModel):
     async def _batches(
         self, texts: list[Any], input_type: InputType
     ) -> AsyncGenerator[EmbeddedBatch, None]:
-        blank = [index for index, text in enumerate(texts) if not is_embeddable(text)]
-        if blank:
-            yield EmbeddedBatch(blank, [blank_error(texts[index]) for index in blank])
-        positions = [index for index, text in enumerate(texts) if is_embeddable(text)]
+        positions, blank = split_blank(texts)
+        if blank is not None:
+            yield blank
         prefixed = [self._prefixes[input_type] + texts[index] for index in positions]
         halving: Halving[Embedded] = Halving(self._request, prefixed)
         starts = iter(range(0, len(prefixed), self.batch_size))
@@ -574,9 +564,8 @@ class HttpEmbedder(_HttpModel):
             while True:
                 for start in itertools.islice(starts, self.endpoint.concurrency - len(running)):
                     part = slice(start, start + self.batch_size)
-                    running.add(
-                        asyncio.ensure_future(self._batch(positions[part], prefixed[part], halving))
-                    )
+                    batch = self._batch(positions[part], prefixed[part], halving)
+                    running.add(asyncio.ensure_future(batch))
                 if not running:
                     return
                 done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -695,10 +684,9 @@ class HttpRerankModel(_HttpModel):
     ) -> None:
         super().__init__("rerank", base_url, model, api_key, endpoint)
         self.api: RerankApi = validate_choice("api", api, get_args(RerankApi))
-        default = 512 if api == "common" else 32
-        self.batch_size = (
-            default if batch_size is None else validate_integer("batch_size", batch_size, 1)
-        )
+        if batch_size is None:
+            batch_size = 512 if api == "common" else 32
+        self.batch_size = validate_integer("batch_size", batch_size, 1)
 
     def __call__(
         self, query: str, documents: Sequence[str], top_n: int | None = None
@@ -732,7 +720,7 @@ class HttpRerankModel(_HttpModel):
             parts = await concurrency.together(
                 *map(rank, range(0, len(documents), self.batch_size))
             )
-            results = [result for part in parts for result in part]
+            results = list(itertools.chain.from_iterable(parts))
             faults = [result for result in results if isinstance(result, EndpointError)]
             if faults and len(faults) == len(results):
                 raise faults[0]
