@@ -52,7 +52,7 @@ class _PackageModel:
         self.batch_size = validate_integer("batch_size", batch_size, 1)
         self._cuts = validate_choice("too_long", too_long, get_args(TooLong)) == "cut"
         self.name = str(model) if isinstance(model, (str, Path)) else type(model).__name__
-        self._given = model
+        self._source = model
         self._identity: str | None = None
         self.model = _load(getattr(sentence_transformers, make), model, options)
 
@@ -65,7 +65,7 @@ class _PackageModel:
         object.
         """
         if self._identity is None:
-            self._identity = _identity(self.model, self._given, self._contents, self._settings())
+            self._identity = _identity(self.model, self._source, self._contents, self._settings())
         return self._identity
 
     @property

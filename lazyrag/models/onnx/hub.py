@@ -197,7 +197,7 @@ def _fetch(
     try:
         info = hub.HfApi().model_info(identifier, revision=revision, files_metadata=True)
         siblings = {sibling.rfilename: sibling for sibling in info.siblings or []}
-        graph, names = _wanted(identifier, siblings, file)
+        graph, names = _choose_files(identifier, siblings, file)
         if on_fetch is not None:
             sizes = {name: sibling.size or 0 for name, sibling in siblings.items()}
             on_fetch(_announcement(identifier, graph, names, sizes))
@@ -215,7 +215,7 @@ def _fetch(
     return ModelFolder(path.parent, _last(identifier))
 
 
-def _wanted(identifier: str, files: Iterable[str], file: str | None) -> tuple[str, list[str]]:
+def _choose_files(identifier: str, files: Iterable[str], file: str | None) -> tuple[str, list[str]]:
     """The graph, and the files to download for it, the tokenizer last."""
     names = sorted(files, key=lambda name: (name == TOKENIZER, name))
     graph = choose_graph(names, file, f"{identifier!r} on the hub")

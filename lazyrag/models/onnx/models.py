@@ -555,7 +555,7 @@ class OnnxEmbedder:
                 else:
                     rows += [(position, row) for row in line]
             for batch in run_batches(rows, run, self._rows_at_once, self._model.threads):
-                yield [(position, _whole(results)) for position, results in batch]
+                yield [(position, _rows_or_error(results)) for position, results in batch]
 
     def _lines(
         self, texts: Sequence[str], input_type: InputType
@@ -649,7 +649,7 @@ def _from_codes(codes: bytes) -> Matrix:
     return rows
 
 
-def _whole(results: list[T | EmbeddingError]) -> list[T] | EmbeddingError:
+def _rows_or_error(results: list[T | EmbeddingError]) -> list[T] | EmbeddingError:
     """Return the results of a text's rows, or the first error among them."""
     rows: list[T] = []
     for result in results:
@@ -782,10 +782,10 @@ class MaxSimModel:
             hint,
         )
         self.embedder = embedder
-        self._kept = (
-            _kept_for(embedder)
+        self._cached = (
+            _shared_cache(embedder)
             if cache_bytes is None
-            else _Kept(validate_integer("cache_bytes", cache_bytes, 0))
+            else _TokenCache(validate_integer("cache_bytes", cache_bytes, 0))
         )
 
     def __repr__(self) -> str:
@@ -817,7 +817,7 @@ class MaxSimModel:
         """The token vectors of those documents that have tokens: what is kept, and the others from
         the embedder.
         """
-        cached = self._kept.get(documents)
+        cached = self._cached.get(documents)
         new = [
             document
             for document in documents
@@ -828,7 +828,7 @@ class MaxSimModel:
             if new
             else {}
         )
-        self._kept.put(embedded)
+        self._cached.put(embedded)
         together = {**cached, **embedded}
         return {document: together[document] for document in documents if document in together}
 
@@ -840,8 +840,8 @@ class MaxSimModel:
         return bool(document.strip()) and (count(document[:_BEGINNING]) > 0 or count(document) > 0)
 
 
-class _Kept:
-    """Token vectors by text, up to a number of bytes; those that were used last stay.
+class _TokenCache:
+    """Least-recently-used cache of token vectors by text, up to a number of bytes.
 
     Args:
         most: So many bytes of vectors and of texts.
@@ -854,7 +854,7 @@ class _Kept:
         self._lock = threading.Lock()
 
     def get(self, texts: Iterable[str]) -> dict[str, Matrix]:
-        """What is kept of some texts."""
+        """The cached vectors of some texts."""
         with self._lock:
             cached = {text: self._rows[text] for text in texts if text in self._rows}
             for text in cached:
@@ -862,7 +862,7 @@ class _Kept:
             return cached
 
     def put(self, vectors: dict[str, Matrix]) -> None:
-        """Keep vectors; what was used longest ago goes."""
+        """Add vectors, and evict the least recently used."""
         with self._lock:
             for text, rows in vectors.items():
                 size = _size(text, rows)
@@ -874,7 +874,7 @@ class _Kept:
 
 
 # by the embedder's id while it exists: embedders may be equal, and not hashable
-_shared: dict[int, _Kept] = {}
+_shared: dict[int, _TokenCache] = {}
 _sharing = threading.RLock()  # an embedder may go while it is held
 
 
@@ -889,14 +889,14 @@ def can_share(embedder: object) -> bool:
     return True
 
 
-def _kept_for(embedder: object) -> _Kept:
+def _shared_cache(embedder: object) -> _TokenCache:
     """The vectors that all models over an embedder share."""
     if not can_share(embedder):
-        return _Kept(TOKEN_CACHE_BYTES)
+        return _TokenCache(TOKEN_CACHE_BYTES)
     with _sharing:
         shared = _shared.get(id(embedder))
         if shared is None:
-            shared = _shared[id(embedder)] = _Kept(TOKEN_CACHE_BYTES)
+            shared = _shared[id(embedder)] = _TokenCache(TOKEN_CACHE_BYTES)
             weakref.finalize(embedder, _shared.pop, id(embedder), None).atexit = False
         return shared
 
