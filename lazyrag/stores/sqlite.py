@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from lazyrag.data.fields import Schema, schema_text
 from lazyrag.data.filters import Filter, matches
@@ -28,11 +28,7 @@ from lazyrag.stores.protocol import (
     unknown_collection,
 )
 from lazyrag.stores.tables import STORE_FORMAT, TERM_ARRAY_FILES, VECTOR_ARRAY_FILES
-from lazyrag.types import Fields
-
-if TYPE_CHECKING:
-    from typing import Self
-
+from lazyrag.types import Closable, Fields
 
 StoredText: TypeAlias = "str | bytes"
 """A text; as UTF-8 bytes if it has half a surrogate pair, which SQLite's texts cannot store."""
@@ -237,7 +233,7 @@ YOUNG_S = 3600.0
 """A temporary file of that age belongs to a program that has ended."""
 
 
-class StoreFile:
+class StoreFile(Closable):
     """One open store file, or a store in this process's memory.
 
     Readers do not wait for writers: each has a connection. In memory there is only one, and they
@@ -321,12 +317,6 @@ class StoreFile:
 
     def __repr__(self) -> str:
         return f"StoreFile({self.path and self.address!r}{', read_only=True' * self.read_only})"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @contextmanager
     def writing(
@@ -664,7 +654,7 @@ class MapFileSegmentStore:
     def delete(
         self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None
     ) -> int:
-        """See `SegmentStore.delete`."""
+        """See `Store.delete`."""
         check_deletion(keys, filter)
         with self._writing(collection) as (connection, number):
             before = connection.total_changes

@@ -28,6 +28,7 @@ from lazyrag.errors import ConfigError, missing_package, sentence
 from lazyrag.models import concurrency as background
 from lazyrag.models.protocols import Usage, report_usage, single_try
 from lazyrag.text.tokens import EstimatedTokenCounter
+from lazyrag.types import Closable
 from lazyrag.validation import (
     check_keywords,
     keyword_names,
@@ -72,7 +73,7 @@ class EndpointOptions(TypedDict, total=False):
 
 
 @known_arguments
-class Endpoint:
+class Endpoint(Closable):
     """A server that speaks OpenAI's protocol, with one connection pool and one limit for all
     threads and event loops.
 
@@ -263,12 +264,6 @@ class Endpoint:
         self._closed = True
         if self._pools:
             background.run(self._shut())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     async def __aenter__(self) -> Self:
         return self

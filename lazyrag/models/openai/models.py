@@ -8,7 +8,7 @@ import dataclasses
 import itertools
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self, TypeAlias, Unpack, get_args
+from typing import Any, Literal, TypeAlias, Unpack, get_args
 
 from lazyrag.errors import AnswerWarning, EmbeddingError, GenerationError, RetrievalError, warn_user
 from lazyrag.models import concurrency
@@ -46,7 +46,7 @@ from lazyrag.models.protocols import (
     usage_of_calls,
 )
 from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
-from lazyrag.types import Matrix
+from lazyrag.types import Closable, Matrix
 from lazyrag.validation import (
     require,
     sendable,
@@ -57,7 +57,7 @@ from lazyrag.validation import (
 )
 
 
-class _HttpModel:
+class _HttpModel(Closable):
     """A model behind an endpoint, which is closed with the model unless it was passed in."""
 
     def __init__(
@@ -85,12 +85,6 @@ class _HttpModel:
         """Close the endpoint, unless it was passed in."""
         if self._owns_endpoint:
             self.endpoint.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _message(self, fault: EndpointError) -> str:
         return f"{self._name} failed: {self.endpoint.hide_secrets(fault)}"
