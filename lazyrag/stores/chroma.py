@@ -240,7 +240,7 @@ class ChromaVectorStore:
     def delete(
         self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None
     ) -> int:
-        """See `VectorStore.delete`."""
+        """See `Store.delete`."""
         check_deletion(keys, filter)
 
         def remove(target: _ChromaCollection) -> int:
@@ -266,7 +266,7 @@ class ChromaVectorStore:
             state = None if self._connection.uri else target.copy(self._exact_rows)
             if state is not None:
                 return searched(state, vectors, topk, filter)
-            part = target.known_part(filter)
+            part = target.cached_part(filter)
             if part is not None:
                 return searched(part, vectors, topk, filter)
             return self._ranked(target, vectors, topk, filter, rank)
@@ -459,7 +459,7 @@ class _ChromaCollection:
             self._copy = state
         return self._copy
 
-    def known_part(self, filter: Filter | None) -> State | None:  # noqa: A002  the word of the domain
+    def cached_part(self, filter: Filter | None) -> State | None:  # noqa: A002  the word of the domain
         """The rows that `read_part` has read for a filter, or for a part of it; None if there are
         none.
         """

@@ -121,7 +121,7 @@ class MapSegmentStore:
     def delete(
         self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None
     ) -> int:
-        """See `SegmentStore.delete`."""
+        """See `Store.delete`."""
         rows = self._rows(collection)
         check_deletion(keys, filter)
         with self._lock:
@@ -208,7 +208,7 @@ class MapVectorStore:
     def delete(
         self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None
     ) -> int:
-        """See `VectorStore.delete`."""
+        """See `Store.delete`."""
         target = _existing(self._collections, collection)
         check_deletion(keys, filter)
         with self._lock:

@@ -192,7 +192,7 @@ class MilvusVectorStore:
     def delete(
         self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None
     ) -> int:
-        """See `VectorStore.delete`."""
+        """See `Store.delete`."""
         opened = self._opened(collection)
         check_deletion(keys, filter)
         # Milvus counts the given keys, present or not: the present ones are looked up first.

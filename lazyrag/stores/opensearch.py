@@ -239,7 +239,7 @@ class OpenSearchSegmentStore:
     def delete(
         self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None
     ) -> int:
-        """See `SegmentStore.delete`.
+        """See `Store.delete`.
 
         A row that another program changes between the search and the deletion is checked again.
         Where a request is retried after a broken connection, rows that the first try has deleted

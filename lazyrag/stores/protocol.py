@@ -180,6 +180,15 @@ class Store(Protocol):
         created.
         """
 
+    def delete(
+        self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None
+    ) -> int:
+        """Delete by keys or by a bound filter, exactly one of them; returns the number of deleted
+        rows.
+
+        Unknown keys are ignored. An empty list of keys deletes nothing.
+        """
+
 
 @dataclass(frozen=True, slots=True)
 class StoreLocation:
@@ -293,15 +302,6 @@ class SegmentStore(Store, Protocol):
         the builds), so a page can begin behind a deleted row.
         """
 
-    def delete(
-        self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None
-    ) -> int:
-        """Delete by keys or by a bound filter, exactly one of them; returns the number of deleted
-        rows.
-
-        Unknown keys are ignored. An empty list of keys deletes nothing.
-        """
-
 
 class VectorStore(Store, Protocol):
     """Stores vectors by key, in collections, and searches them (spec 001's ``vector_store``)."""
@@ -327,13 +327,6 @@ class VectorStore(Store, Protocol):
     def scan(self, collection: str, *, after: str = "", limit: int = 1000) -> list[VectorRow]:
         """The next ``limit`` rows in key order whose key is greater than ``after``. Pages cover all
         rows once.
-        """
-
-    def delete(
-        self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None
-    ) -> int:
-        """Delete by keys or by a bound filter, exactly one of them; returns the number of deleted
-        rows.
         """
 
     def search(
@@ -426,7 +419,7 @@ class NativeText(Protocol):
 
 
 def check_deletion(keys: Sequence[str] | None, filter: Filter | None) -> None:
-    """Check the arguments of `SegmentStore.delete` and `VectorStore.delete`.
+    """Check the arguments of `Store.delete`.
 
     Raises:
         ConfigError: If both or neither of keys and a filter are given.
@@ -840,11 +833,14 @@ TRANSIENT_STATUSES = frozenset([429, 502, 503, 504])
 """HTTP statuses of servers and proxies after which a later try may succeed."""
 
 
-def backoff_s(tries: int, first_s: float = 0.2, longest_s: float = 10.0) -> float:
+_LONGEST_PAUSE_S = 10.0
+
+
+def backoff_s(tries: int, first_s: float = 0.2) -> float:
     """Seconds to wait after the first, second ... try (0, 1 ...): doubling, and of each wait a
     random half.
     """
-    return min(first_s * 2.0**tries, longest_s) * random.uniform(0.5, 1.0)  # noqa: S311  no secret
+    return min(first_s * 2.0**tries, _LONGEST_PAUSE_S) * random.uniform(0.5, 1.0)  # noqa: S311  no secret
 
 
 def score_of(raw_score: float, metric: Metric) -> float:
