@@ -337,9 +337,8 @@ def _run_step(step: Postprocessor, stage: LoadedStage, query: Query) -> LoadedSt
     if query.is_explained and callable(trace):
         with errors_of(f"The step {name!r}", RetrievalError):
             traced = trace(stage.record(), query.text)
-        return LoadedStage.of(
-            validate_stage(traced, f"The trace of the step {name!r}"), stage.snapshot
-        )
+        record = validate_stage(traced, f"The trace of the step {name!r}")
+        return LoadedStage.of(record, stage.snapshot)
     begun = time.perf_counter()
     with errors_of(f"The step {name!r}", RetrievalError):
         nodes: Any = step(list(stage.nodes()), query.text)
@@ -375,11 +374,9 @@ def _step_settings(step: Any) -> Mapping[str, Any]:
     settings = getattr(step, "settings", None)
     if isinstance(settings, Mapping):
         return settings
-    values = (
-        {field.name: getattr(step, field.name) for field in fields(step)}
-        if is_dataclass(step)
-        else {}
-    )
+    if not is_dataclass(step):
+        return {}
+    values = {field.name: getattr(step, field.name) for field in fields(step)}
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -530,7 +527,7 @@ class _MergedNode:
     Args:
         segment: The node's.
         score: The best one of the hits that it represents.
-        given: The hit, as long as it represents itself alone.
+        hit: The hit, as long as it represents itself alone.
         merged_from: Uids of the hits below it.
         is_hit: Whether it is a hit itself.
     """
@@ -748,7 +745,7 @@ class Windows:
         return build_windows(snapshot, nodes, self.before, self.after, merge=self.merge)
 
     def origins(
-        self, nodes: Sequence[DocNode], gave: Sequence[DocNode]
+        self, nodes: Sequence[DocNode], results: Sequence[DocNode]
     ) -> dict[DocNode, tuple[DocNode, ...]]:
         """For each neighbour the nodes in whose windows it is."""
         beside: dict[tuple[Any, ...], list[DocNode]] = {}
@@ -756,7 +753,7 @@ class Windows:
             beside.setdefault(_location(node), []).append(node)
         before = set(nodes)
         origins = {}
-        for node in gave:
+        for node in results:
             if node not in before and not node.merged_from:
                 origins[node] = tuple(
                     hit
@@ -843,11 +840,8 @@ class MMR:
         for (_, key), group in by_source.items():
             reader = group[0].reader
             if isinstance(reader, Reader):
-                vectors.update(
-                    zip(
-                        group, reader.vectors_of([node.segment for node in group], key), strict=True
-                    )
-                )
+                stored = reader.vectors_of([node.segment for node in group], key)
+                vectors.update(zip(group, stored, strict=True))
             else:
                 vectors.update((node, node.embeddings.get(key)) for node in group)
             missing = [node for node in group if vectors[node] is None and node.get_text().strip()]
@@ -859,9 +853,8 @@ class MMR:
                     f" {key!r}."
                 )
             [embedder] = reader.embedders([key])
-            vectors.update(
-                zip(missing, embedder.embed([node.get_text() for node in missing]), strict=True)
-            )
+            embedded = embedder.embed([node.get_text() for node in missing])
+            vectors.update(zip(missing, embedded, strict=True))
         return [vectors[node] for node in nodes]
 
     def _key(self, node: DocNode) -> str:
