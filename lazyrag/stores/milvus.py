@@ -460,9 +460,8 @@ class _MilvusCollection:
         """
         while limit is None or limit > 0:
             size = self.window if limit is None else min(limit, self.window)
-            page = self._rows(
-                all_of(key_after(after) if after else ALWAYS, expression), columns, size
-            )
+            behind = key_after(after) if after else ALWAYS
+            page = self._rows(all_of(behind, expression), columns, size)
             if not page:  # a page may be short though there is more behind it
                 return
             yield page

@@ -833,14 +833,15 @@ TRANSIENT_STATUSES = frozenset([429, 502, 503, 504])
 """HTTP statuses of servers and proxies after which a later try may succeed."""
 
 
-_LONGEST_PAUSE_S = 10.0
+_MAX_PAUSE_S = 10.0
 
 
 def backoff_s(tries: int, first_s: float = 0.2) -> float:
     """Seconds to wait after the first, second ... try (0, 1 ...): doubling, and of each wait a
     random half.
     """
-    return min(first_s * 2.0**tries, _LONGEST_PAUSE_S) * random.uniform(0.5, 1.0)  # noqa: S311  no secret
+    pause_s = min(first_s * 2.0**tries, _MAX_PAUSE_S)
+    return pause_s * random.uniform(0.5, 1.0)  # noqa: S311  no secret
 
 
 def score_of(raw_score: float, metric: Metric) -> float:

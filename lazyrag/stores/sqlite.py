@@ -360,16 +360,17 @@ class StoreFile(Closable):
 
     def reading_own(self) -> AbstractContextManager[sqlite3.Connection]:
         """See `reading`; within a transaction that this thread writes, a part of it."""
-        return (
-            self._writer if self._writing_thread == threading.get_ident() else self._reader
-        ).reading()
+        is_writing = self._writing_thread == threading.get_ident()
+        return self._writer.reading() if is_writing else self._reader.reading()
 
     def _file_identity(self) -> tuple[int, int] | None:
+        if self.path is None:
+            return None
         try:
-            status = None if self.path is None else self.path.stat()
+            status = self.path.stat()
         except FileNotFoundError:
-            status = None
-        return None if status is None else (status.st_dev, status.st_ino)
+            return None
+        return status.st_dev, status.st_ino
 
     @property
     def is_in_place(self) -> bool:
@@ -419,9 +420,8 @@ class StoreFile(Closable):
         for file in (self, *self._others):
             try:
                 with file.reading() as connection:
-                    damage = "; ".join(
-                        str(line) for (line,) in connection.execute("PRAGMA quick_check(5)")
-                    )
+                    lines = connection.execute("PRAGMA quick_check(5)")
+                    damage = "; ".join(str(line) for (line,) in lines)
             except StoreError as exc:
                 damage = str(exc)
             if damage != "ok":
