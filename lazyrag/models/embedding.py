@@ -99,10 +99,8 @@ class CheckedEmbedder:
         distinct = list(dict.fromkeys(text for text in checked if isinstance(text, str)))
         embedded: dict[str, Embedded] = {}
         for batch in self.batches(distinct, dimension, input_type):
-            embedded.update(
-                (distinct[at], result)
-                for at, result in zip(batch.positions, batch.results, strict=True)
-            )
+            for at, result in zip(batch.positions, batch.results, strict=True):
+                embedded[distinct[at]] = result
         return [embedded[text] if isinstance(text, str) else blank_error(text) for text in checked]
 
     def batches(
@@ -334,12 +332,8 @@ def validate_embed_texts(texts: Any) -> list[Any]:
         >>> validate_embed_texts(text for text in ("tea", "coffee"))
         ['tea', 'coffee']
     """
-    require(
-        isinstance(texts, Iterable) and not isinstance(texts, (str, bytes)),
-        "texts",
-        texts,
-        "a list of strings",
-    )
+    is_list = isinstance(texts, Iterable) and not isinstance(texts, (str, bytes))
+    require(is_list, "texts", texts, "a list of strings")
     return list(texts)
 
 

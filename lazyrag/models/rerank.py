@@ -72,13 +72,9 @@ class CallableRerankModel:
     """
 
     def __init__(self, function: RerankCallable) -> None:
+        is_function = callable(function) and not isinstance(function, type)
         expected = "a callable function(query, documents=[...], top_n=n)"
-        require(
-            callable(function) and not isinstance(function, type),
-            "The rerank model",
-            function,
-            expected,
-        )
+        require(is_function, "The rerank model", function, expected)
         called = (
             f"The rerank model {shown(function)} cannot be called with (query, documents=[...],"
             " top_n=n)"
@@ -524,9 +520,8 @@ class ListwiseRerankModel(_JudgeModel):
 def _options(options: ChatOptions, schema: Mapping[str, Any] | None) -> ChatOptions:
     """Add a JSON schema to options, unless they have one or the prompt is the user's own."""
     is_valid = isinstance(options, ChatOptions) and options.n == 1
-    require(
-        is_valid, "options", options, "ChatOptions with n=1, for example ChatOptions(temperature=0)"
-    )
+    expected = "ChatOptions with n=1, for example ChatOptions(temperature=0)"
+    require(is_valid, "options", options, expected)
     return options if options.json_schema is not None else replace(options, json_schema=schema)
 
 

@@ -81,9 +81,9 @@ class _PackageModel:
 
     def _limit(self) -> int | None:
         """Return the maximum number of tokens; older cross-encoders have another name for it."""
-        limit = getattr(self.model, "max_seq_length", None) or getattr(
-            self.model, "max_length", None
-        )
+        limit = getattr(self.model, "max_seq_length", None)
+        if not limit:
+            limit = getattr(self.model, "max_length", None)
         return limit if isinstance(limit, int) and limit < _NO_LIMIT else None
 
     def _length_errors(self, names: Sequence[str], *texts: list[str]) -> list[str | None]:
@@ -179,18 +179,15 @@ class SentenceTransformerEmbedder(_PackageModel):
         name, prompt = self._prompt(input_type)
         results: list[Any] = [None if is_embeddable(text) else blank_error(text) for text in texts]
         good = [position for position, error in enumerate(results) if error is None]
-        errors = self._length_errors(
-            [texts[position] for position in good], [prompt + texts[position] for position in good]
-        )
+        embeddable = [texts[position] for position in good]
+        errors = self._length_errors(embeddable, [prompt + text for text in embeddable])
         for position, error in zip(good, errors, strict=True):
             results[position] = error and EmbeddingError(error)
         good = [position for position in good if results[position] is None]
+        vectors: Sequence[Any] = []
         try:
-            vectors = (
-                self._encode([texts[position] for position in good], input_type, name)
-                if good
-                else []
-            )
+            if good:
+                vectors = self._encode([texts[position] for position in good], input_type, name)
         except Exception as exc:
             raise EmbeddingError(f"{self!r} failed: {sentence(exc)}") from exc
         for position, vector in zip(good, vectors, strict=True):
@@ -275,13 +272,10 @@ class SentenceTransformerCrossEncoder(_PackageModel):
         distinct = list(dict.fromkeys(passages))  # equal documents get equal scores
         for error in filter(None, self._length_errors(distinct, [query] * len(distinct), distinct)):
             raise RetrievalError(error)
+        pairs = [(query, document) for document in distinct]
+        options = {"batch_size": self.batch_size, "show_progress_bar": False}
         try:
-            pairs = [(query, document) for document in distinct]
-            scores = (
-                self.model.predict(pairs, batch_size=self.batch_size, show_progress_bar=False)
-                if pairs
-                else []
-            )
+            scores = self.model.predict(pairs, **options) if pairs else []
         except Exception as exc:
             raise RetrievalError(f"{self!r} failed: {sentence(exc)}") from exc
         by_text = dict(zip(distinct, scores, strict=True))
@@ -297,11 +291,9 @@ def _load(make: Any, model: Any, options: dict[str, Any]) -> Any:
     try:
         return make(str(model), **options)
     except Exception as exc:  # of the package and its dependencies
-        more = (
-            " Only this machine was searched; pass download=True."
-            if options["local_files_only"]
-            else ""
-        )
+        more = ""
+        if options["local_files_only"]:
+            more = " Only this machine was searched; pass download=True."
         raise ConfigError(f"{str(model)!r} cannot be loaded: {sentence(exc)}{more}") from exc
 
 
@@ -320,13 +312,11 @@ def _identity(
     if not isinstance(model_source, (str, Path)):
         return ""
     if contents is not None:
-        return (
-            f"sentence-transformers:{Path(model_source).resolve().name}:{contents.digest(settings)}"
-        )
+        name = Path(model_source).resolve().name
+        return f"sentence-transformers:{name}:{contents.digest(settings)}"
     inner = getattr(model, "model", None) or getattr(model[0], "auto_model", None)
     commit = getattr(getattr(inner, "config", None), "_commit_hash", None)
     if not commit:
         return ""
-    return (
-        f"sentence-transformers:{model_source}@{commit}:{FileFingerprint.of([]).digest(settings)}"
-    )
+    digest = FileFingerprint.of([]).digest(settings)
+    return f"sentence-transformers:{model_source}@{commit}:{digest}"

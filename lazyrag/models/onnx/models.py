@@ -457,9 +457,8 @@ class OnnxEmbedder:
         if self._tokens is not None and input_type == "document":
             vectors = self._tokens.get(validate_embed_texts(texts))
             new = [text for text in dict.fromkeys(texts) if text not in vectors]
-            vectors |= self._tokens.put(
-                dict(zip(new, self._token_embeddings(new, input_type), strict=True))
-            )
+            embedded = self._token_embeddings(new, input_type)
+            vectors |= self._tokens.put(dict(zip(new, embedded, strict=True)))
             return [vectors[text] for text in texts]
         return self._token_embeddings(texts, input_type)
 
@@ -635,9 +634,8 @@ class TokenVectors:
 
 def _codes(rows: Matrix) -> bytes:
     """Rows in one byte per number, behind their length."""
-    scaled = rows * (
-        127 / np.maximum(np.abs(rows).max(axis=1, keepdims=True), np.finfo(np.float32).tiny)
-    )
+    largest = np.maximum(np.abs(rows).max(axis=1, keepdims=True), np.finfo(np.float32).tiny)
+    scaled = rows * (127 / largest)
     codes: bytes = np.rint(scaled).astype(np.int8).tobytes()
     return struct.pack("<I", rows.shape[1]) + codes
 
@@ -774,19 +772,13 @@ class MaxSimModel:
     def __init__(self, embedder: TokenEmbedder, *, cache_bytes: int | None = None) -> None:
         has_tokens = callable(getattr(embedder, "token_embeddings", None))
         hint = "Of a CachedEmbedder, pass its .embedder."
-        require(
-            has_tokens,
-            "embedder",
-            embedder,
-            "an embedder with token_embeddings, such as an OnnxEmbedder",
-            hint,
-        )
+        expected = "an embedder with token_embeddings, such as an OnnxEmbedder"
+        require(has_tokens, "embedder", embedder, expected, hint)
         self.embedder = embedder
-        self._cached = (
-            _shared_cache(embedder)
-            if cache_bytes is None
-            else _TokenCache(validate_integer("cache_bytes", cache_bytes, 0))
-        )
+        if cache_bytes is None:
+            self._cached = _shared_cache(embedder)
+        else:
+            self._cached = _TokenCache(validate_integer("cache_bytes", cache_bytes, 0))
 
     def __repr__(self) -> str:
         return f"MaxSimModel({self.embedder!r})"
@@ -823,11 +815,10 @@ class MaxSimModel:
             for document in documents
             if document not in cached and self._has_tokens(document)
         ]
-        embedded = (
-            dict(zip(new, self.embedder.token_embeddings(new, "document"), strict=True))
-            if new
-            else {}
-        )
+        embedded: dict[str, Matrix] = {}
+        if new:
+            vectors = self.embedder.token_embeddings(new, "document")
+            embedded = dict(zip(new, vectors, strict=True))
         self._cached.put(embedded)
         together = {**cached, **embedded}
         return {document: together[document] for document in documents if document in together}

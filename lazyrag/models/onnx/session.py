@@ -118,9 +118,8 @@ class Frame:
         """A line with these texts; so many first tokens of the last one are a prefix of it."""
         ids = [self.specials[0][0]]
         types = [self.specials[0][1]]
-        for text, kind, (special, special_types) in zip(
-            texts, self.types, self.specials[1:], strict=True
-        ):
+        between = zip(texts, self.types, self.specials[1:], strict=True)
+        for text, kind, (special, special_types) in between:
             ids += [text, special]
             types += [np.full(len(text), kind, np.int64), special_types]
         stop = sum(map(len, ids[:-1]))

@@ -175,27 +175,19 @@ class HttpChatModel(_HttpModel):
         try:
             answer, options = await self._post(messages, options)
             choices = choices_of(answer, options.n)
-            usage = usage_of(answer)
+            usages = [usage_of(answer)]
             missing = range(len(choices), options.n)
             more = await concurrency.together(
                 *(self._one_more(messages, options, number) for number in missing)
             )
         except EndpointError as exc:
             raise GenerationError(self._message(exc)) from exc
-        all_usages = [usage, *(reported for _, reported in more)]
-        usages = [reported for reported in all_usages if reported is not None]
+        for choice, reported in more:
+            choices.append(choice)
+            usages.append(reported)
         name = answer.get("model")
         return ChatCompletion(
-            (*choices, *(choice for choice, _ in more)),
-            name if isinstance(name, str) else "",
-            (
-                Usage(
-                    sum(reported.prompt_tokens for reported in usages),
-                    sum(reported.completion_tokens for reported in usages),
-                )
-                if usages
-                else None
-            ),
+            tuple(choices), name if isinstance(name, str) else "", _total_usage(usages)
         )
 
     async def _post(
@@ -227,18 +219,27 @@ class HttpChatModel(_HttpModel):
     async def _deltas(
         self, messages: tuple[Message, ...], options: ChatOptions
     ) -> AsyncGenerator[ChatDelta, None]:
-        stream_options = (
-            {} if usage_of_calls.get() is None else {"stream_options": {"include_usage": True}}
-        )
-        body = {**stream_options, **_body(self.model, messages, options), "stream": True}
+        body = {**_body(self.model, messages, options), "stream": True}
+        if usage_of_calls.get() is not None:
+            body = {"stream_options": {"include_usage": True}, **body}
         try:
-            async with contextlib.aclosing(
-                deltas_of(self.endpoint.events(_CHAT_PATH, body), options.n)
-            ) as deltas:
+            events = self.endpoint.events(_CHAT_PATH, body)
+            async with contextlib.aclosing(deltas_of(events, options.n)) as deltas:
                 async for delta in deltas:
                     yield delta
         except EndpointError as exc:
             raise GenerationError(self._message(exc)) from exc
+
+
+def _total_usage(usages: Sequence[Usage | None]) -> Usage | None:
+    """The sum of the usages that were reported; None if none was."""
+    reported = [usage for usage in usages if usage is not None]
+    if not reported:
+        return None
+    return Usage(
+        sum(usage.prompt_tokens for usage in reported),
+        sum(usage.completion_tokens for usage in reported),
+    )
 
 
 def _body(model: str, messages: tuple[Message, ...], options: ChatOptions) -> dict[str, Any]:
@@ -269,9 +270,8 @@ def _validate_options(options: ChatOptions) -> ChatOptions:
         "ChatOptions, such as ChatOptions(temperature=0)",
     )
     taken = sorted(_OWN_PARAMETERS.intersection(options.extra or {}))
-    require(
-        not taken, "extra", taken, "a mapping without the parameters that the model sets itself"
-    )
+    expected = "a mapping without the parameters that the model sets itself"
+    require(not taken, "extra", taken, expected)
     return options
 
 
