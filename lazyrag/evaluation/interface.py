@@ -783,9 +783,8 @@ def prepare(records: Any, rag: RAGInterface[Any], *, generate: bool = True) -> l
         (['n1'], '80 degrees.', None)
     """
     is_system = isinstance(rag, RAGInterface)
-    require(
-        is_system, "rag", rag, "an instance of a subclass of RAGInterface", error=InterfaceError
-    )
+    expected = "an instance of a subclass of RAGInterface"
+    require(is_system, "rag", rag, expected, error=InterfaceError)
     listed = list(getattr(records, "samples", records))
     records = [_validate_record(number, record) for number, record in enumerate(listed, start=1)]
     ids = [record["extra"]["id"] for record in records if "id" in record["extra"]]
@@ -793,18 +792,11 @@ def prepare(records: Any, rag: RAGInterface[Any], *, generate: bool = True) -> l
     require(twice is None, "'id' of the records", twice, "unique")
     queries = [record["user_input"] for record in records]
     retrieved = _call_batch(rag, "batch_retrieve_with_metadata", queries)
-    samples = [
-        _sample(number, *pair)
-        for number, pair in enumerate(zip(records, retrieved, strict=True), start=1)
-    ]
+    samples = _samples(records, retrieved)
     if not generate:  # else the samples were validated before any model is paid for
         return samples
-    contexts = [result.contexts for result in retrieved]
-    answers = _answers(rag, queries, contexts)
-    return [
-        _sample(number, *row)
-        for number, row in enumerate(zip(records, retrieved, answers, strict=True), start=1)
-    ]
+    answers = _answers(rag, queries, [result.contexts for result in retrieved])
+    return _samples(records, retrieved, answers)
 
 
 def _answers(
@@ -862,18 +854,11 @@ def _validate_record(number: int, record: Any) -> dict[str, Any]:
     subject = f"Record {number}"
     to_dict = getattr(record, "to_dict", None)
     if hasattr(record, "user_input") and callable(to_dict):  # a Sample, or RAGAS's
-        record = {
-            name: value
-            for name, value in to_dict().items()
-            if name in _RECORD_FIELDS or name == "extra"
-        }
-        record |= record.pop("extra", {})
-    require(
-        isinstance(record, Mapping),
-        subject,
-        record,
-        "a mapping with the question as 'user_input', or a sample",
-    )
+        sample = to_dict()
+        record = {name: value for name, value in sample.items() if name in _RECORD_FIELDS}
+        record |= sample.get("extra", {})
+    expected = "a mapping with the question as 'user_input', or a sample"
+    require(isinstance(record, Mapping), subject, record, expected)
     fields: dict[str, Any] = {"extra": {}}
     for name, value in record.items():
         if name in SYSTEM_FIELDS:
@@ -887,13 +872,17 @@ def _validate_record(number: int, record: Any) -> dict[str, Any]:
         fields["extra"][name] = value
         near = nearest(str(name), _RECORD_FIELDS, _TYPO)
         if near is not None:
-            warn_user(
-                f"The field {name!r} of a record goes to Sample.extra. Did you mean {near!r}?",
-                UserWarning,
-            )
+            message = f"The field {name!r} of a record goes to Sample.extra. Did you mean {near!r}?"
+            warn_user(message, UserWarning)
     question = fields.get("user_input")
     require(isinstance(question, str), f"'user_input' of {subject.lower()}", question, "a string")
     return fields
+
+
+def _samples(*columns: Sequence[Any]) -> list[Sample]:
+    """A sample of each record, from the records, their retrievals, and perhaps their answers."""
+    rows = zip(*columns, strict=True)
+    return [_sample(number, *row) for number, row in enumerate(rows, start=1)]
 
 
 def _sample(
