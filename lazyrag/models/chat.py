@@ -79,7 +79,8 @@ class SurrogateJoiner:
         if not _SURROGATE.search(text):
             return text
         if not is_last and "\ud800" <= text[-1] <= "\udbff":
-            text, self._half = text[:-1], text[-1]
+            self._half = text[-1]
+            text = text[:-1]
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

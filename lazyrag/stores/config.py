@@ -188,14 +188,20 @@ class StoreConf:
                 " Document(dataset_path=...), a folder."
             )
             raise ConfigError(msg)
-        if (ledger or segment.uri) is not None and (segment.is_in_memory or vector.is_in_memory):
+        parsed = cls(segment, vector, ledger, "vector_store" in conf)
+        parsed._check_memory()
+        return parsed
+
+    def _check_memory(self) -> None:
+        """Refuse a ledger in a file beside a store in memory."""
+        is_in_file = (self.ledger or self.segment.uri) is not None
+        if is_in_file and (self.segment.is_in_memory or self.vector.is_in_memory):
             msg = (
                 "store_conf has a ledger in a file, and a store in memory, which is lost when the"
                 " program ends. Give the map store a 'uri', chromadb a 'dir', or leave the file"
                 " out."
             )
             raise ConfigError(msg)
-        return cls(segment, vector, ledger, "vector_store" in conf)
 
     @property
     def ledger_file(self) -> Path | None:
