@@ -24,7 +24,6 @@ from lazyrag.data.segment import (
     Location,
     ReadOnly,
     Segment,
-    Span,
     check_metadata,
     child_uids,
     content_text,
@@ -165,15 +164,13 @@ class PendingVersion:
             self.row = now
         elif now.status == "live" and now.updates != base.updates:
             planned, before, others = map(json.loads, (self.row.updates, base.updates, now.updates))
-            changed = {
+            merged = {key: others[key] for key in others if key in planned or key not in before}
+            merged |= {
                 key: value
                 for key, value in planned.items()
                 if key not in before or before[key] != value
             }
-            unchanged = {
-                key: value for key, value in others.items() if key in planned or key not in before
-            }
-            self.row = replace(self.row, updates=json.dumps({**unchanged, **changed}))
+            self.row = replace(self.row, updates=json.dumps(merged))
         return True
 
     def notes(self) -> tuple[str, ...]:
@@ -285,7 +282,7 @@ class PendingSource:
         self.document_token = document_token
         self._version = version
         self._plan = plan
-        self._read = fetch
+        self._fetch = fetch
         self._load_source = load_source
         self._load_image = load_image
         self._parents = {group.name: group.parent for group in plan.groups}
@@ -362,7 +359,11 @@ class PendingSource:
         """See `NodeSource.file_metadata`."""
         return ReadOnly(copy_value(dict(self._root(segment).metadata)))
 
-    def source_texts(self, segment: Segment, kind: bool | str = True) -> Sequence[tuple[str, str]]:  # noqa: FBT001, FBT002
+    def source_texts(
+        self,
+        segment: Segment,
+        kind: bool | str = True,  # noqa: FBT001, FBT002
+    ) -> Sequence[tuple[str, str]]:
         """See `NodeSource.source_texts`."""
         if segment.group != LAZY_ROOT_NAME:
             return ()
@@ -381,7 +382,7 @@ class PendingSource:
         return DocNode.from_segment(segment, self)
 
     def _segments(self, group: int) -> list[Segment]:
-        self._read([self._version], group, self._plan)
+        self._fetch([self._version], group, self._plan)
         return self._version.segments[group]
 
     def _by_uid(self, group: int) -> Mapping[str, Segment]:
@@ -453,7 +454,12 @@ class VersionReader:
         """The source of the nodes of a document that a transform or ``index_text`` sees."""
         return PendingSource(self.owner, version, plan, self.fetch, self.source, self.image, target)
 
-    def source_hash(self, version: PendingVersion, root: Segment, kind: bool | str) -> str:  # noqa: FBT001
+    def source_hash(
+        self,
+        version: PendingVersion,
+        root: Segment,
+        kind: bool | str,  # noqa: FBT001
+    ) -> str:
         """Digest of the file with a document's source; "" if that is the text of its root node, or
         has no pictures.
         """
@@ -822,20 +828,21 @@ def copied_nodes(
     reader: VersionReader, copies: Sequence[Copy], target: GroupTarget, plan: BuildPlan
 ) -> Iterator[tuple[Copy, list[Segment]]]:
     """Take over the nodes of earlier builds, which were made of equal parents."""
+    numbers = [number for _, _, number in copies]
     with reader.reading():
-        builds_before = reader.ledger.builds.with_parents({number for _, _, number in copies})
-        builds = [builds_before[number] for _, _, number in copies]
+        builds_before = reader.ledger.builds.with_parents(set(numbers))
+        builds = [builds_before[number] for number in numbers]
         nodes_before = reader.nodes.of_builds(target.collection, builds)
         if target.parent == plan.root:  # whose nodes have no span that could differ
             parents_before = [version.segments[target.parent] for version, _, _ in copies]
         else:
             above = [build.parent for build in builds if build.parent is not None]
             parents_before = reader.nodes.of_builds(plan.collection(target.parent), above)
+    schema = reader.nodes.schema
     for copy, nodes, parents in zip(copies, nodes_before, parents_before, strict=True):
         version, row, _ = copy
         counts = json.loads(row.counts)
         now = version.segments[target.parent]
-        schema = reader.nodes.schema
         yield copy, rebound_segments(nodes, parents, now, counts, row.number, schema)
 
 
@@ -856,8 +863,18 @@ def child_segments(
         ConfigError: If a field's value does not fit, or metadata cannot be stored.
     """
     uids = child_uids(parent.uid, group, range(1, len(drafts) + 1))
-    return [
-        Segment(
+    shift = parent.span[0] if parent.span else 0
+    segments: list[Segment] = []
+    for number, (uid, draft) in enumerate(zip(uids, drafts, strict=True), start=before + 1):
+        metadata: Mapping[str, Any] = EMPTY
+        fields = parent.fields
+        if draft.metadata:
+            metadata = check_metadata(draft.metadata)
+            fields = _own_fields(parent.fields, draft.metadata, schema)
+        span = draft.span
+        if span is not None and shift:
+            span = (span[0] + shift, span[1] + shift)
+        child = Segment(
             uid=uid,
             build=build,
             group=group,
@@ -866,16 +883,12 @@ def child_segments(
             parent=parent.uid,
             number=number,
             content=draft.content,
-            metadata=check_metadata(draft.metadata) if draft.metadata else EMPTY,
-            fields=(
-                _own_fields(parent.fields, draft.metadata, schema)
-                if draft.metadata
-                else parent.fields
-            ),
-            span=_shifted(draft.span, parent.span[0]) if parent.span else draft.span,
+            metadata=metadata,
+            fields=fields,
+            span=span,
         )
-        for number, (uid, draft) in enumerate(zip(uids, drafts, strict=True), start=before + 1)
-    ]
+        segments.append(child)
+    return segments
 
 
 def rebound_segments(
@@ -903,27 +916,24 @@ def rebound_segments(
     for parent_before, parent, count in zip(parents_before, parents, counts, strict=True):
         uids = child_uids(parent.uid, group, range(1, count + 1))
         shift = (parent.span or (0, 0))[0] - (parent_before.span or (0, 0))[0]
-        segments += [
-            node._replace(
+        for uid, node in zip(uids, itertools.islice(rest, count), strict=True):
+            fields = parent.fields
+            if node.metadata:
+                fields = _own_fields(parent.fields, node.metadata, schema)
+            span = node.span
+            if span is not None and shift:
+                span = (span[0] + shift, span[1] + shift)
+            rebound = node._replace(
                 uid=uid,
                 build=build,
                 document_id=parent.document_id,
                 path=parent.path,
                 parent=parent.uid,
-                fields=(
-                    _own_fields(parent.fields, node.metadata, schema)
-                    if node.metadata
-                    else parent.fields
-                ),
-                span=_shifted(node.span, shift),
+                fields=fields,
+                span=span,
             )
-            for uid, node in zip(uids, itertools.islice(rest, count), strict=True)
-        ]
+            segments.append(rebound)
     return segments
-
-
-def _shifted(span: Span | None, by: int) -> Span | None:
-    return None if span is None else (span[0] + by, span[1] + by)
 
 
 def _own_fields(above: Fields, metadata: Mapping[str, Any], schema: Schema) -> Fields:
