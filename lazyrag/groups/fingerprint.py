@@ -380,11 +380,10 @@ def _assigned_names(code: types.CodeType) -> Iterator[str]:
     """Yield the variables outside of it that a function and its inner functions assign, such as
     counters.
     """
-    for instruction in _instructions(code):
-        if instruction.opname in ("STORE_GLOBAL", "STORE_DEREF"):
-            yield str(instruction.argval)
-    for inner in _inner(code):
-        yield from _assigned_names(inner)
+    for nested in _nested(code):
+        for instruction in _instructions(nested):
+            if instruction.opname in ("STORE_GLOBAL", "STORE_DEREF"):
+                yield str(instruction.argval)
 
 
 def _without_credentials(name: str, value: Any) -> Any:

@@ -688,9 +688,10 @@ def expected_report(
     if root is not None and indexer.definitions.is_current(root):
         incomplete = _incomplete_documents(indexer, indexer.planner.plan_live(), comparison, busy)
     live = busy - errors.keys()
+    failed.sort(key=lambda failure: (failure.path, failure.stage))
     return replace(
         _report_changes(comparison, busy, live, live, skipped),
-        failed=tuple(sorted(failed, key=lambda failure: (failure.path, failure.stage))),
+        failed=tuple(failed),
         skipped=tuple(sorted({*comparison.skipped, *skipped.items()})),
         reasons=_find_reasons(comparison, incomplete),
     )
@@ -703,12 +704,9 @@ def _final_report(
     flipped = [outcome for outcome in outcomes if outcome.flipped]
     live = {outcome.identity for outcome in flipped}
     renewed = {outcome.identity for outcome in flipped if outcome.is_new_version}
-    reasons = comparison.reasons
-    return replace(
-        _report_changes(comparison, ingested, live, renewed, skipped),
-        reasons={name: reasons[name] for name in ingested if name in reasons},
-        notes=notes_of(outcomes),
-    )
+    report = _report_changes(comparison, ingested, live, renewed, skipped)
+    reasons = {name: comparison.reasons[name] for name in ingested if name in comparison.reasons}
+    return replace(report, reasons=reasons, notes=notes_of(outcomes))
 
 
 def _report_changes(

@@ -76,8 +76,10 @@ def add_files(
         metadata_of, config_hash = user_config(indexer)
         versions = []
         for file, is_inside in located:
-            base = rows.get(file.identity) or new_row(file.identity)
+            name = file.identity
+            base = rows.get(name) or new_row(name)
             updates = json.loads(base.updates) if base.status == "live" else {}
+            updates.update(new_metadata.get(name, {}))
             seen_ns = time.time_ns()
             signed = file._replace(signature=signature_of(file.path))
             row = replace(
@@ -87,12 +89,12 @@ def add_files(
                 seen_ns=seen_ns,
                 content_hash=hash_if_readable(file),
                 config_hash=config_hash(file) if is_inside else "",
-                updates=json.dumps({**updates, **new_metadata.get(file.identity, {})}),
+                updates=json.dumps(updates),
             )
             load = load_root(indexer, signed, row, metadata_of)
             make_root = functools.partial(_never_skipped, load)
             versions.append(PendingVersion(row, make_root, base=base))
-            indexer.engine.added[file.identity] = signed
+            indexer.engine.added[name] = signed
         return _ingest_documents(indexer, versions, rows)
 
 
@@ -119,12 +121,13 @@ def add_texts(
         versions = []
         for name, text in texts.items():
             base = rows.get(name) or new_row(name)
+            user_metadata = check_metadata(metadata_of.get(name, {}))
             row = replace(
                 new_row(name),
                 id=base.id,
                 status=base.status,
                 origin="text",
-                user_metadata=json.dumps(dict(check_metadata(metadata_of.get(name, {})))),
+                user_metadata=json.dumps(dict(user_metadata)),
                 updates=base.updates if base.status == "live" else "{}",
             )
             make_root = functools.partial(text_root, row, text, today, indexer.nodes.schema)
@@ -348,7 +351,8 @@ def roll_back(indexer: Indexer, identity: str, number: int | None) -> DocumentVe
         def make_root(build: int) -> Root:
             root = indexer.ledger.builds.with_parents([version.root])[version.root]
             collection = indexer.ledger.tree.groups[LAZY_ROOT_NAME].collection
-            return Root(indexer.stored_root(collection, root)._replace(build=build), changed)
+            segment = indexer.stored_root(collection, root)
+            return Root(segment._replace(build=build), changed)
 
         pending = PendingVersion(changed, make_root, base=row, version_hash=version.content_hash)
         outcomes = indexer.engine.ingest([pending], indexer.planner.plan_live(), "roll back", 1)

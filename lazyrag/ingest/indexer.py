@@ -272,9 +272,6 @@ class Indexer:
                 break
         return view
 
-    def group(self, name: str) -> LiveGroup:
-        """A group, built if missing; raises as `view` does."""
-        return self.view(frozenset([Step(name)])).groups[name]
 
     def has(self, view: View, needs: frozenset[Step]) -> bool:
         """Whether a state has everything that is needed; the state remembers it."""
@@ -717,21 +714,18 @@ def report_of(indexer: Indexer, seen: Collection[str] | None = None) -> IngestRe
         skipped = tuple(sorted({*report.skipped, *indexer.failures.skipped()}))
         rebuilt = dict(indexer.rebuilt)
         return replace(report, failed=tuple(failed), skipped=skipped, rebuilt=rebuilt)
-    # an old path may be out of scope
-    added = sorted([*report.added, *(new for _, new in report.moved)])
 
     def visible(identities: Iterable[str]) -> tuple[str, ...]:
         return tuple(identity for identity in identities if identity in seen)
 
-    misnamed = indexer.failures.misnamed
+    moved_to = [new for _, new in report.moved]  # an old path may be out of scope
+    named = [failure for failure in failed if failure.path not in indexer.failures.misnamed]
     return IngestReport(
-        added=visible(added),
+        added=visible(sorted([*report.added, *moved_to])),
         updated=visible(report.updated),
         touched=visible(report.touched),
         unchanged=visible(report.unchanged),
-        failed=tuple(
-            failure for failure in failed if failure.path in seen and failure.path not in misnamed
-        ),
+        failed=tuple(failure for failure in named if failure.path in seen),
         reasons={name: report.reasons[name] for name in visible(report.reasons)},
         notes={name: report.notes[name] for name in visible(report.notes)},
     )

@@ -751,7 +751,14 @@ def make_nodes(
         before = len(segments)
         try:
             if key in reusable:
-                children = _children_again(reusable[key], parent, number, schema, before)
+                parent_before, nodes = reusable[key]
+                count = len(nodes)
+                rebound = rebound_segments(
+                    nodes, [parent_before], [parent], [count], number, schema
+                )
+                children = [
+                    child._replace(number=at) for at, child in enumerate(rebound, start=before + 1)
+                ]
             else:
                 drafts = next(made_drafts)
                 children = child_segments(
@@ -764,21 +771,6 @@ def make_nodes(
         segments += children
         counts.append(len(children))
     return counts, segments
-
-
-def _children_again(
-    stored: tuple[Segment, Sequence[Segment]],
-    parent: Segment,
-    build: int,
-    schema: Schema,
-    before: int,
-) -> list[Segment]:
-    """Nodes of an equal parent, as nodes of this one, numbered after those before them."""
-    stored_parent, nodes = stored
-    children = rebound_segments(nodes, [stored_parent], [parent], [len(nodes)], build, schema)
-    return [
-        child._replace(number=number) for number, child in enumerate(children, start=before + 1)
-    ]
 
 
 def reusable_nodes(
