@@ -392,8 +392,11 @@ class IngestionEngine:
             root = renewed_root(root.segment, row, self.nodes.schema, root.segment.build)
         input_hash = root_digest(root.segment)
         live = version.before.get(group)
-        is_same = live is not None and live.input == input_hash
-        if live is not None and is_same and self._has_live_source(version, root, batch):
+        if (
+            live is not None
+            and live.input == input_hash
+            and self._has_live_source(version, root, batch)
+        ):
             version.current = dict(version.before)
             version.segments[group] = [root.segment._replace(build=live.number)]
             return
@@ -428,10 +431,11 @@ class IngestionEngine:
         for group in batch.plan.sources_of(target):
             self.reader.fetch(ready, group, batch.plan)
         to_do = self._copy_or_plan(target, batch, ready)
+        step = Step(target.name)
         for (version, row, _), result in self._transformed(target, batch, to_do):
-            batch.meter.tick(Step(target.name))
+            batch.meter.tick(step)
             if isinstance(result, Exception):
-                self._fail(Step(target.name), version, file_error_or_raise(result))
+                self._fail(step, version, file_error_or_raise(result))
                 continue
             counts, segments = result
             batch.add(version, row._replace(counts=json.dumps(counts)), segments)
@@ -487,11 +491,10 @@ class IngestionEngine:
             version, row, reusable = item
             return make_nodes(self.reader, target, version, row.number, batch.plan, reusable)
 
-        if self.options.launcher is None:
+        launcher = self.options.launcher
+        if launcher is None:
             return map_in_order(batch.executor, self.workers, transform, to_do)
-        launched: Iterator[Any] = self.options.launcher.transform(
-            self.reader, target, batch.plan, to_do
-        )
+        launched: Iterator[Any] = launcher.transform(self.reader, target, batch.plan, to_do)
         return launched
 
     def preview(

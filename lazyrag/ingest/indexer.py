@@ -272,7 +272,6 @@ class Indexer:
                 break
         return view
 
-
     def has(self, view: View, needs: frozenset[Step]) -> bool:
         """Whether a state has everything that is needed; the state remembers it."""
         is_met = needs in view.met or all(self._has(view, step) for step in needs)
