@@ -585,7 +585,7 @@ def _incomplete_documents(
         row for name, row in comparison.rows.items() if row.status == "live" and name not in busy
     ]
     few = len(to_check) < len(comparison.settled)
-    return _incomplete_rows(indexer, plan, to_check, few=few)
+    return _incomplete_rows(indexer, plan, to_check, few=few) if to_check else []
 
 
 def _incomplete_rows(
@@ -594,8 +594,6 @@ def _incomplete_rows(
     """Return those of some documents that lack builds, in order of identity; few are looked up one
     by one.
     """
-    if not rows:
-        return []
     among = [row.id for row in rows] if few else None
     missing = indexer.missing([group.id for group in plan.groups], plan, among)
     incomplete = [row for row in rows if row.id in missing]
@@ -757,4 +755,4 @@ def _identities(files: Iterable[ComparedFile]) -> tuple[str, ...]:
 
 def _busy_names(changes: Changes, touched: Iterable[ComparedFile]) -> set[str]:
     """Return the identities of files that are ingested, with some of the touched ones."""
-    return set(_identities((*changes.to_load, *touched, *changes.moved)))
+    return set(map(_IDENTITY, (*changes.to_load, *touched, *changes.moved)))

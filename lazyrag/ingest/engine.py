@@ -96,6 +96,7 @@ class _Batch:
         plan: What they are brought to.
         executor: Its threads call loaders and transforms; None for this thread.
         meter: Reports the steps that documents have taken.
+        loading: Those of them that get a new root node.
         numbers: The build numbers that may be used, by group row and document.
         written: Builds of the documents that stores acknowledged before, by group row.
         new_numbers: Numbers of the builds that were made.
@@ -107,16 +108,12 @@ class _Batch:
     plan: BuildPlan
     executor: Executor | None
     meter: ProgressMeter
+    loading: Sequence[PendingVersion] = ()
     numbers: dict[int, list[int]] = field(default_factory=dict)
     written: dict[int, dict[tuple[int, int | None, str], BuildRow]] = field(default_factory=dict)
     new_numbers: set[int] = field(default_factory=set)
     new: dict[int, list[tuple[BuildRow, list[Segment]]]] = field(default_factory=dict)
     written_at: float = field(default_factory=time.monotonic)
-
-    @property
-    def loading(self) -> list[PendingVersion]:
-        """The documents that get a new root node."""
-        return [version for version in self.versions if version.make_root is not None]
 
     def add(self, version: PendingVersion, row: BuildRow, segments: list[Segment]) -> None:
         """Add a build of a document, to be written."""
@@ -304,13 +301,14 @@ class IngestionEngine:
         for version in batch.versions:
             if version.base is None and version.row.id:
                 version.base = version.row
-        loading = batch.loading
+        loading = [version for version in batch.versions if version.make_root is not None]
         registered = self.ledger.documents.register([version.row for version in loading])
         for version, row in zip(loading, registered, strict=True):
             version.row = row
         present = self.ledger.documents.rows([version.row.id for version in batch.versions])
         pairs = zip(batch.versions, present, strict=True)
         batch.versions = [version for version, row in pairs if version.rebase(row)]
+        batch.loading = [version for version in batch.versions if version.make_root is not None]
 
     def _ingest_batch(self, batch: _Batch) -> Sequence[PendingVersion]:
         """Bring a batch to its plan and make it live; returns its documents.
@@ -370,11 +368,10 @@ class IngestionEngine:
     # Load
 
     def _load_roots(self, batch: _Batch) -> None:
-        loading = batch.loading
         if self.options.launcher is not None:
-            make_roots = [version.make_root for version in loading]
+            make_roots = [version.make_root for version in batch.loading]
             self.loading.loaded = self.options.launcher.load(make_roots, self.loading)
-        items = zip(loading, batch.numbers[batch.plan.root], strict=True)
+        items = zip(batch.loading, batch.numbers[batch.plan.root], strict=True)
         for (version, _), result in map_in_order(batch.executor, self.workers, _make_root, items):
             batch.meter.tick(LOADING)
             if isinstance(result, Exception):
