@@ -6,8 +6,24 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 if TYPE_CHECKING:
+    from typing import Self
+
     import numpy as np
     from numpy.typing import NDArray
+
+
+class Closable:
+    """Base of objects that a ``with`` block closes."""
+
+    def close(self) -> None:
+        """Close files and connections. Idempotent."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 Vector: TypeAlias = "NDArray[np.float32]"

@@ -73,13 +73,13 @@ def message_of(exc: Exception) -> str:
     return f"{type(exc).__name__}: {exc} (run it with --debug for the traceback)"
 
 
-class _Group(click.Group):
+class _CommandGroup(click.Group):
     command_class = _Command
     group_class = type
 
 
 @click.group(
-    cls=_Group,
+    cls=_CommandGroup,
     epilog=_EPILOGUE,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
 )

@@ -121,7 +121,7 @@ class NodeSource(Protocol):
     def file_metadata(self, segment: Segment) -> dict[str, Any]:
         """The metadata of the segment's file; empty if its root node is out of scope."""
 
-    def source_texts(self, segment: Segment, kind: bool | str = True) -> Sequence[tuple[str, str]]:  # noqa: FBT001, FBT002
+    def source_texts(self, segment: Segment, kind: bool | str = True) -> Sequence[tuple[str, str]]:
         """For a root node whose text its loader rendered, while groups are built: the texts of the
         file itself.
 
@@ -494,7 +494,7 @@ class DocNode:
 
         Args:
             file: The document's file, where this program does not know it, as for
-                `lazyrag.Document.marks`.
+                `lazyrag.read.marks`.
 
         Raises:
             ConfigError: If it is no such node, or this program does not know the file.

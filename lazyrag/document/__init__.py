@@ -13,7 +13,8 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "lazyrag.data.encoding": "ErrorInfo",
-        "lazyrag.read.catalogue": "ChangedText DocumentInfo TextMatch VersionDiff",
+        "lazyrag.read.catalogue": "ChangedText DocumentInfo VersionDiff",
+        "lazyrag.read.explore": "TextMatch",
         "lazyrag.maintain.certificate": "CheckedPlace DeletionCertificate",
         "lazyrag.document.document": "Document",
         "lazyrag.document.maintenance": "Maintenance",

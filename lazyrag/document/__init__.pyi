@@ -26,8 +26,8 @@ from lazyrag.maintain.migration import migrate as migrate
 from lazyrag.progress.calls import Progress as Progress
 from lazyrag.read.catalogue import ChangedText as ChangedText
 from lazyrag.read.catalogue import DocumentInfo as DocumentInfo
-from lazyrag.read.catalogue import TextMatch as TextMatch
 from lazyrag.read.catalogue import VersionDiff as VersionDiff
+from lazyrag.read.explore import TextMatch as TextMatch
 from lazyrag.read.page_marks import Marks as Marks
 from lazyrag.read.page_marks import PageBox as PageBox
 from lazyrag.read.versions import DocumentVersion as DocumentVersion

@@ -76,35 +76,43 @@ _MAX_WORKERS = 4
 
 # Where names and arguments of release 0.2 are now, for the errors that their uses raise.
 _MOVED_NAMES = {
-    "compact": "maintenance.compact(...)",
-    "deletion_certificate": "maintenance.deletion_certificate(...)",
-    "diff": "versions.diff(...)",
-    "document": "documents(ids=[...])",
-    "dump": "maintenance.dump()",
-    "embed_keys": "reader.embed_keys",
-    "export": "maintenance.export(...)",
-    "fields": "reader.fields",
-    "find_children": "find(...)",
-    "find_parent": "find(...)",
-    "get_window_nodes": "window(...)",
-    "import_from": "maintenance.import_from(...)",
-    "purge": "maintenance.purge(...)",
-    "repair": "maintenance.repair(...)",
-    "retry_failed": "sync(retry=True)",
-    "rollback": "versions.rollback(...)",
-    "sql": "tables.sql(...)",
-    "url": "status().url",
-    "verify": "maintenance.verify()",
+    "compact": "docs.maintenance.compact(...)",
+    "deletion_certificate": "docs.maintenance.deletion_certificate(...)",
+    "diff": "docs.versions.diff(...)",
+    "document": "docs.documents(ids=[...])",
+    "dump": "docs.maintenance.dump()",
+    "embed_keys": "docs.reader.embed_keys",
+    "export": "docs.maintenance.export(...)",
+    "fields": "docs.reader.fields",
+    "find_children": "docs.find(...)",
+    "find_parent": "docs.find(...)",
+    "get_window_nodes": "docs.window(...)",
+    "grep": "grep(docs, ...), from lazyrag.read",
+    "import_from": "docs.maintenance.import_from(...)",
+    "jobs": "Jobs(docs), from lazyrag.server.jobs",
+    "marks": "marks(docs, ...), from lazyrag.read",
+    "near_duplicates": "near_duplicates(docs, ...), from lazyrag.read",
+    "outline": "outline(docs, ...), from lazyrag.read",
+    "page_image": "page_image(docs, ...), from lazyrag.read",
+    "purge": "docs.maintenance.purge(...)",
+    "related": "related(docs, ...), from lazyrag.read",
+    "repair": "docs.maintenance.repair(...)",
+    "retry_failed": "docs.sync(retry=True)",
+    "rollback": "docs.versions.rollback(...)",
+    "sql": "docs.tables.sql(...)",
+    "url": "docs.status().url",
+    "verify": "docs.maintenance.verify()",
 }
-_READING_FUNCTIONS = ("grep", "marks", "near_duplicates", "outline", "page_image", "related")
 _MOVED_ARGUMENTS = {
-    "exclude": "files=FileSelection(exclude=...)",
-    "follow_links": "files=FileSelection(follow_links=...)",
-    "include": "files=FileSelection(include=...)",
+    "exclude": "files=FileSelection(exclude=...), from lazyrag.document",
+    "follow_links": "files=FileSelection(follow_links=...), from lazyrag.document",
+    "include": "files=FileSelection(include=...), from lazyrag.document",
     "on_progress": "on_progress= to sync(...) and other calls",
-    "processes": "limits=LoadLimits(processes=...)",
+    "processes": "limits=LoadLimits(processes=...), from lazyrag.loaders",
     "server": "manager=PORT",
-    "use_gitignore": "files=FileSelection(use_gitignore=...)",
+    "token": "token= to lazyrag.connect(...)",
+    "url": "url= to lazyrag.connect(...)",
+    "use_gitignore": "files=FileSelection(use_gitignore=...), from lazyrag.document",
 }
 
 
@@ -231,7 +239,7 @@ class Document:
             workers = validate_integer("workers", workers, 1)
         embedders = make_embedders(embed, workers)
         schema = make_schema(doc_fields)
-        files = files or FileSelection()
+        files = FileSelection() if files is None else files
         require(isinstance(files, FileSelection), "files", files, "a FileSelection or None")
         dataset = make_dataset(
             dataset_path, doc_files, file_metadata, follow_links=files.follow_links
@@ -245,7 +253,7 @@ class Document:
             processes = launched.processes or processes
             embedders = {key: launched.embedder(embedder) for key, embedder in embedders.items()}
         options = Options(
-            workers=workers or _default_workers(),
+            workers=workers or min(_MAX_WORKERS, os.cpu_count() or 1),
             processes=processes,
             limits=limits,
             readers=self._file_readers,
@@ -378,7 +386,8 @@ class Document:
 
         A restricted Document reports only the files that are visible through it.
         """
-        return self._report()
+        visible = None if self._reader.scope is None else self._reader.visible_documents()
+        return report_of(self._indexer, visible)
 
     # Ingestion
 
@@ -995,14 +1004,8 @@ class Document:
         return self
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        """Refuse `copy.copy`, `copy.deepcopy` and pickle: both objects would write to the same open
-        stores.
-        """
-        raise ConfigError(
-            "A Document cannot be copied or pickled: it holds open stores. Share this one among"
-            " threads, make a view of it with restricted(filters), or open its stores again with"
-            " Document(..., read_only=True)."
-        )
+        """Refuse `copy.copy`, `copy.deepcopy` and pickle."""
+        return self._reader.__reduce_ex__(protocol)
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
@@ -1036,20 +1039,19 @@ class Document:
     if not TYPE_CHECKING:  # a checker would accept any name
 
         def __getattr__(self, name: str) -> Any:
-            if name in _READING_FUNCTIONS:
-                msg = f"Document has no {name}(). Use {name}(docs, ...), from lazyrag.read."
-            elif name in _MOVED_NAMES:
-                msg = f"Document has no {name!r}. Use docs.{_MOVED_NAMES[name]}."
+            owner = type(self)
+            if hasattr(owner, name):  # a property whose body raised an AttributeError: again
+                return object.__getattribute__(self, name)
+            if name in _MOVED_NAMES:
+                msg = f"Document has no {name!r}. Use {_MOVED_NAMES[name]}."
+            elif name in ("_indexer", "_reader"):
+                msg = f"The Document is not open. Call super().__init__() in {owner.__name__}."
             else:
                 msg = f"Document has no attribute {name!r}."
                 if not name.startswith("_"):
-                    near = nearest(name, dir(type(self)))
+                    near = nearest(name, dir(owner))
                     msg += f" Did you mean {near!r}?" if near else " See dir(docs)."
             raise AttributeError(msg, name=name, obj=self)
-
-    def _report(self) -> IngestReport | None:
-        visible = None if self._reader.scope is None else self._reader.visible_documents()
-        return report_of(self._indexer, visible)
 
     def _defined(self, name: str) -> str:
         name = group_name(name)
@@ -1062,13 +1064,9 @@ def indexer_of(docs: Document) -> Indexer:
     return docs._indexer
 
 
-def _default_workers() -> int:
-    return min(_MAX_WORKERS, os.cpu_count() or 1)
-
-
 def _port(manager: Any) -> int | None:
     """Return the port that ``manager=`` names; None for a free one."""
-    if manager in (True, False, "ui"):
+    if isinstance(manager, bool) or manager == "ui":
         return None
     is_number = isinstance(manager, int)
     require(is_number, "manager", manager, "True, False, 'ui' or a port")

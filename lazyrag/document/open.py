@@ -83,11 +83,10 @@ def open_indexer(
         undo.callback(stores.close)
         file = stores.ledger
         if options.read_only and file.path is None:
-            msg = (
+            raise ConfigError(
                 "read_only=True opens the files of another program, but this Document is in memory."
-                " Pass store_conf={'segment_store': {'type': 'map', 'kwargs': {'uri': ...}}}."
+                " Pass its store_conf, such as store_conf='tea.db'."
             )
-            raise ConfigError(msg)
         dataset = dataset.selected(file, name, files)
         ledger = Ledger(file, name)
         nodes = NodeStore(stores.segments, stores.vectors, schema)

@@ -37,18 +37,13 @@ _SETTINGS: Mapping[str, Any] = {
     "temp_directory": "",
     "threads": 1,  # the same rows in the same order every time
 }
+_DATE = r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])"
 _TYPES = (
     ("BIGINT", re.compile(r"-?(?:0|[1-9]\d{0,17})")),
     # Longer numbers, as of accounts, would be rounded: they stay texts.
     ("DOUBLE", re.compile(r"-?(?:0|[1-9]\d{0,14})(?:\.\d+)?(?:e[-+]?\d{1,2})?", re.IGNORECASE)),
-    ("DATE", re.compile(r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])")),
-    (
-        "TIMESTAMP",
-        re.compile(
-            r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])(?:"
-            r" (?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d)?"
-        ),
-    ),
+    ("DATE", re.compile(_DATE)),
+    ("TIMESTAMP", re.compile(_DATE + r"(?: (?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d)?")),
     ("BOOLEAN", re.compile(r"true|false", re.IGNORECASE)),
 )
 
@@ -221,9 +216,10 @@ def _located(connection: Any, tree: Mapping[str, Any], numbers: Mapping[str, int
     for form in (*of_rows, "flatten(list([{}]))"):
         extra = _syntax(connection, f"SELECT {form.format(', '.join(keys))} AS _rows")
         node["select_list"] = [*selected, *extra["statements"][0]["node"]["select_list"]]
-        yield connection.execute(
+        [text] = connection.execute(
             "SELECT json_deserialize_sql(?::JSON)", [json.dumps(tree)]
-        ).fetchone()[0]
+        ).fetchone()
+        yield text
 
 
 def _syntax(connection: Any, query: str) -> dict[str, Any]:

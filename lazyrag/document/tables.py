@@ -17,7 +17,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import Any, BinaryIO, NoReturn, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import TABLE, Span
@@ -156,9 +156,11 @@ class Tables:
     def __init__(self, docs: Collection) -> None:
         self._docs = docs
 
-    def __call__(self) -> NoReturn:
-        """Refuse the call of release 0.2."""
-        raise TypeError("docs.tables is not a method. Use docs.tables.list().")
+    if not TYPE_CHECKING:  # a checker would accept the call
+
+        def __call__(self, *_args: object, **_kwargs: object) -> None:
+            """Refuse the call of release 0.2."""
+            raise TypeError("docs.tables is not a method. Use docs.tables.list().")
 
     def list(self) -> list[Table]:
         r"""Return the tables of the documents, by document in order of path.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import TYPE_CHECKING
 
 from lazyrag.ingest.documents import roll_back
 from lazyrag.ingest.indexer import unrestricted
@@ -21,9 +21,11 @@ class Versions:
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
 
-    def __call__(self, *_args: object) -> NoReturn:
-        """Refuse the call of release 0.2."""
-        raise TypeError("docs.versions is not a method. Use docs.versions.list(document).")
+    if not TYPE_CHECKING:  # a checker would accept the call
+
+        def __call__(self, *_args: object, **_kwargs: object) -> None:
+            """Refuse the call of release 0.2."""
+            raise TypeError("docs.versions is not a method. Use docs.versions.list(document).")
 
     @known_keywords
     def list(self, document: str) -> list[DocumentVersion]:

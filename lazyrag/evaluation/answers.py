@@ -97,10 +97,9 @@ def overlap_accuracy(
 def validate_threshold(threshold: float) -> None:
     """Raise an EvaluationError if a threshold is not above 0 and at most 1."""
     is_number = isinstance(threshold, (int, float)) and not isinstance(threshold, bool)
+    is_share = is_number and 0 < threshold <= 1
     expected = "a number above 0 and at most 1"
-    require(
-        is_number and 0 < threshold <= 1, "threshold", threshold, expected, error=EvaluationError
-    )
+    require(is_share, "threshold", threshold, expected, error=EvaluationError)
 
 
 def answer_recall(answer: str, references: Sequence[str]) -> float | None:

@@ -89,11 +89,9 @@ class LocationLabel:
         """
         if self.path and self.path not in texts:
             near = nearest(self.path, texts)
-            hint = (
-                f"Did you mean {near!r}?"
-                if near
-                else "Give the path relative to the documents' folder."
-            )
+            hint = "Give the path relative to the documents' folder."
+            if near:
+                hint = f"Did you mean {near!r}?"
             raise ConfigError(
                 f"line {self.line}: None of the {len(texts)} documents is named {self.path!r}."
                 f" {hint}"
@@ -237,11 +235,9 @@ def has_answer(texts: Sequence[str], references: Sequence[str], k: int | None = 
 
 def _normalized(text: str) -> str:
     folded = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
-    return (
-        re.sub(rf"(?<=[{CJK_LETTERS}]) | (?=[{CJK_LETTERS}])", "", folded)
-        if _CJK.search(folded)
-        else folded
-    )
+    if not _CJK.search(folded):
+        return folded
+    return re.sub(rf"(?<=[{CJK_LETTERS}]) | (?=[{CJK_LETTERS}])", "", folded)
 
 
 def _answer_pattern(answer: str) -> re.Pattern[str]:
@@ -349,9 +345,8 @@ def read_golden(path: str | Path) -> Golden:
     try:
         return _golden(path, _located(path, text))
     except ConfigError as exc:
-        raise ConfigError(
-            f"{path}, {exc}" if str(exc).startswith("line ") else f"{path}: {exc}"
-        ) from exc
+        mark = "," if str(exc).startswith("line ") else ":"
+        raise ConfigError(f"{path}{mark} {exc}") from exc
 
 
 def _located(path: Path, text: str) -> Located:
@@ -445,11 +440,9 @@ def _validate_type(name: str, value: Any, kind: type, expected: str) -> None:
 def _plain(located: Located) -> Any:
     if isinstance(located.value, dict):
         return {name: _plain(value) for name, value in located.value.items()}
-    return (
-        [_plain(item) for item in located.value]
-        if isinstance(located.value, list)
-        else located.value
-    )
+    if isinstance(located.value, list):
+        return [_plain(item) for item in located.value]
+    return located.value
 
 
 _FILE_FIELDS = (

@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, cast
 
 from lazyrag.data.result import GenerationResult, Hit, M_co, RetrievalResult
@@ -109,9 +110,7 @@ class RAGInterface(Generic[M_co]):
             >>> New().retrieve("How hot?")
             ['80 degrees.']
         """
-        result: RetrievalResult[Any] = _call_other(
-            self, "retrieve", "retrieve_with_metadata", query
-        )
+        result: RetrievalResult[Any] = _call_other(self, "retrieve", query)
         return result.contexts
 
     def retrieve_with_metadata(self, query: str) -> RetrievalResult[M_co]:
@@ -124,7 +123,7 @@ class RAGInterface(Generic[M_co]):
             The texts, best first; their ids and scores where known; metadata of the whole query,
             such as sources or times. By default the list of `retrieve`, and None for the rest.
         """
-        return RetrievalResult(_call_other(self, "retrieve_with_metadata", "retrieve", query))
+        return RetrievalResult(_call_other(self, "retrieve_with_metadata", query))
 
     def generate(self, query: str, contexts: list[str]) -> str:
         """Answer a query from texts (old form).
@@ -136,9 +135,7 @@ class RAGInterface(Generic[M_co]):
         Returns:
             The answer. By default the response of `generate_with_metadata`.
         """
-        result: GenerationResult[Any] = _call_other(
-            self, "generate", "generate_with_metadata", query, contexts
-        )
+        result: GenerationResult[Any] = _call_other(self, "generate", query, contexts)
         return result.response
 
     def generate_with_metadata(self, query: str, contexts: list[str]) -> GenerationResult[M_co]:
@@ -152,9 +149,7 @@ class RAGInterface(Generic[M_co]):
             The answer; where known, other candidates, a confidence from 0 to 1, and metadata such
             as tokens or seconds. By default the text of `generate`, and None for the rest.
         """
-        return GenerationResult(
-            _call_other(self, "generate_with_metadata", "generate", query, contexts)
-        )
+        return GenerationResult(_call_other(self, "generate_with_metadata", query, contexts))
 
     def batch_retrieve(self, queries: Sequence[str]) -> list[list[str]]:
         """Run `retrieve` for many queries.
@@ -169,12 +164,9 @@ class RAGInterface(Generic[M_co]):
         Raises:
             ConfigError: If the queries are a single string.
         """
-        _validate_queries(queries)
-        if not _overrides(type(self), "batch_retrieve_with_metadata"):
-            return cast("list[list[str]]", _each(self, "retrieve", queries))
-        return [
-            result.contexts for result in _call_batch(self, "batch_retrieve_with_metadata", queries)
-        ]
+        return cast(
+            "list[list[str]]", _run_batch(self, "retrieve", attrgetter("contexts"), queries)
+        )
 
     def batch_retrieve_with_metadata(self, queries: Sequence[str]) -> list[RetrievalResult[M_co]]:
         """Run `retrieve_with_metadata` for many queries.
@@ -186,16 +178,8 @@ class RAGInterface(Generic[M_co]):
             n results, in the order of the queries. By default `retrieve_with_metadata` for each
             query; if you implement the old form and `batch_retrieve`, the lists of the latter.
         """
-        _validate_queries(queries)
-        if _overrides(type(self), "retrieve_with_metadata") or not _overrides(
-            type(self), "batch_retrieve"
-        ):
-            return cast(
-                "list[RetrievalResult[M_co]]", _each(self, "retrieve_with_metadata", queries)
-            )
-        return [
-            RetrievalResult(contexts) for contexts in _call_batch(self, "batch_retrieve", queries)
-        ]
+        results = _run_batch(self, "retrieve_with_metadata", RetrievalResult, queries)
+        return cast("list[RetrievalResult[M_co]]", results)
 
     def batch_generate(
         self, queries: Sequence[str], contexts_list: Sequence[list[str]]
@@ -213,11 +197,8 @@ class RAGInterface(Generic[M_co]):
         Raises:
             ConfigError: If the numbers of queries and lists differ.
         """
-        _validate_queries(queries, contexts_list)
-        if not _overrides(type(self), "batch_generate_with_metadata"):
-            return cast("list[str]", _each(self, "generate", queries, contexts_list))
-        results = _call_batch(self, "batch_generate_with_metadata", queries, contexts_list)
-        return [result.response for result in results]
+        answers = _run_batch(self, "generate", attrgetter("response"), queries, contexts_list)
+        return cast("list[str]", answers)
 
     def batch_generate_with_metadata(
         self, queries: Sequence[str], contexts_list: Sequence[list[str]]
@@ -235,18 +216,10 @@ class RAGInterface(Generic[M_co]):
         Raises:
             ConfigError: If the numbers of queries and lists differ.
         """
-        _validate_queries(queries, contexts_list)
-        if _overrides(type(self), "generate_with_metadata") or not _overrides(
-            type(self), "batch_generate"
-        ):
-            return cast(
-                "list[GenerationResult[M_co]]",
-                _each(self, "generate_with_metadata", queries, contexts_list),
-            )
-        return [
-            GenerationResult(answer)
-            for answer in _call_batch(self, "batch_generate", queries, contexts_list)
-        ]
+        results = _run_batch(
+            self, "generate_with_metadata", GenerationResult, queries, contexts_list
+        )
+        return cast("list[GenerationResult[M_co]]", results)
 
 
 _RETURNS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
@@ -296,8 +269,9 @@ def _validate_queries(
         )
 
 
-def _call_other(system: RAGInterface[Any], default: str, other: str, *args: Any) -> Any:
+def _call_other(system: RAGInterface[Any], default: str, *args: Any) -> Any:
     """Call the other form from a default. If that is a default too, raise instead of recursing."""
+    other = _OTHER[default]
     if not _overrides(type(system), other):
         problem = (
             f"The default {type(system).__name__}.{default}() calls {other}(), which is not"
@@ -311,6 +285,31 @@ def _call_other(system: RAGInterface[Any], default: str, other: str, *args: Any)
     if not isinstance(returned, kinds):
         raise _wrong_return(system, other, returned, expected)
     return returned
+
+
+def _run_batch(
+    system: RAGInterface[Any],
+    method: str,
+    convert: Callable[[Any], Any],
+    queries: Sequence[str],
+    *args: Sequence[Any],
+) -> list[Any]:
+    """Run a method for many queries: by the other form's batch method if the class has one, else
+    query by query. The new form takes precedence over the batch method of the old one.
+
+    Args:
+        system: The system.
+        method: The method.
+        convert: Makes a result of the method from one of the other form.
+        queries: The queries.
+        args: Further arguments, one for each query.
+    """
+    _validate_queries(queries, *args)
+    other = f"batch_{_OTHER[method]}"
+    has_new = method.endswith("_with_metadata") and _overrides(type(system), method)
+    if has_new or not _overrides(type(system), other):
+        return cast("list[Any]", _each(system, method, queries, *args))
+    return list(map(convert, _call_batch(system, other, queries, *args)))
 
 
 def _call_batch(
@@ -572,9 +571,8 @@ class PipelineRAG(_Adapter):
             RetrievalError: If the retriever or the reranker fails.
         """
         sync = self._pipeline.sync
-        retrieved = (sync.retrieve_and_rerank if self._pipeline.reranks else sync.retrieve)(
-            query, self._top_k
-        )
+        retrieve = sync.retrieve_and_rerank if self._pipeline.reranks else sync.retrieve
+        retrieved = retrieve(query, self._top_k)
         self._hits_by_query[query] = retrieved
         metadata = {**(retrieved.metadata or {}), "sources": [hit.source for hit in retrieved]}
         return dataclasses.replace(
@@ -688,18 +686,12 @@ class Sample:
         for name in _ALL_FIELDS:
             value = getattr(self, name)
             has_type, expected = _FIELD_TYPES.get(name, _TEXT)
-            require(
-                value is None or has_type(value), f"Sample.{name}", value, f"{expected} or None"
-            )
+            is_valid = value is None or has_type(value)
+            require(is_valid, f"Sample.{name}", value, f"{expected} or None")
             if name in _ID_FIELDS and value is not None:
+                is_distinct = len(set(value)) == len(value)
                 hint = "Give each text an id of its own."
-                require(
-                    len(set(value)) == len(value),
-                    f"Sample.{name}",
-                    value,
-                    "a list of distinct ids",
-                    hint,
-                )
+                require(is_distinct, f"Sample.{name}", value, "a list of distinct ids", hint)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the known fields, not copied, as RAGAS's samples do."""
@@ -791,9 +783,8 @@ def prepare(records: Any, rag: RAGInterface[Any], *, generate: bool = True) -> l
         (['n1'], '80 degrees.', None)
     """
     is_system = isinstance(rag, RAGInterface)
-    require(
-        is_system, "rag", rag, "an instance of a subclass of RAGInterface", error=InterfaceError
-    )
+    expected = "an instance of a subclass of RAGInterface"
+    require(is_system, "rag", rag, expected, error=InterfaceError)
     listed = list(getattr(records, "samples", records))
     records = [_validate_record(number, record) for number, record in enumerate(listed, start=1)]
     ids = [record["extra"]["id"] for record in records if "id" in record["extra"]]
@@ -801,18 +792,11 @@ def prepare(records: Any, rag: RAGInterface[Any], *, generate: bool = True) -> l
     require(twice is None, "'id' of the records", twice, "unique")
     queries = [record["user_input"] for record in records]
     retrieved = _call_batch(rag, "batch_retrieve_with_metadata", queries)
-    samples = [
-        _sample(number, *pair)
-        for number, pair in enumerate(zip(records, retrieved, strict=True), start=1)
-    ]
+    samples = _samples(records, retrieved)
     if not generate:  # else the samples were validated before any model is paid for
         return samples
-    contexts = [result.contexts for result in retrieved]
-    answers = _answers(rag, queries, contexts)
-    return [
-        _sample(number, *row)
-        for number, row in enumerate(zip(records, retrieved, answers, strict=True), start=1)
-    ]
+    answers = _answers(rag, queries, [result.contexts for result in retrieved])
+    return _samples(records, retrieved, answers)
 
 
 def _answers(
@@ -870,18 +854,11 @@ def _validate_record(number: int, record: Any) -> dict[str, Any]:
     subject = f"Record {number}"
     to_dict = getattr(record, "to_dict", None)
     if hasattr(record, "user_input") and callable(to_dict):  # a Sample, or RAGAS's
-        record = {
-            name: value
-            for name, value in to_dict().items()
-            if name in _RECORD_FIELDS or name == "extra"
-        }
-        record |= record.pop("extra", {})
-    require(
-        isinstance(record, Mapping),
-        subject,
-        record,
-        "a mapping with the question as 'user_input', or a sample",
-    )
+        sample = to_dict()
+        record = {name: value for name, value in sample.items() if name in _RECORD_FIELDS}
+        record |= sample.get("extra", {})
+    expected = "a mapping with the question as 'user_input', or a sample"
+    require(isinstance(record, Mapping), subject, record, expected)
     fields: dict[str, Any] = {"extra": {}}
     for name, value in record.items():
         if name in SYSTEM_FIELDS:
@@ -895,13 +872,17 @@ def _validate_record(number: int, record: Any) -> dict[str, Any]:
         fields["extra"][name] = value
         near = nearest(str(name), _RECORD_FIELDS, _TYPO)
         if near is not None:
-            warn_user(
-                f"The field {name!r} of a record goes to Sample.extra. Did you mean {near!r}?",
-                UserWarning,
-            )
+            message = f"The field {name!r} of a record goes to Sample.extra. Did you mean {near!r}?"
+            warn_user(message, UserWarning)
     question = fields.get("user_input")
     require(isinstance(question, str), f"'user_input' of {subject.lower()}", question, "a string")
     return fields
+
+
+def _samples(*columns: Sequence[Any]) -> list[Sample]:
+    """A sample of each record, from the records, their retrievals, and perhaps their answers."""
+    rows = zip(*columns, strict=True)
+    return [_sample(number, *row) for number, row in enumerate(rows, start=1)]
 
 
 def _sample(

@@ -130,11 +130,9 @@ def average_precision(found: Sequence[K], grades: Mapping[K, float], k: int | No
     """
     relevant = _relevant(grades)
     ranks = [rank for rank, uid in enumerate(_first(found, k), start=1) if uid in relevant]
-    return (
-        math.fsum(number / rank for number, rank in enumerate(ranks, start=1)) / len(relevant)
-        if ranks
-        else 0.0
-    )
+    if not ranks:
+        return 0.0
+    return math.fsum(number / rank for number, rank in enumerate(ranks, start=1)) / len(relevant)
 
 
 def ndcg(
@@ -169,9 +167,8 @@ def ndcg(
     gain_of = _GAINS[validate_choice("gain", gain, _GAINS)]
     gains = {uid: gain_of(grade) for uid, grade in grades.items() if grade >= 1}
     best = _discounted(_first(sorted(gains.values(), reverse=True), k))
-    return (
-        _discounted([gains.get(uid, 0.0) for uid in _first(found, k)]) / best if best > 0 else 0.0
-    )
+    actual = _discounted([gains.get(uid, 0.0) for uid in _first(found, k)])
+    return actual / best if best > 0 else 0.0
 
 
 _GAINS: Mapping[str, Callable[[float], float]] = {
@@ -396,12 +393,11 @@ def bootstrap_interval(
     validate_number("level", level, _LEVEL, lambda share: 0 < share < 1)
     differences = _differences(old, new)
     rng = np.random.default_rng(seed)
-    means = [
-        differences[rng.integers(0, len(differences), (some, len(differences)), np.int32)].mean(
-            axis=1
-        )
-        for some in _parts(rounds, len(differences))
-    ]
+    count = len(differences)
+    means = []
+    for some in _parts(rounds, count):
+        resampled = differences[rng.integers(0, count, (some, count), np.int32)]
+        means.append(resampled.mean(axis=1))
     low, high = np.quantile(np.concatenate(means), [(1 - level) / 2, (1 + level) / 2]).tolist()
     return low, high
 
@@ -500,21 +496,26 @@ def _flip_interval(
     shifts = signed_sums(np.ones(count))
 
     def is_possible(difference: float) -> bool:
-        least = count * abs(mean - difference) - 1e-12 * float(
-            np.abs(differences - difference).sum()
-        )
+        rounding = 1e-12 * float(np.abs(differences - difference).sum())
+        least = count * abs(mean - difference) - rounding
         reached = int((np.abs(sums - difference * shifts) >= least).sum())
         return (reached + 1 - is_exact) / (len(sums) + 1 - is_exact) > 1 - level
 
     def end(outside: float) -> float:
         inside = mean
         if min(inside, outside) <= 0 <= max(inside, outside):
-            inside, outside = (0.0, outside) if p > 1 - level else (inside, 0.0)
+            if p > 1 - level:
+                inside = 0.0
+            else:
+                outside = 0.0
         if outside and is_possible(outside):
             return outside
         for _ in range(40):
             middle = (inside + outside) / 2
-            inside, outside = (middle, outside) if is_possible(middle) else (inside, middle)
+            if is_possible(middle):
+                inside = middle
+            else:
+                outside = middle
         return inside
 
     return end(-widest), end(widest)
@@ -814,12 +815,8 @@ def _validated(
     first = _first(spans, k)
     relevant = _relevant(grades)
     for span in (*first, *relevant):
-        require(
-            isinstance(span, SourceSpan),
-            "Items of a span measure",
-            span,
-            "SourceSpan(path, start, end)",
-        )
+        is_span = isinstance(span, SourceSpan)
+        require(is_span, "Items of a span measure", span, "SourceSpan(path, start, end)")
     return first, relevant
 
 
@@ -892,11 +889,9 @@ def measure(name: str) -> Measure:
         raise ConfigError(
             f"The measure {name!r} needs an integer >= 1 after the @, such as {metric}@10."
         )
-    return (
-        Measure(f"{metric}@{int(depth)}", partial(function, k=int(depth)))
-        if at
-        else Measure(metric, function)
-    )
+    if not at:
+        return Measure(metric, function)
+    return Measure(f"{metric}@{int(depth)}", partial(function, k=int(depth)))
 
 
 def evaluate(
@@ -964,12 +959,8 @@ def _ranking(query: Any, ranking: Any) -> list[tuple[Any, float]]:
     is_listed = isinstance(ranking, Iterable) and not isinstance(ranking, (str, bytes, Mapping))
     pairs = list(ranking) if is_listed else []
     is_ranking = is_listed and all(map(_is_pair, pairs))
-    require(
-        is_ranking,
-        f"The ranking of query {query!r:.60}",
-        ranking,
-        "a list [(uid, score), ...], best first",
-    )
+    name = f"The ranking of query {query!r:.60}"
+    require(is_ranking, name, ranking, "a list [(uid, score), ...], best first")
     return pairs
 
 

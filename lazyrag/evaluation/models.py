@@ -85,42 +85,33 @@ def change_model(
             small.
         IngestionError: If a text cannot be embedded, or all of them.
     """
-    reader = docs.reader
-    embed_key, candidate = (embedder.key for embedder in reader.embedders([embed_key, candidate]))
+    embedders = docs.reader.embedders([embed_key, candidate])
+    embed_key, candidate = (embedder.key for embedder in embedders)
 
     indexer = indexer_of(docs)
     view = indexer.now()
     planner = indexer.planner
     is_other = candidate != embed_key
-    require(
-        not (is_other and candidate in view.tree.switched),
-        "candidate",
-        candidate,
-        "a key that is not switched",
-    )
+    is_switched = is_other and candidate in view.tree.switched
+    require(not is_switched, "candidate", candidate, "a key that is not switched")
     groups: list[str] = []
     for name in view.groups if group is None else view.groups.keys() & {group}:
         step = Step(name, embed_key=embed_key)
         key: Any = planner.index_key(step)
         index = planner.live_index(view, step) if is_other else view.groups[name].indexes.get(key)
-        groups += [name] * (index is not None and index.complete)
-    require(
-        bool(groups),
-        "embed_key",
-        embed_key,
-        "one with which a group is embedded",
-        "Embed it with activate_group.",
-    )
+        if index is not None and index.complete:
+            groups.append(name)
+    expected = "one with which a group is embedded"
+    require(bool(groups), "embed_key", embed_key, expected, "Embed it with activate_group.")
     tokens = 0
     measures = {}
     if is_other:
         tokens = sum(_count_tokens(indexer, name, candidate) for name in groups)
         if token_budget is not None and tokens > validate_integer("token_budget", token_budget, 0):
-            msg = (
+            raise ConfigError(
                 f"The embed of key {candidate!r} would read about {tokens} tokens, and token_budget"
-                f" is {token_budget}."
+                f" is {token_budget}. Nothing was embedded; raise it to allow them."
             )
-            raise ConfigError(f"{msg} Nothing was embedded; raise it to allow them.")
         docs.activate_group(*groups, embed_keys=[candidate])
         if questions is not None:
             measures = _compared(docs, groups, embed_key, candidate, questions)
@@ -164,12 +155,13 @@ def _compared(
     topk = golden.settings.topk
     old = judge(golden, docs, retriever(embed_keys=[embed_key], topk=topk))
     new = judge(golden, docs, retriever(embed_keys=[candidate], topk=topk))
-    compared_measures: dict[str, dict[str, float]] = {}
+    measures: dict[str, dict[str, float]] = {}
     for before, after in zip(old.verdicts, new.verdicts, strict=True):
         name = before.measure
-        compared = dataclasses.asdict(compare(_values_of(old, name), _values_of(new, name)))
-        compared_measures[name] = {"old": before.value, "new": after.value, **compared}
-    return compared_measures
+        comparison = compare(_values_of(old, name), _values_of(new, name))
+        means = {"old": before.value, "new": after.value}
+        measures[name] = means | dataclasses.asdict(comparison)
+    return measures
 
 
 def _values_of(report: GoldenReport, measure: str) -> dict[str, float]:
@@ -188,10 +180,11 @@ def _switch(ledger: Ledger, embed_key: str, candidate: str) -> None:
         [text] = connection.execute(
             "SELECT switched FROM ledger WHERE id = ?", (ledger.id,)
         ).fetchone()
-        switched = {key: other for key, other in json.loads(text).items() if key != embed_key}
+        present = json.loads(text)
+        switched = {key: other for key, other in present.items() if key != embed_key}
         if candidate != embed_key:
             switched[embed_key] = candidate
-        if switched != json.loads(text):
+        if switched != present:
             ledger.next_change(connection)
             query = "UPDATE ledger SET switched = ?, removals = removals + 1 WHERE id = ?"
             connection.execute(query, (json.dumps(switched), ledger.id))

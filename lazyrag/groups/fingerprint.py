@@ -169,9 +169,8 @@ def _parsed(
     for node in ast.walk(tree):
         if isinstance(node, _DEFINITIONS):
             decorators = getattr(node, "decorator_list", [])
-            definitions[min([node.lineno, *(decorator.lineno for decorator in decorators)])].append(
-                node
-            )
+            first_line = min([node.lineno, *(decorator.lineno for decorator in decorators)])
+            definitions[first_line].append(node)
     return definitions, codes
 
 
@@ -342,9 +341,8 @@ def changed_parts(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     if old != new and old and new:
         return f"code of function {new} (was {old})"
     changed = [name for name in {**now, **before} if before.get(name) != now.get(name)]
-    changed = [
-        name for name in changed if not re.match(rf"parameter {_SETTINGS}( of |\Z)", name)
-    ] or changed
+    is_settings = re.compile(rf"parameter {_SETTINGS}( of |\Z)").match
+    changed = [name for name in changed if not is_settings(name)] or changed
     # the caller of a new helper first
     changed.sort(key=lambda name: (name not in before or name not in now, name))
     texts = [_difference(name, before, now) for name in changed]
@@ -368,23 +366,24 @@ def _kind_of(value: Any) -> str:
     """Return whether an object is a model, as it says which one, or a parameter: a token counter, a
     transform.
     """
-    is_model = (
-        hasattr(type(value), "embed")
-        or hasattr(type(value), "chat")
-        or hasattr(type(value), "rerank")
-    )
+    is_model = any(hasattr(type(value), name) for name in ("embed", "chat", "rerank"))
     return "model" if is_model else "parameter"
+
+
+def _label_of(value: Any) -> str:
+    """Return the identity or name of an object, else the name of its class."""
+    label: str = getattr(value, "identity", None) or getattr(value, "name", None) or ""
+    return label or type(value).__name__
 
 
 def _assigned_names(code: types.CodeType) -> Iterator[str]:
     """Yield the variables outside of it that a function and its inner functions assign, such as
     counters.
     """
-    for instruction in _instructions(code):
-        if instruction.opname in ("STORE_GLOBAL", "STORE_DEREF"):
-            yield str(instruction.argval)
-    for inner in _inner(code):
-        yield from _assigned_names(inner)
+    for nested in _nested(code):
+        for instruction in _instructions(nested):
+            if instruction.opname in ("STORE_GLOBAL", "STORE_DEREF"):
+                yield str(instruction.argval)
 
 
 def _without_credentials(name: str, value: Any) -> Any:
@@ -413,19 +412,17 @@ def _settings(attributes: Mapping[str, Any], cls: type | None = None) -> dict[st
     parameters.
     """
     code = getattr(getattr(cls, "__init__", None), "__code__", None)
-    parameters = (
-        () if code is None else code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    )
-    return {
-        name: value
-        for name, value in attributes.items()
-        if name not in _NO_MODEL
-        and (
-            isinstance(value, bool)
-            or not isinstance(value, _STATE)
-            or name.lstrip("_") in parameters
-        )
-    }
+    parameters = ()
+    if code is not None:
+        parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    settings = {}
+    for name, value in attributes.items():
+        is_state = isinstance(value, _STATE) and not isinstance(value, bool)
+        if is_state and name.lstrip("_") not in parameters:
+            continue
+        if name not in _NO_MODEL:
+            settings[name] = value
+    return settings
 
 
 class _CannotSee(Exception):  # noqa: N818  no error: a library's object is unseen as a whole
@@ -483,11 +480,11 @@ class _Describer:
         """Note a parameter: its value if that can be no secret, else a digest, which begins with
         #.
         """
-        if not text or (
-            kind == "parameter" and (not _PUBLIC.fullmatch(text) or _SECRET.search(name))
-        ):
+        may_be_secret = not _PUBLIC.fullmatch(text) or _SECRET.search(name)
+        if not text or (kind == "parameter" and may_be_secret):
             text = f"#{digest([description])[:8]}"
-        self.parts[f"{kind} {name.replace(' default.', '.').removeprefix('transform.')}"] = text
+        label = name.replace(" default.", ".").removeprefix("transform.")
+        self.parts[f"{kind} {label}"] = text
 
     def _note_named(self, name: str, value: Any, named: str) -> None:
         """Note an object that its name or identity describes; of a transform, its public attributes
@@ -498,22 +495,16 @@ class _Describer:
             if not isinstance(value, type):
                 self._note(name, named, identity, _kind_of(value))
             return
-        self.parts[f"code of function {_short_name(_innermost(value))}"] = identity.partition(" ")[
-            0
-        ]
+        function = _short_name(_innermost(value))
+        self.parts[f"code of function {function}"] = identity.partition(" ")[0]
         for key, attribute in getattr(value, "__dict__", {}).items():
-            label = key.removeprefix("_") if _kind_of(attribute) == "model" else key
+            kind = _kind_of(attribute)
+            label = key.removeprefix("_") if kind == "model" else key
+            if label.startswith(("_", "identity", *_NO_SETTINGS)):
+                continue
             plain = _plain(attribute)
-            if not label.startswith(("_", "identity", *_NO_SETTINGS)):
-                names = (
-                    getattr(attribute, label_name, None) for label_name in ("identity", "name")
-                )
-                text = (
-                    next(filter(None, names), type(attribute).__name__)
-                    if plain is None
-                    else repr(attribute)
-                )
-                self._note(label, plain or text, text, _kind_of(attribute))
+            text = repr(attribute) if plain is not None else _label_of(attribute)
+            self._note(label, plain or text, text, kind)
         self._note(_SETTINGS, identity, "")
 
     def _collection(self, name: str, value: tuple[Any, ...] | frozenset[Any]) -> str:
@@ -532,36 +523,31 @@ class _Describer:
     def _named(self, value: Any) -> str | None:
         """Describe objects identified by name; None for others."""
         if isinstance(value, types.ModuleType):
-            return (
-                f"named:{_module_of(value.__name__)}" if self._is_library(value.__name__) else None
-            )
+            name = value.__name__
+            return f"named:{_module_of(name)}" if self._is_library(name) else None
         if isinstance(value, types.MethodDescriptorType):
             return f"named:{value.__qualname__}"
         if isinstance(value, (type, types.FunctionType)):
             if not self._is_library(value.__module__):
                 return None
-            return (
-                f"named:{_module_of(value.__module__, value.__qualname__)}.{value.__qualname__}"
-                + self._wrapped(value)
-            )
+            name = value.__qualname__
+            return f"named:{_module_of(value.__module__, name)}.{name}{self._wrapped(value)}"
         return self._identified(value)
 
     def _identified(self, value: Any) -> str | None:
         """Describe objects with an ``identity`` attribute; None for others."""
-        if not hasattr(type(value), "identity") and "identity" not in getattr(
-            value, "__dict__", {}
-        ):
+        attributes = getattr(value, "__dict__", {})
+        if not hasattr(type(value), "identity") and "identity" not in attributes:
             return None  # not getattr: an object's own __getattr__ may do anything
         identity = value.identity
         if not isinstance(identity, str) or not identity:
             return None
         # Objects that the identity does not cover are described one by one.
+        text = f"identity:{identity}"
         rest = value.identity_depends_on if hasattr(type(value), "identity_depends_on") else {}
-        parts = [
-            f" {name}={self.describe(f'{type(value).__name__}.{name}', dependency)}"
-            for name, dependency in rest.items()
-        ]
-        return "".join([f"identity:{identity}", *parts])
+        for name, dependency in rest.items():
+            text += f" {name}={self.describe(f'{type(value).__name__}.{name}', dependency)}"
+        return text
 
     def _wrapped(self, value: Any) -> str:
         """Describe the user's functions in a library function's closure: those that it decorates or
@@ -571,9 +557,9 @@ class _Describer:
         for cell in getattr(value, "__closure__", None) or ():
             content = cell.cell_contents if _is_filled(cell) else None
             for function in content.values() if isinstance(content, dict) else (content,):
-                if isinstance(function, types.FunctionType) and not self._is_library(
-                    function.__module__
-                ):
+                if not isinstance(function, types.FunctionType):
+                    continue
+                if not self._is_library(function.__module__):
                     text += self.describe(function.__name__, function)
         return text
 
@@ -584,24 +570,19 @@ class _Describer:
         if isinstance(value, types.FunctionType):
             return self._function(name, value)
         if isinstance(value, (types.BuiltinFunctionType, types.MethodWrapperType)):
-            return digest(
-                ["built-in", value.__qualname__, self.describe(f"{name}.self", value.__self__)]
-            )
+            bound = self.describe(f"{name}.self", value.__self__)
+            return digest(["built-in", value.__qualname__, bound])
         if isinstance(value, types.MethodType):
             function = self.describe(name, value.__func__)
             code = getattr(value.__func__, "__code__", None)
-            if (
-                code is not None
-                and _installed(code.co_filename)
-                and not isinstance(value.__self__, type)
-            ):
-                # The internal state of a library's object is not part of the definition.
-                return digest(["method", function, self._list(f"{name}.self", value.__self__)])
-            return digest(["method", function, self.describe(f"{name}.self", value.__self__)])
+            is_installed = code is not None and _installed(code.co_filename)
+            # The internal state of a library's object is not part of the definition.
+            is_opaque = is_installed and not isinstance(value.__self__, type)
+            describe = self._list if is_opaque else self.describe
+            return digest(["method", function, describe(f"{name}.self", value.__self__)])
         if isinstance(value, functools.partial):
-            return digest(
-                ["partial", self.describe(name, value.func), self._arguments(name, value)]
-            )
+            function = self.describe(name, value.func)
+            return digest(["partial", function, self._arguments(name, value)])
         if isinstance(value, _CACHED_FUNCTION):
             return digest(["cached", self.describe(name, value.__wrapped__)])
         return None
@@ -627,19 +608,18 @@ class _Describer:
         parts.append(self._parameters(f"{name} default", dict(enumerate(defaults)), labels))
         parts.append(self._parameters(f"{name} default", function.__kwdefaults__ or {}))
         attributes = {key: value for key, value in vars(function).items() if key != "__wrapped__"}
-        attributes = _settings(attributes) if self._is_model else attributes
+        assigned: set[str] = set()
+        if self._is_model:
+            attributes = _settings(attributes)
+            assigned.update(_assigned_names(code))
         parts.append(self._parameters(name, attributes))
-        assigned = {*_assigned_names(code)} if self._is_model else set()
         parts += self._closure(function, assigned)
         read = dict(
             self._resolved(path, function.__globals__)
             for path in names_read(code)
             if path[0] in function.__globals__ and path[0] not in assigned
         )
-        parts += [
-            self.describe(variable, value)
-            for variable, value in sorted(read.items(), key=lambda item: item[0])
-        ]
+        parts += [self.describe(variable, read[variable]) for variable in sorted(read)]
         for module in sorted({*imports(code)}):
             if module.startswith(".") or not self._is_library(module):
                 parts.append(self._list(f"import {module}", sys.intern(module)))
@@ -688,19 +668,14 @@ class _Describer:
             parts += self._fields(cls)
             skipped.update(field.name for field in dataclasses.fields(cls))
         if issubclass(cls, enum.Enum):
-            parts.append(
-                self._parameters(
-                    cls.__name__, {name: member.value for name, member in cls.__members__.items()}
-                )
-            )
-            skipped |= {*cls.__members__} | {
-                name for name in vars(cls) if re.fullmatch("_[^_].*_", name)
-            }
+            values = {name: member.value for name, member in cls.__members__.items()}
+            parts.append(self._parameters(cls.__name__, values))
+            skipped.update(values)
+            skipped.update(name for name in vars(cls) if re.fullmatch("_[^_].*_", name))
         for name, member in sorted(vars(cls).items()):
             if name not in skipped:
-                parts += [
-                    f"{name}={text}" for text in self._member(f"{cls.__name__}.{name}", member)
-                ]
+                texts = self._member(f"{cls.__name__}.{name}", member)
+                parts += [f"{name}={text}" for text in texts]
         return digest(parts)
 
     def _fields(self, cls: Any) -> list[str]:
@@ -744,25 +719,24 @@ class _Describer:
                 return self._list(name, value)
             attributes = _settings(attributes, type(value))
         if not self._is_library(type(value).__module__):
-            return digest(
-                ["instance", self.describe(name, type(value)), self._parameters(name, attributes)]
-            )
+            class_text = self.describe(name, type(value))
+            return digest(["instance", class_text, self._parameters(name, attributes)])
         # A library's object is described completely or not at all.
         met = dict(self._met)
         collections = dict(self._collections)
         complete = self._complete
         noted = dict(self.parts)
         self._complete = True
+        inside = ""
         try:
             inside = self._parameters(name, attributes)
         except _CannotSee:
             self._met = met
             self._collections = collections
             self.parts = noted
-            inside = None
         finally:
             self._complete = complete
-        if inside is None:
+        if not inside:
             return self._list(name, value)
         return digest(["instance", self.describe(name, type(value)), inside])
 
@@ -799,12 +773,11 @@ def _location_of(top: str) -> str:
             spec = importlib.util.find_spec(top)
         except (ImportError, ValueError):
             return ""
+    file: str | None = getattr(module, "__file__", None) or getattr(spec, "origin", None)
+    if file:
+        return file
     folders = getattr(spec, "submodule_search_locations", None) or [""]
-    return (
-        getattr(module, "__file__", None)
-        or getattr(spec, "origin", None)
-        or str(next(iter(folders)))
-    )
+    return str(next(iter(folders)))
 
 
 def _module_of(module: str, name: str = "") -> str:

@@ -69,9 +69,8 @@ def group_name(name: str) -> str:
         >>> group_name("lazyllm-root")
         'lazyllm_root'
     """
-    return (
-        LAZY_ROOT_NAME if validate_text("The name of a node group", name) in _ROOT_NAMES else name
-    )
+    validate_text("The name of a node group", name)
+    return LAZY_ROOT_NAME if name in _ROOT_NAMES else name
 
 
 class IndexText(NamedTuple):
@@ -135,20 +134,17 @@ class NodeGroup:
     @property
     def above(self) -> list[str]:
         """Names of the groups that its nodes are made of."""
-        return [self.parent, *([] if self.ref is None else [self.ref])]
+        return [self.parent] if self.ref is None else [self.parent, self.ref]
 
     @property
     def parts(self) -> dict[str, str]:
         """What its fingerprint covers, by name."""
-        parameters = {
-            "parent": self.parent,
-            "ref": self.ref,
-            "version": self.version,
-            "trans_node": self.sees_nodes,
-        }
         return {
             **self.fingerprint.parts,
-            **{f"parameter {name}": repr(value) for name, value in parameters.items()},
+            "parameter parent": repr(self.parent),
+            "parameter ref": repr(self.ref),
+            "parameter version": repr(self.version),
+            "parameter trans_node": repr(self.sees_nodes),
         }
 
     @property
@@ -156,12 +152,12 @@ class NodeGroup:
         """Whether its transform calls a model, or something invisible to fingerprints, which may be
         one.
         """
-        has_model = getattr(self.user_transform, "calls_per_node", 0) or hasattr(
-            self.user_transform, "embed"
-        )
-        return bool(has_model or self.fingerprint.unseen) or any(
-            part.startswith("model ") for part in self.parts
-        )
+        transform = self.user_transform
+        if getattr(transform, "calls_per_node", 0) or hasattr(transform, "embed"):
+            return True
+        if self.fingerprint.unseen:
+            return True
+        return any(part.startswith("model ") for part in self.parts)
 
     def differs_from(self, other: NodeGroup) -> str:
         """Return the difference to another definition of the name; "" if no difference is
@@ -215,56 +211,36 @@ def make_group(
             f"{name!r} is the group of whole documents, made by loaders. Choose another name."
         )
     _, version, workers, memo, ref, index_fields, index_text = options
-    require(
-        version is None or isinstance(version, str),
-        "version",
-        version,
-        "a text such as '2', or None",
-    )
+    is_valid = version is None or isinstance(version, str)
+    require(is_valid, "version", version, "a text such as '2', or None")
     entries = listed_transforms(name, transform)
     parent = group_name(parent)
     validate_integer("num_workers", workers, 0)
     if ref is not None:
         options = options._replace(ref=group_name(ref))
-        require(
-            options.ref not in (parent, name),
-            "ref",
-            ref,
-            "a group other than this one and its parent",
-        )
-    require(
-        not (validate_boolean("memo", memo) and ref),
-        "memo",
-        memo,
-        "False with ref=",
-        "Results depend on more there.",
-    )
+        is_other = options.ref not in (parent, name)
+        require(is_other, "ref", ref, "a group other than this one and its parent")
+    is_valid = not (validate_boolean("memo", memo) and ref)
+    require(is_valid, "memo", memo, "False with ref=", "Results depend on more there.")
     is_valid = index_text is None or callable(index_text) or isinstance(index_text, str)
-    require(
-        is_valid,
-        "index_text",
-        index_text,
-        "a function of a node, the name of a child group, or None",
-    )
+    expected = "a function of a node, the name of a child group, or None"
+    require(is_valid, "index_text", index_text, expected)
     if entries is None:
         group = _prepare(name, parent, transform, kwargs, options)
     else:
         group = _prepare_entries(name, parent, entries, kwargs, options)
-    by_key = _fields_by_key(index_fields)
-    child = index_text if isinstance(index_text, str) else ""
-    if not callable(index_text):
-        return dataclasses.replace(
-            group, index_fields=by_key, index_text=index_text, index_text_digest=child
-        )
-    seen = fingerprint(index_text)
     digits = group.fingerprint
-    unseen = (*digits.unseen, *((f"index_text: {part}", value) for part, value in seen.unseen))
-    digits = dataclasses.replace(digits, unseen=unseen)
+    text_digest = index_text if isinstance(index_text, str) else ""
+    if callable(index_text):
+        of_text = fingerprint(index_text)
+        text_digest = of_text.value
+        unseen = [(f"index_text: {part}", value) for part, value in of_text.unseen]
+        digits = dataclasses.replace(digits, unseen=(*digits.unseen, *unseen))
     return dataclasses.replace(
         group,
-        index_fields=by_key,
+        index_fields=_fields_by_key(index_fields),
         index_text=index_text,
-        index_text_digest=seen.value,
+        index_text_digest=text_digest,
         fingerprint=digits,
     )
 
@@ -332,9 +308,7 @@ def _with_ref(name: str, transform: Any, *, receives_nodes: bool) -> Callable[[D
     """Return the function that calls a transform with a node and the related nodes of its group's
     ref.
     """
-    call: Callable[..., Any] = (
-        transform.transform if isinstance(transform, NodeTransform) else transform
-    )
+    call = transform.transform if isinstance(transform, NodeTransform) else transform
     names, takes_any = keyword_names(call, skip=1)
     expected = "a function or method with a parameter ref, such as f(text, ref)"
     require(takes_any or "ref" in names, f"The transform of {name!r}", transform, expected)
@@ -346,10 +320,9 @@ def _on_content(function: Callable[[Any], Any], node: DocNode) -> Any:
 
 
 def _on_node_with_ref(call: Callable[..., Any], receives_nodes: bool, node: DocNode) -> Any:
-    return call(
-        node if receives_nodes else node.content,
-        ref=cast("Any", node.reader).ref_nodes(node.segment),
-    )
+    source = cast("Any", node.reader)
+    value = node if receives_nodes else node.content
+    return call(value, ref=source.ref_nodes(node.segment))
 
 
 def _prepare_entries(
@@ -383,9 +356,9 @@ def _prepare_entries(
             return group
         ready.append(Entry(group.transform, args, group.user_transform))
         sees_nodes |= group.sees_nodes
-        pattern = (
-            fingerprint(args.pattern) if callable(args.pattern) else Fingerprint(repr(args.pattern))
-        )
+        pattern = Fingerprint(repr(args.pattern))
+        if callable(args.pattern):
+            pattern = fingerprint(args.pattern)
         label = f"transform[{number}]"
         for digits in (group.fingerprint, pattern):
             values.append(digits.value)
@@ -430,15 +403,14 @@ def _instantiate(
     if callable(getattr(transform, "create_groups", None)):
         msg = f"The transform of {name!r} is {transform!r:.80}, which creates groups itself."
         raise ConfigError(f"{msg} Call its create_groups(docs, {name!r}).")
+    argument = f"The transform of {name!r}"
     expected = (
         "a function, a NodeTransform class or instance, the name of a registered transform, or"
         " TransformArgs"
     )
-    require(callable(transform), f"The transform of {name!r}", transform, expected)
+    require(callable(transform), argument, transform, expected)
     is_async = inspect.iscoroutinefunction(transform) or inspect.isasyncgenfunction(transform)
-    require(
-        not is_async, f"The transform of {name!r}", transform, "a function that is not asynchronous"
-    )
+    require(not is_async, argument, transform, "a function that is not asynchronous")
     checked: Callable[..., Any] = transform
     return checked
 
@@ -448,12 +420,12 @@ def _wrong_parameters(name: str, transform: type, kwargs: dict[str, Any], exc: T
         parameter for parameter in inspect.signature(transform).parameters if parameter != "self"
     ]
     unknown = [keyword for keyword in kwargs if keyword not in parameters]
-    near = nearest(unknown[0], parameters) if unknown else None
-    return (
+    msg = (
         f"create_node_group({name!r}): {transform.__name__} cannot be made with {kwargs!r} ({exc})."
         f" Its parameters: {', '.join(parameters) or 'none'}."
-        + (f" Did you mean {near!r}?" if near else "")
     )
+    near = nearest(unknown[0], parameters) if unknown else None
+    return f"{msg} Did you mean {near!r}?" if near else msg
 
 
 class GroupGraph:
@@ -510,9 +482,8 @@ class GroupGraph:
                 difference = group.differs_from(present)
                 if not difference:
                     if group.memo != present.memo:
-                        self._groups[group.name] = dataclasses.replace(
-                            group, revision=present.revision
-                        )
+                        same = dataclasses.replace(group, revision=present.revision)
+                        self._groups[group.name] = same
                     return
                 if not replace:
                     msg = (
@@ -533,8 +504,9 @@ class GroupGraph:
                 raise ConfigError(
                     f"{group.name!r} would be its own ancestor: {names}. Choose another parent."
                 )
-            for above in () if line[-1] == LAZY_ROOT_NAME else self[line[-1]].above:
-                visit([*line, above])
+            if line[-1] != LAZY_ROOT_NAME:
+                for above in self[line[-1]].above:
+                    visit([*line, above])
 
         for name in group.above:
             visit([name])
@@ -588,15 +560,14 @@ embedded again."""
 def built_in_groups() -> GroupGraph:
     """Return the groups that every Document has: three of spec 001, tables and pictures."""
     graph = GroupGraph()
+    options = GroupOptions(index_fields=INDEX_FIELDS)
     for name, size, overlap in (
         ("FineChunk", 128, 12),
         ("MediumChunk", 256, 25),
         ("CoarseChunk", 1024, 100),
     ):
         kwargs = {"chunk_size": size, "chunk_overlap": overlap}
-        group = make_group(
-            name, SectionSplitter, LAZY_ROOT_NAME, kwargs, GroupOptions(index_fields=INDEX_FIELDS)
-        )
+        group = make_group(name, SectionSplitter, LAZY_ROOT_NAME, kwargs, options)
         graph.define(group, replace=False)
     for name, extractor in ((TABLE, TableExtractor), (IMAGE, PictureExtractor)):
         graph.define(make_group(name, extractor, LAZY_ROOT_NAME, {}), replace=False)
@@ -702,16 +673,14 @@ class Definitions:
         if not fields and reader is None:
             return IndexText()
         child = group_name(reader) if isinstance(reader, str) else ""
-        if child and (
-            child not in self.graph
-            or group.name not in [group.name for group in self.line(child)[1:]]
-        ):
-            msg = (
-                f"index_text of {group.name!r} must be a function or a group below {group.name!r};"
-                f" got {reader!r}."
-            )
-            raise ConfigError(f"{msg} Define that group with create_node_group.")
-        of_text = self.fingerprint(child) if child else group.index_text_digest
+        of_text = group.index_text_digest
+        if child:
+            above = self.graph.line(child)[1:] if child in self.graph else ()
+            if group.name not in above:
+                problem = f"index_text of {group.name!r} must be a function or a group below"
+                msg = f"{problem} {group.name!r}; got {reader!r}."
+                raise ConfigError(f"{msg} Define that group with create_node_group.")
+            of_text = self.fingerprint(child)
         text_digest = digest([_INDEX_TEXT, *fields, "", of_text, group.version or ""])
         return IndexText(fields, reader if callable(reader) else None, child, text_digest)
 
@@ -729,12 +698,11 @@ class Definitions:
             needed = self.needed(group.name)
         except (NotRegisteredError, ConfigError):
             return False
-        revisions = tuple([group.revision for group in needed])
         value = self._fingerprints.get(group.name) or self._fingerprint(group.name, needed)
-        return (
-            value == group.fingerprint
-            and self._accepted.setdefault(group.name, revisions) == revisions
-        )
+        if value != group.fingerprint:
+            return False
+        revisions = tuple([group.revision for group in needed])
+        return self._accepted.setdefault(group.name, revisions) == revisions
 
     def is_replaced(self, name: str) -> bool:
         """Whether this process replaced the definition by one that differs in what fingerprints
@@ -801,12 +769,12 @@ class Definitions:
             name: changed_parts(before.get(name, {}), now)
             for name, now in self._parts(group.name).items()
         }
-        texts = [
-            text if name == group.name else f"{text} of {name}"
-            for name, text in changes.items()
-            if text
-        ]
-        reasons = [*(texts if before else ()), *(() if fields else ("parameter fields",))]
+        reasons = []
+        for name, text in changes.items():
+            if before and text:
+                reasons.append(text if name == group.name else f"{text} of {name}")
+        if not fields:
+            reasons.append("parameter fields")
         return "; ".join(reasons) or "built by an earlier release"
 
     def collections(
@@ -871,12 +839,11 @@ def embed_identity(embedder: object, identity: str) -> str:
         function = function.func
     function = getattr(function, "__func__", function)
     name = getattr(function, "__qualname__", type(function).__qualname__)
-    code = getattr(function, "__code__", None) or getattr(
-        getattr(type(function), "__call__", None),  # noqa: B004
-        "__code__",
-        None,
-    )
-    text = code_text(code) if code is not None else ""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        call = getattr(type(function), "__call__", None)  # noqa: B004
+        code = getattr(call, "__code__", None)
+    text = "" if code is None else code_text(code)
     return f"code:{digest([name, text])}/{fingerprint(embedder, is_model=True).value}"
 
 
@@ -897,9 +864,12 @@ class Step:
     @property
     def activation(self) -> str:
         """The call that does the step."""
-        more = "" if self.analyser is None else f", analysers={[self.analyser]}"
-        more = more if self.embed_key is None else f", embed_keys={[self.embed_key]}"
-        return f"activate_group({self.group!r}{more})"
+        arguments = repr(self.group)
+        if self.embed_key is not None:
+            arguments += f", embed_keys={[self.embed_key]}"
+        elif self.analyser is not None:
+            arguments += f", analysers={[self.analyser]}"
+        return f"activate_group({arguments})"
 
     def __str__(self) -> str:
         if self.analyser is not None:

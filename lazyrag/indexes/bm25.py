@@ -32,7 +32,7 @@ from lazyrag.indexes.tiers import TieredIndex
 from lazyrag.storage.arrays import Arrays, unload
 from lazyrag.text.stop_words import STOP_MARK
 from lazyrag.types import Fields, Ranking
-from lazyrag.validation import validate_choice, validate_number
+from lazyrag.validation import validate_choice, validate_integer, validate_number
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
@@ -94,12 +94,11 @@ class Statistics:
     vocabulary: Counter[str] = field(default_factory=Counter)
 
     def __add__(self, other: Statistics) -> Statistics:
-        return Statistics(
-            self.rows + other.rows,
-            self.tokens + other.tokens,
-            tuple(a + b for a, b in zip(self.frequencies, other.frequencies, strict=True)),
-            self.vocabulary + other.vocabulary,
-        )
+        rows = self.rows + other.rows
+        tokens = self.tokens + other.tokens
+        pairs = zip(self.frequencies, other.frequencies, strict=True)
+        frequencies = tuple(first + second for first, second in pairs)
+        return Statistics(rows, tokens, frequencies, self.vocabulary + other.vocabulary)
 
     def idf(self, model: BM25) -> list[float]:
         """The idf of each of the query's distinct terms under a variant."""
@@ -111,14 +110,16 @@ class Statistics:
             return raw
         # Many terms share a frequency, so the mean is taken over the distinct ones.
         counts = Counter(self.vocabulary.values())
-        mean = math.fsum(_okapi_idf(total, df) * times for df, times in counts.items()) / len(
-            self.vocabulary
-        )
-        return [value if value >= 0 else _OKAPI_EPSILON * mean for value in raw]
+        idf_sum = math.fsum(_okapi_idf(total, df) * times for df, times in counts.items())
+        mean = idf_sum / len(self.vocabulary)
+        floor = _OKAPI_EPSILON * mean
+        return [value if value >= 0 else floor for value in raw]
 
 
 def _okapi_idf(total: int, df: int) -> float:
-    return math.log(total - df + 0.5) - math.log(df + 0.5)
+    absent = total - df + 0.5
+    present = df + 0.5
+    return math.log(absent) - math.log(present)
 
 
 # A fast float32 pass over postings finds candidates, an exact float64 pass scores them.
@@ -134,9 +135,8 @@ POSTINGS_PER_LOOKUP = 24
 MANY_ROWS = 1 << 21  # from which a query's rare terms are tried first, see `RareTerms`
 _MAX_CACHE_DRIFT = 2.0**-8
 """Reuse cached term contributions if the mean length changed by at most this factor."""
-_BATCH_SIZE = (
-    1 << 15
-)  # postings whose contributions are computed together, so that temporary arrays stay in the CPU cache
+# postings whose contributions are computed together: temporary arrays stay in the CPU cache
+_BATCH_SIZE = 1 << 15
 
 
 def _mean_length(tokens: int, rows: int) -> float:
@@ -188,25 +188,34 @@ class Saturation:
         norms = _norms(model.k1, model.b, lengths, mean_length)
         for saturation in near:
             k1, b, mean = saturation.computed_for
-            drift = max(mean / mean_length, mean_length / mean) - 1.0
+            drift = _drift(mean, mean_length)
             if (k1, b) == (model.k1, model.b) and drift <= _MAX_CACHE_DRIFT:
                 return cls(norms, saturation.contributions, saturation.computed_for, drift)
-        return cls(norms, _contributions(postings, norms), (model.k1, model.b, mean_length))
+        contributions = _contributions(postings, norms)
+        return cls(norms, contributions, (model.k1, model.b, mean_length))
 
     def moved(self, lengths: NDArray[np.int32], mean_length: float) -> Saturation:
         """The same contributions for another mean length, however far it is; see `of`."""
         k1, b, mean = self.computed_for
-        drift = max(mean / mean_length, mean_length / mean) - 1.0
-        return Saturation(
-            _norms(k1, b, lengths, mean_length), self.contributions, self.computed_for, drift
-        )
+        norms = _norms(k1, b, lengths, mean_length)
+        drift = _drift(mean, mean_length)
+        return Saturation(norms, self.contributions, self.computed_for, drift)
+
+
+def _drift(mean: float, mean_length: float) -> float:
+    """Largest relative error of contributions that were computed for another mean length."""
+    growth = mean_length / mean
+    shrinkage = mean / mean_length
+    return max(shrinkage, growth) - 1.0
 
 
 def _norms(
     k1: float, b: float, lengths: NDArray[np.int32], mean_length: float
 ) -> NDArray[np.float64]:
-    norms = k1 * (1.0 - b + b * lengths.astype(np.float64) / mean_length)
-    return np.maximum(norms, np.finfo(np.float64).tiny)  # k1 may be 0, and 0 / 0 is no number
+    exact_lengths = lengths.astype(np.float64)
+    norms = k1 * (1.0 - b + b * exact_lengths / mean_length)
+    smallest = np.finfo(np.float64).tiny
+    return np.maximum(norms, smallest)  # k1 may be 0, and 0 / 0 is no number
 
 
 def _contributions(postings: Postings, norms: NDArray[np.float64]) -> NDArray[np.float32]:
@@ -214,7 +223,8 @@ def _contributions(postings: Postings, norms: NDArray[np.float64]) -> NDArray[np
     for start in range(0, len(contributions), _BATCH_SIZE):
         some = slice(start, start + _BATCH_SIZE)
         counts = postings.values[some]
-        contributions[some] = counts / (counts + norms[postings.rows[some]])
+        row_norms = norms[postings.rows[some]]
+        contributions[some] = counts / (counts + row_norms)
         for mapped in (postings.rows, postings.values):  # queries look into few of them
             unload(mapped)
     return contributions
@@ -224,15 +234,22 @@ def split_terms(ranges: Ranges, weights: list[float]) -> tuple[list[int], list[i
     """A query's terms that occur here, rare ones first: those to add up at once, those that may not
     be needed, and how many postings the latter have.
     """
-    sizes = [sum(end - start for start, end in of_term) for of_term in zip(*ranges, strict=True)]
-    early = sorted((at for at, size in enumerate(sizes) if size), key=sizes.__getitem__)
+    sizes = [0] * len(weights)
+    for part_ranges in ranges:
+        for term, (start, end) in enumerate(part_ranges):
+            sizes[term] += end - start
+    occurring = [term for term, size in enumerate(sizes) if size]
+    early = sorted(occurring, key=sizes.__getitem__)
     late: list[int] = []
-    allowed = LATE_SHARE * sum(weights[at] for at in early)
+    allowed = LATE_SHARE * sum(weights[term] for term in early)
     while early and weights[early[-1]] <= allowed:
-        late.append(early.pop())
-        allowed -= weights[late[-1]]
-    postings = sum(sizes[at] for at in late)
-    return (early, late, postings) if postings > FEW_POSTINGS else (early + late, [], 0)
+        term = early.pop()
+        late.append(term)
+        allowed -= weights[term]
+    postings = sum(sizes[term] for term in late)
+    if postings > FEW_POSTINGS:
+        return early, late, postings
+    return early + late, [], 0
 
 
 def add_up(
@@ -244,12 +261,14 @@ def add_up(
     terms: list[int],
 ) -> None:
     """Add some terms' contributions to the scores of the rows of a part that have them."""
-    for at in terms:
-        start, end = ranges[at]
+    for term in terms:
+        start, end = ranges[term]
         if start < end:
             # The cast is for speed: add.at casts for itself, but slower.
             rows = postings.rows[start:end].astype(np.intp)
-            np.add.at(scores, rows, contributions[start:end] * np.float32(weights[at]))
+            weight = np.float32(weights[term])
+            added = contributions[start:end] * weight
+            np.add.at(scores, rows, added)
 
 
 def exact_scores(
@@ -270,7 +289,9 @@ def exact_scores(
         weights: Of each of them.
     """
     counts = _values(postings, rows, ranges)
-    return _summed(np.array(weights)[:, None] * (counts / (counts + norms[rows])))
+    saturated = counts / (counts + norms[rows])
+    term_weights = np.array(weights)[:, None]
+    return _summed(term_weights * saturated)
 
 
 def exact_products(
@@ -279,8 +300,10 @@ def exact_products(
     """Inner products of some rows of a part with the query's weights; summed as in
     `exact_scores`.
     """
-    products = np.array(weights)[:, None] * _values(postings, rows, ranges).astype(np.float64)
-    return _summed(products) + 0.0  # -0.0 becomes 0.0
+    values = _values(postings, rows, ranges).astype(np.float64)
+    term_weights = np.array(weights)[:, None]
+    sums = _summed(term_weights * values)
+    return sums + 0.0  # -0.0 becomes 0.0
 
 
 def _values(
@@ -288,12 +311,11 @@ def _values(
 ) -> NDArray[Any]:
     """(terms, m) values of the postings of some ascending rows; 0 if a row lacks the term."""
     bounds = np.array(ranges)
-    at = (
-        np.array([postings.rows[start:end].searchsorted(rows) for start, end in ranges])
-        + bounds[:, :1]
-    )
-    is_present = (postings.rows.take(at, mode="clip") == rows) & (at < bounds[:, 1:])
-    values: NDArray[Any] = postings.values.take(at, mode="clip") * is_present
+    offsets = [postings.rows[start:end].searchsorted(rows) for start, end in ranges]
+    positions = np.array(offsets) + bounds[:, :1]
+    is_same_row = postings.rows.take(positions, mode="clip") == rows
+    is_present = is_same_row & (positions < bounds[:, 1:])
+    values: NDArray[Any] = postings.values.take(positions, mode="clip") * is_present
     return values
 
 
@@ -314,9 +336,10 @@ def matching_rows(
         firsts: The number of each part's row 0, and that of all rows.
     """
     touched = np.zeros(firsts[-1], np.bool_)
-    for part, own_ranges, first in zip(parts, ranges, firsts, strict=False):
-        for start, end in own_ranges:
-            touched[part.rows[start:end] + np.int32(first)] = True
+    for part, part_ranges, first in zip(parts, ranges, firsts, strict=False):
+        for start, end in part_ranges:
+            rows = part.rows[start:end] + np.int32(first)
+            touched[rows] = True
     return np.flatnonzero(touched).astype(np.int32)
 
 
@@ -325,8 +348,11 @@ _MAX_SCOPES = 64
 _MAX_CANDIDATE_DRIFT = 0.25
 """Above it, score every matching row exactly."""
 
-_Wanted: TypeAlias = tuple[float, float, float]
+_SaturationKey: TypeAlias = tuple[float, float, float]
 """Key of a saturation of a part: k1, b, mean length."""
+
+_TERM_ARRAYS = ("term_ends", "term_crcs", "terms_by_crc")
+"""Arrays with an item for each term; older files lack them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,9 +369,9 @@ class TermPart(RowPart):
 
     Example:
         >>> part = TermPart.of_rows(["a", "b"], [["green", "tea"], ["black", "tea", "tea"]])
-        >>> again = TermPart.from_arrays(part.arrays())
-        >>> LexicalState([again], [None]).search(["green"], 3) == LexicalState([part], [None]).search(["green"], 3)
-        True
+        >>> restored = TermPart.from_arrays(part.arrays())
+        >>> [key for key, _ in LexicalState([restored], [None]).search(["green"], 3)]
+        ['a']
     """
 
     lengths: NDArray[np.int32]
@@ -370,13 +396,16 @@ class TermPart(RowPart):
         Raises:
             ConfigError: If keys repeat or the lengths differ.
         """
-        lengths = np.fromiter(map(len, terms), np.int32, len(terms))
+        row_count = len(terms)
+        lengths = np.fromiter(map(len, terms), np.int32, row_count)
+        term_count = int(lengths.sum(dtype=np.int64))
         # a term that is new gets the next number
         numbers: defaultdict[str, int] = defaultdict(count().__next__)
-        each = map(numbers.__getitem__, chain.from_iterable(terms))
-        codes = np.fromiter(each, np.int64, int(lengths.sum(dtype=np.int64)))
-        rows = np.arange(len(terms), dtype=np.int32).repeat(lengths)
-        return cls.of_codes(keys, [(codes, rows, len(terms))], lambda _: list(numbers), fields)
+        flat_terms = chain.from_iterable(terms)
+        codes = np.fromiter(map(numbers.__getitem__, flat_terms), np.int64, term_count)
+        rows = np.arange(row_count, dtype=np.int32).repeat(lengths)
+        block = (codes, rows, row_count)
+        return cls.of_codes(keys, [block], lambda _: list(numbers), fields)
 
     @classmethod
     def of_codes(
@@ -394,16 +423,20 @@ class TermPart(RowPart):
             terms: Returns the terms with some numbers.
             fields: See `of_rows`.
         """
-        postings, distinct = Postings.of_codes(blocks)
-        row_lengths = [
-            np.bincount(rows, minlength=count).astype(np.int32) for _, rows, count in blocks
-        ]
-        lengths = np.concatenate([np.zeros(0, np.int32), *row_lengths])
-        vocabulary = terms(distinct)
-        for number in (number for number, term in enumerate(vocabulary) if STOP_MARK in term):
-            some = slice(*postings.starts[number : number + 2].tolist())
-            lengths[postings.rows[some]] -= postings.values[some]
-        return cls(RowBlock.of(keys, fields), lengths, Vocabulary(vocabulary), postings)
+        postings, codes = Postings.of_codes(blocks)
+        lengths = np.zeros(len(keys), np.int32)
+        first = 0
+        for _, rows, row_count in blocks:
+            end = first + row_count
+            lengths[first:end] = np.bincount(rows, minlength=row_count)
+            first = end
+        vocabulary = terms(codes)
+        stop_words = [number for number, term in enumerate(vocabulary) if STOP_MARK in term]
+        for number in stop_words:
+            start, end = postings.starts[number : number + 2].tolist()
+            lengths[postings.rows[start:end]] -= postings.values[start:end]
+        block = RowBlock.of(keys, fields)
+        return cls(block, lengths, Vocabulary(vocabulary), postings)
 
     @classmethod
     def joined(
@@ -422,25 +455,22 @@ class TermPart(RowPart):
         Raises:
             ConfigError: If there is no part, or a mask does not fit its part.
         """
-        left = [
+        kept_parts = [
             part if mask is None or mask.all() else part._select(mask)
             for part, mask in zip(parts, masks, strict=True)
         ]
         numbers: dict[str, int] = {}
-        new_numbers = [
-            np.array(
-                [numbers.setdefault(term, len(numbers)) for term in part.vocabulary.terms()],
-                np.intp,
-            )
-            for part in left
-        ]
-        firsts = np.cumsum([0, *map(len, left)]).tolist()[:-1]
-        return cls(
-            RowBlock.joined([part.rows for part in left]),
-            np.concatenate([part.lengths for part in left]),
-            Vocabulary(list(numbers)),
-            Postings.joined([part.postings for part in left], firsts, new_numbers, allocate),
-        )
+        new_numbers = []
+        for part in kept_parts:
+            terms = part.vocabulary.terms()
+            part_numbers = [numbers.setdefault(term, len(numbers)) for term in terms]
+            new_numbers.append(np.array(part_numbers, np.intp))
+        rows = RowBlock.joined([part.rows for part in kept_parts])
+        lengths = np.concatenate([part.lengths for part in kept_parts])
+        firsts = np.cumsum([0, *map(len, kept_parts)]).tolist()[:-1]
+        part_postings = [part.postings for part in kept_parts]
+        postings = Postings.joined(part_postings, firsts, new_numbers, allocate)
+        return cls(rows, lengths, Vocabulary(list(numbers)), postings)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Arrays for `from_arrays`, to be written to a file."""
@@ -464,39 +494,37 @@ class TermPart(RowPart):
             arrays, "lengths", "vocabulary", "starts", "rows", "counts"
         )
         block = RowBlock.from_arrays(arrays)
-        postings = int(starts[-1]) if len(starts) else -1
-        terms = {
-            len(arrays[name])
-            for name in ("term_ends", "term_crcs", "terms_by_crc")
-            if name in arrays
-        }
-        if not (
-            len(lengths) == len(block)
-            and len(rows) == len(counts) == postings
-            and terms <= {len(starts) - 1}
-        ):
+        size = int(starts[-1]) if len(starts) else -1
+        term_count = len(starts) - 1
+        term_arrays = [arrays[name] for name in _TERM_ARRAYS if name in arrays]
+        has_all_lengths = len(lengths) == len(block)
+        has_all_postings = len(rows) == len(counts) == size
+        has_all_terms = all(len(array) == term_count for array in term_arrays)
+        if not (has_all_lengths and has_all_postings and has_all_terms):
             msg = (
                 f"A part of an index has {len(block)} rows with {len(lengths)} lengths and"
-                f" {postings} postings with {len(rows)} rows and {len(counts)} counts. Its file is"
+                f" {size} postings with {len(rows)} rows and {len(counts)} counts. Its file is"
                 " damaged: build the index again."
             )
             raise StoreError(msg)
-        return cls(block, lengths, Vocabulary.from_arrays(arrays), Postings(starts, rows, counts))
+        vocabulary = Vocabulary.from_arrays(arrays)
+        return cls(block, lengths, vocabulary, Postings(starts, rows, counts))
 
     def ranges(self, terms: Sequence[str]) -> list[tuple[int, int]]:
         """The range of postings of each of some terms; (0, 0) if it does not occur."""
         starts = self.postings.starts
-        at = self.vocabulary.find(terms)
+        numbers = self.vocabulary.find(terms)
         return [
             (0, 0) if number < 0 else (int(starts[number]), int(starts[number + 1]))
-            for number in at
+            for number in numbers
         ]
 
     def _select(self, mask: Mask) -> TermPart:
         postings, left = self.postings.select(mask)
         terms = self.vocabulary.terms()
-        vocabulary = Vocabulary([terms[number] for number in left.tolist()])
-        return TermPart(self.rows.select(mask), self.lengths[mask], vocabulary, postings)
+        terms_left = [terms[number] for number in left.tolist()]
+        rows = self.rows.select(mask)
+        return TermPart(rows, self.lengths[mask], Vocabulary(terms_left), postings)
 
 
 class LexicalState:
@@ -514,7 +542,8 @@ class LexicalState:
 
     Example:
         >>> part = TermPart.of_rows(["a", "b"], [["green", "tea"], ["black", "tea", "tea"]])
-        >>> [key for key, _ in LexicalState([part], [np.array([False, True])]).search(["tea", "green"], 10)]
+        >>> state = LexicalState([part], [np.array([False, True])])
+        >>> [key for key, _ in state.search(["tea", "green"], 10)]
         ['b']
     """
 
@@ -530,17 +559,17 @@ class LexicalState:
         self._rows = LiveRows([part.rows for part in self.parts], alive)
         self.live = self._rows.live
         self.alive = tuple(None if mask is None or mask.all() else mask for mask in alive)
-        self.tokens = sum(
-            int((part.lengths if mask is None else part.lengths[mask]).sum(dtype=np.int64))
-            for part, mask in zip(self.parts, self.alive, strict=True)
-        )
-        self._saturations: dict[_Wanted, tuple[Saturation, ...]] = {}
+        self.tokens = 0
+        for part, mask in zip(self.parts, self.alive, strict=True):
+            live_lengths = part.lengths if mask is None else part.lengths[mask]
+            self.tokens += int(live_lengths.sum(dtype=np.int64))
+        self._saturations: dict[_SaturationKey, tuple[Saturation, ...]] = {}
         self._scoped: dict[Filter, LexicalState] = {}
         self._restricts = restricts
         # The live rows with each term: one entry, counted once a query under the okapi variant
         # needs it.
         self._vocabulary: list[Counter[str]] = []
-        self._peaks: dict[_Wanted, Peaks] = {}
+        self._peaks: dict[_SaturationKey, Peaks] = {}
         # by part, of each term; -1 where not counted yet
         self._frequencies: dict[int, NDArray[np.int32]] = {}
         # By part, those of earlier states: the mean length of all rows has moved little since.
@@ -561,14 +590,15 @@ class LexicalState:
         restricted = cached.get(scope)
         if restricted is None or next(reversed(cached)) is not scope:
             if restricted is None:
-                alive = [
-                    part.rows.mask(scope) if mask is None else part.rows.mask(scope) & mask
-                    for part, mask in zip(self.parts, self.alive, strict=True)
-                ]
+                alive: list[Mask | None] = []
+                for part, mask in zip(self.parts, self.alive, strict=True):
+                    in_scope = part.rows.mask(scope)
+                    alive.append(in_scope if mask is None else in_scope & mask)
                 restricted = LexicalState(self.parts, alive, restricts=self)
             others = [(other, state) for other, state in cached.items() if other != scope]
+            latest = dict(others[1 - _MAX_SCOPES :])
             # A new dict: other threads may be reading the old one.
-            self._scoped = {**dict(others[1 - _MAX_SCOPES :]), scope: restricted}
+            self._scoped = {**latest, scope: restricted}
         return restricted
 
     def statistics(self, terms: Sequence[str], model: BM25 = BM25()) -> Statistics:
@@ -579,9 +609,8 @@ class LexicalState:
             model: The okapi variant needs the frequencies of the whole vocabulary.
         """
         distinct = list(dict.fromkeys(terms))
-        return self._statistics(
-            len(distinct), [part.ranges(distinct) for part in self.parts], model
-        )
+        ranges = [part.ranges(distinct) for part in self.parts]
+        return self._statistics(len(distinct), ranges, model)
 
     def search(
         self,
@@ -608,21 +637,22 @@ class LexicalState:
         Raises:
             ConfigError: If topk is below 1.
         """
+        if topk < 1:
+            validate_integer("topk", topk, 1)
         repeats = Counter(terms)
         distinct = list(repeats)
         ranges = [part.ranges(distinct) for part in self.parts]
-        counted = (
-            self._statistics(len(distinct), ranges, model) if statistics is None else statistics
-        )
-        if not self.live or not any(counted.frequencies):
+        if statistics is None:
+            statistics = self._statistics(len(distinct), ranges, model)
+        if not self.live or not any(statistics.frequencies):
             return []
         factor = model.k1 + 1.0 if model.variant == "okapi" else 1.0
-        weights = [
-            idf * times * factor
-            for idf, times in zip(counted.idf(model), repeats.values(), strict=True)
-        ]
-        saturations = self._saturated(model, _mean_length(counted.tokens, counted.rows))
-        rows = self._candidates(ranges, weights, saturations, topk, self._rows.mask(filter))
+        idf_and_times = zip(statistics.idf(model), repeats.values(), strict=True)
+        weights = [idf * times * factor for idf, times in idf_and_times]
+        mean_length = _mean_length(statistics.tokens, statistics.rows)
+        saturations = self._saturated(model, mean_length)
+        mask = self._rows.mask(filter)
+        rows = self._candidates(ranges, weights, saturations, topk, mask)
         rows.sort()
         scores = self._exact_scores(rows, ranges, weights, saturations)
         return ranked(self._rows.keys, rows, scores, topk)
@@ -637,6 +667,7 @@ class LexicalState:
     ) -> NDArray[np.int32]:
         """Rows among which the topk best are, by a float32 pass over the postings."""
         firsts = self._rows.firsts.tolist()
+        row_count = firsts[-1]
         drift = max(saturation.drift for saturation in saturations)
         if min(weights) <= 0 or drift > _MAX_CANDIDATE_DRIFT:
             # Only okapi's idf can be 0 or less; then the score of a row that shares a term may be
@@ -647,46 +678,36 @@ class LexicalState:
         # Each of n terms is rounded when stored, weighted (twice) and added, all but the first:
         # |error| <= (n + 2) u score, with u = 2^-24, beside the drift. The rest is for the bounds,
         # which are rounded, too.
-        slack = 2.0 * ((len(weights) + 6) * 2.0**-24 + 1.01 * drift)
-        if firsts[-1] >= MANY_ROWS:
-            parts = [
-                (part.postings, saturation.contributions)
-                for part, saturation in zip(self.parts, saturations, strict=True)
-            ]
+        rounding = (len(weights) + 6) * 2.0**-24
+        slack = 2.0 * (rounding + 1.01 * drift)
+        parts = [
+            (part.postings, saturation.contributions)
+            for part, saturation in zip(self.parts, saturations, strict=True)
+        ]
+        if row_count >= MANY_ROWS:
+            term_ranges = list(zip(*ranges, strict=True))
             peaks = self._peaks.setdefault(saturations[0].computed_for, {})
-            few = RareTerms(
-                parts, firsts, list(zip(*ranges, strict=True)), weights, slack, peaks
-            ).candidates(topk, mask)
-            if few is not None:
-                return few
-        scores = scratch_zeros(firsts[-1])
+            rare_terms = RareTerms(parts, firsts, term_ranges, weights, slack, peaks)
+            rows_of_rare_terms = rare_terms.candidates(topk, mask)
+            if rows_of_rare_terms is not None:
+                return rows_of_rare_terms
+        scores = scratch_zeros(row_count)
 
         def add_terms(terms: list[int]) -> None:
-            for number, (part, saturation) in enumerate(zip(self.parts, saturations, strict=True)):
+            for number, (postings, contributions) in enumerate(parts):
                 part_scores = scores[firsts[number] : firsts[number + 1]]
-                add_up(
-                    part_scores,
-                    part.postings,
-                    saturation.contributions,
-                    ranges[number],
-                    weights,
-                    terms,
-                )
+                add_up(part_scores, postings, contributions, ranges[number], weights, terms)
             if mask is not None:
                 np.multiply(scores, mask, out=scores)
 
-        early, late, postings = split_terms(ranges, weights)
+        early, late, late_postings = split_terms(ranges, weights)
         add_terms(early)
         if late:
             # A term adds less than its weight to a row. So rows far enough behind do not need the
             # late terms.
-            best = contenders(
-                scores,
-                topk,
-                slack=slack,
-                missing=sum(weights[at] for at in late),
-                max_candidates=postings // (POSTINGS_PER_LOOKUP * len(weights)),
-            )
+            missing = sum(weights[term] for term in late)
+            most = late_postings // (POSTINGS_PER_LOOKUP * len(weights))
+            best = contenders(scores, topk, slack=slack, missing=missing, max_candidates=most)
             if best is not None:
                 return best
             add_terms(late)
@@ -702,25 +723,24 @@ class LexicalState:
         """Scores of some rows, which are ascending."""
         scores = np.zeros(len(rows))
         ends = rows.searchsorted(self._rows.firsts).tolist()
-        for number, (part, part_ranges, saturation) in enumerate(
-            zip(self.parts, ranges, saturations, strict=True)
-        ):
+        for number, part in enumerate(self.parts):
             start, end = ends[number : number + 2]
             if start < end:  # such a row has a term, so its part has postings
-                local = rows[start:end] - np.int32(self._rows.firsts[number])
+                part_rows = rows[start:end] - np.int32(self._rows.firsts[number])
+                norms = saturations[number].norms
                 scores[start:end] = exact_scores(
-                    part.postings, saturation.norms, local, part_ranges, weights
+                    part.postings, norms, part_rows, ranges[number], weights
                 )
         return scores
 
     def _statistics(self, terms: int, ranges: Ranges, model: BM25) -> Statistics:
         frequencies = [0] * terms
-        for number, (part_ranges, mask) in enumerate(zip(ranges, self.alive, strict=True)):
-            for at, (start, end) in enumerate(part_ranges):
+        for number, mask in enumerate(self.alive):
+            for term, (start, end) in enumerate(ranges[number]):
                 if mask is None:
-                    frequencies[at] += end - start
+                    frequencies[term] += end - start
                 elif start < end:
-                    frequencies[at] += self._frequency(number, mask, start, end)
+                    frequencies[term] += self._frequency(number, mask, start, end)
         vocabulary = self._live_vocabulary() if model.variant == "okapi" else Counter[str]()
         return Statistics(self.live, self.tokens, tuple(frequencies), vocabulary)
 
@@ -739,14 +759,14 @@ class LexicalState:
         if not self._vocabulary:  # several threads may count it at once; each counts the same
             total: Counter[str] = Counter()
             for part, mask in zip(self.parts, self.alive, strict=True):
-                postings = part.postings
-                left = np.cumsum(np.append(0, mask[postings.rows])) if mask is not None else None
-                counts = np.diff(
-                    postings.starts if left is None else left[postings.starts]
-                ).tolist()
-                for term, count in zip(part.vocabulary.terms(), counts, strict=True):
-                    if count and not term.startswith(STOP_MARK):
-                        total[term] += count
+                starts = part.postings.starts
+                if mask is not None:
+                    live_before = np.cumsum(np.append(0, mask[part.postings.rows]))
+                    starts = live_before[starts]
+                frequencies = np.diff(starts).tolist()
+                for term, frequency in zip(part.vocabulary.terms(), frequencies, strict=True):
+                    if frequency and not term.startswith(STOP_MARK):
+                        total[term] += frequency
             self._vocabulary.append(total)
         return self._vocabulary[0]
 
@@ -754,38 +774,37 @@ class LexicalState:
         key = (model.k1, model.b, mean_length)
         saturations = self._saturations.get(key)
         if saturations is None:
-            # A scope takes the contributions of all rows, however far their mean is from its own:
-            # one number for each posting would be too much to cache for each scope.
-            shared = (
-                ()
-                if self._restricts is None
-                else self._restricts._saturated(
-                    model, _mean_length(self._restricts.tokens, self._restricts.live)
-                )
-            )
-            saturations = tuple(
-                near.moved(part.lengths, mean_length)
-                for near, part in zip(shared, self.parts, strict=False)
-            )
-            saturations = saturations or tuple(
+            saturations = self._compute_saturations(model, mean_length)
+            # Two at most: the rows' own, and that of a search over several Documents. The dict is
+            # never changed, since a later state may be reading it.
+            cached = self._saturations if len(self._saturations) < 2 else {}
+            self._saturations = {**cached, key: saturations}
+        return saturations
+
+    def _compute_saturations(self, model: BM25, mean_length: float) -> tuple[Saturation, ...]:
+        complete = self._restricts
+        if complete is None:
+            return tuple(
                 Saturation.of(part.postings, part.lengths, model, mean_length, self._recent(part))
                 for part in self.parts
             )
-            # Two at most: the rows' own, and that of a search over several Documents. The dict is
-            # never changed, since a later state may be reading it.
-            self._saturations = {
-                **(self._saturations if len(self._saturations) < 2 else {}),
-                key: saturations,
-            }
-        return saturations
+        # A scope takes the contributions of all rows, however far their mean is from its own:
+        # one number for each posting would be too much to cache for each scope.
+        shared = complete._saturated(model, _mean_length(complete.tokens, complete.live))
+        return tuple(
+            saturation.moved(part.lengths, mean_length)
+            for saturation, part in zip(shared, self.parts, strict=True)
+        )
 
     def _recent(self, part: TermPart) -> list[Saturation]:
         """The computed saturations of a part, here or in an earlier state; the latest ones."""
         recent: list[Saturation] = []
-        for of_parts in reversed(self._saturations.values()):
-            pairs = zip(self.parts, of_parts, strict=True)
+        for saturations in reversed(self._saturations.values()):
+            pairs = zip(self.parts, saturations, strict=True)
             recent += [saturation for owner, saturation in pairs if owner is part]
-        return (recent or self._inherited.get(id(part), []))[:2]
+        if not recent:
+            recent = self._inherited.get(id(part), [])
+        return recent[:2]
 
 
 _MAX_PARTS = 8

@@ -12,7 +12,6 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -103,37 +102,41 @@ class Codes:
                 others, too.
         """
         count, dimension = matrix.shape
-        rotation = (
-            sources[0].codes.rotation if sources else _rotation(matrix, norms, _split(dimension))
-        )
-        split = sources[0].codes.head.shape[1] if sources else _split(dimension)
-        graph = cls(
-            rotation,
-            allocate((count, split), np.int8),
-            allocate((count, dimension - split), np.int8),
-            allocate((5, count), np.float32),
-        )
+        if sources:
+            rotation = sources[0].codes.rotation
+            split = sources[0].codes.head.shape[1]
+        else:
+            split = max(1, round(dimension * _HEAD_SHARE))
+            rotation = _rotation(matrix, norms, split)
+        head = allocate((count, split), np.int8)
+        tail = allocate((count, dimension - split), np.int8)
+        facts = allocate((5, count), np.float32)
         missing = np.ones(count, np.bool_)
         for codes, rows, positions in sources:
-            graph.head[positions], graph.tail[positions] = codes.head[rows], codes.tail[rows]
-            graph.facts[:, positions] = codes.facts[:, rows]
+            head[positions] = codes.head[rows]
+            tail[positions] = codes.tail[rows]
+            facts[:, positions] = codes.facts[:, rows]
             missing[positions] = False
-        numbers = np.flatnonzero(missing)
+        new_codes = cls(rotation, head, tail, facts)
+        new_rows = np.flatnonzero(missing)
         step = max(1, _NUMBERS_AT_ONCE // dimension)
-        for start in range(0, len(numbers), step):
-            graph._fill(numbers[start : start + step], matrix, norms)
-        return graph
+        for start in range(0, len(new_rows), step):
+            new_codes._fill(new_rows[start : start + step], matrix, norms)
+        return new_codes
 
     def _fill(self, rows: NDArray[np.intp], matrix: Matrix, norms: NDArray[np.float64]) -> None:
-        rotated = unit_rows(matrix[rows], norms[rows]) @ self.rotation.T
+        directions = unit_rows(matrix[rows], norms[rows])
+        rotated = directions @ self.rotation.T
         split = self.head.shape[1]
-        self.head[rows], *head_facts = _rounded(rotated[:, :split])
-        self.tail[rows], *tail_facts = _rounded(rotated[:, split:])
-        self.facts[:, rows] = (
-            *head_facts,
-            *tail_facts,
-            _up(np.linalg.norm(rotated[:, split:], axis=1)),
-        )
+        tails = rotated[:, split:]
+        tail_lengths = np.linalg.norm(tails, axis=1)
+        self.head[rows], head_scales, head_errors = _rounded(rotated[:, :split])
+        self.tail[rows], tail_scales, tail_errors = _rounded(tails)
+        self.facts[HEAD_SCALE, rows] = head_scales
+        self.facts[HEAD_ERROR, rows] = head_errors
+        self.facts[TAIL_SCALE, rows] = tail_scales
+        self.facts[TAIL_ERROR, rows] = tail_errors
+        self.facts[TAIL_LENGTH, rows] = _up(tail_lengths)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Arrays for `from_arrays`."""
@@ -159,7 +162,8 @@ class Codes:
         rotation, head, tail, facts = pick(arrays, "rotation", "head", "tail", "facts")
         shapes = [rotation.shape, head.shape, tail.shape, facts.shape]
         split = shapes[1][-1]
-        if shapes != [(dimension, dimension), (rows, split), (rows, dimension - split), (5, rows)]:
+        tail_shape = (rows, dimension - split)
+        if shapes != [(dimension, dimension), (rows, split), tail_shape, (5, rows)]:
             msg = (
                 f"A part of an index has {rows} vectors of {dimension} numbers, and codes of shapes"
                 f" {shapes}. Its file is damaged: build the index again."
@@ -200,19 +204,19 @@ class CodeScan:
     def __init__(self, codes: Codes, directions: NDArray[np.float64]) -> None:
         split = codes.head.shape[1]
         rotated = directions @ codes.rotation.T
+        heads = rotated[:, :split]
+        tails = rotated[:, split:]
         self._codes = codes
-        self._heads, self._tails = (
-            part.astype(np.float32) for part in (rotated[:, :split], rotated[:, split:])
-        )
-        self._lengths = [
-            (float(np.linalg.norm(row[:split])), float(np.linalg.norm(row[split:])))
-            for row in rotated
-        ]
+        self._heads = heads.astype(np.float32)
+        self._tails = tails.astype(np.float32)
+        self._head_lengths = [float(np.linalg.norm(head)) for head in heads]
+        self._tail_lengths = [float(np.linalg.norm(tail)) for tail in tails]
         # Products of float32 numbers, whole numbers among them, are added up in any order: the
         # error is at most (d + 2) 2^-24 of the lengths' product (Higham, Accuracy and Stability of
         # Numerical Algorithms, 3.1). The few operations after that, and the rotation in float64,
         # are covered by doubling it, and doubling again.
-        self._slack = np.float32(4 * (rotated.shape[1] + 16) * 2.0**-24)
+        operations = rotated.shape[1] + 16
+        self._slack = np.float32(4 * operations * 2.0**-24)
         self._products: NDArray[np.float32] | None = None
 
     @property
@@ -236,11 +240,10 @@ class CodeScan:
         """
         if self._products is None:
             self._products = _products(self._codes.head, rows, self._heads)
-        head, tail = self._lengths[query]
         facts = self._codes.facts if rows is None else self._codes.facts.take(rows, axis=1)
         cosines = self._products[query] * facts[HEAD_SCALE]
-        errors = facts[HEAD_ERROR] * np.float32(head)
-        errors += facts[TAIL_LENGTH] * np.float32(tail)
+        errors = facts[HEAD_ERROR] * np.float32(self._head_lengths[query])
+        errors += facts[TAIL_LENGTH] * np.float32(self._tail_lengths[query])
         errors += self._slack
         return cosines, errors
 
@@ -254,19 +257,14 @@ class CodeScan:
             query: Number of the direction.
             cosines: (m,) what `heads` found for these rows.
         """
-        head, tail = self._lengths[query]
         facts = self._codes.facts.take(rows, axis=1)
-        cosines = (
-            cosines
-            + _products(self._codes.tail, rows, self._tails[query : query + 1])[0]
-            * facts[TAIL_SCALE]
-        )
-        errors = (
-            facts[HEAD_ERROR] * np.float32(head)
-            + facts[TAIL_ERROR] * np.float32(tail)
-            + self._slack
-        )
-        return cosines, errors
+        direction = self._tails[query : query + 1]
+        [products] = _products(self._codes.tail, rows, direction)
+        tail_cosines = products * facts[TAIL_SCALE]
+        errors = facts[HEAD_ERROR] * np.float32(self._head_lengths[query])
+        errors += facts[TAIL_ERROR] * np.float32(self._tail_lengths[query])
+        errors += self._slack
+        return cosines + tail_cosines, errors
 
 
 def _products(
@@ -302,14 +300,11 @@ def row_products(vectors: Matrix, directions: Matrix, out: Matrix | None = None)
     return products
 
 
-def _split(dimension: int) -> int:
-    return max(1, round(dimension * _HEAD_SHARE))
-
-
 def unit_rows(vectors: Matrix, norms: NDArray[np.float64]) -> NDArray[np.float64]:
     """Vectors divided by their lengths; 0 for a vector of length 0."""
-    scale = np.divide(1.0, norms, out=np.zeros_like(norms), where=norms > 0)
-    return np.asarray(vectors * scale[:, None], np.float64)
+    scales = np.zeros_like(norms)
+    np.divide(1.0, norms, out=scales, where=norms > 0)
+    return np.asarray(vectors * scales[:, None], np.float64)
 
 
 def _rotation(matrix: Matrix, norms: NDArray[np.float64], split: int) -> NDArray[np.float64]:
@@ -318,16 +313,16 @@ def _rotation(matrix: Matrix, norms: NDArray[np.float64], split: int) -> NDArray
     Within the head and within the tail the axes are mixed, so that no number of a rotated vector is
     much larger than the others: they share a scale.
     """
-    chosen = slice(None, None, max(1, math.ceil(len(matrix) / _ROWS_SAMPLED)))
-    sample = unit_rows(matrix[chosen], norms[chosen])
-    _, axes = np.linalg.eigh(sample.T @ sample)  # by ascending eigenvalue
-    axes = axes[:, ::-1].T
-    chance = np.random.default_rng(0)
-    for part in (slice(None, split), slice(split, None)):
-        size = len(axes[part])
-        mixing, _ = np.linalg.qr(chance.standard_normal((size, size)))
-        axes[part] = mixing @ axes[part]
-    orthonormal, _ = np.linalg.qr(axes.T)  # what rounding took is put right; only signs can change
+    step = max(1, math.ceil(len(matrix) / _ROWS_SAMPLED))
+    sample = unit_rows(matrix[::step], norms[::step])
+    _, eigenvectors = np.linalg.eigh(sample.T @ sample)  # by ascending eigenvalue
+    axes = eigenvectors[:, ::-1].T
+    generator = np.random.default_rng(0)
+    for part in (axes[:split], axes[split:]):
+        size = len(part)
+        mixing, _ = np.linalg.qr(generator.standard_normal((size, size)))
+        part[:] = mixing @ part
+    orthonormal, _ = np.linalg.qr(axes.T)  # undoes rounding errors; only signs can change
     rotation: NDArray[np.float64] = np.ascontiguousarray(orthonormal.T)
     return rotation
 
@@ -336,10 +331,14 @@ def _rounded(
     numbers: NDArray[np.float64],
 ) -> tuple[NDArray[np.int8], NDArray[np.float32], NDArray[np.float32]]:
     """Codes of rows, the scale of each, and the length of its rounding error."""
-    scales = _up(np.abs(numbers).max(axis=1, initial=0.0) / _LARGEST)
+    largest = np.abs(numbers).max(axis=1, initial=0.0)
+    scales = _up(largest / _LARGEST)
     wide = scales.astype(np.float64)[:, None]
-    codes = np.rint(np.divide(numbers, wide, out=np.zeros_like(numbers), where=wide > 0))
-    return codes.astype(np.int8), scales, _up(np.linalg.norm(numbers - codes * wide, axis=1))
+    codes = np.zeros_like(numbers)
+    np.divide(numbers, wide, out=codes, where=wide > 0)
+    np.rint(codes, out=codes)
+    errors = np.linalg.norm(numbers - codes * wide, axis=1)
+    return codes.astype(np.int8), scales, _up(errors)
 
 
 def _up(numbers: NDArray[np.float64]) -> NDArray[np.float32]:
@@ -400,17 +399,18 @@ class Graph:
         )
         graph.hnsw.efConstruction = _BREADTH
         index = faiss.IndexIDMap(graph)
-        step = max(1, -(-len(matrix) // _ROWS_SAMPLED))
-        index.train(unit_rows(matrix[::step], norms[::step]).astype(np.float32))
+        step = max(1, math.ceil(len(matrix) / _ROWS_SAMPLED))
+        sample = unit_rows(matrix[::step], norms[::step])
+        index.train(sample.astype(np.float32))
         with ProgressTask("graph of vectors", len(matrix), "row") as work:
             for start in range(0, len(matrix), _ROWS_AT_ONCE):
-                some = slice(start, start + _ROWS_AT_ONCE)
+                end = min(start + _ROWS_AT_ONCE, len(matrix))
                 # Vectors without length are equally far from everything: ways that lead to them
                 # lead nowhere.
-                there = np.flatnonzero(norms[some])
-                directions = unit_rows(matrix[some][there], norms[some][there])
-                _add(index, start + there, directions.astype(np.float32))
-                work.reach(start + len(matrix[some]))
+                rows = start + np.flatnonzero(norms[start:end])
+                directions = unit_rows(matrix[rows], norms[rows])
+                _add(index, rows, directions.astype(np.float32))
+                work.reach(end)
         return cls(index)
 
     def nearest(self, vector: Vector, count: int) -> NDArray[np.intp]:
@@ -426,8 +426,9 @@ class Graph:
         with self._searching:
             _faiss().downcast_index(self._index.index).hnsw.efSearch = count
             _, labels = self._index.search(vector[None], count)
-        # -1 where there are no more
-        rows: NDArray[np.intp] = labels[0][labels[0] >= 0].astype(np.intp)
+        [numbers] = labels
+        is_row = numbers >= 0  # -1 where there are no more
+        rows: NDArray[np.intp] = numbers[is_row].astype(np.intp)
         return rows
 
     def write(self, path: Path, name: str) -> None:
@@ -502,7 +503,8 @@ def read_faiss_index(path: Path) -> Any:
     try:
         return faiss.read_index(str(path))
     except RuntimeError as exc:
-        msg = f"{path} is no index of faiss, or cannot be read: {str(exc).splitlines()[0]}"
+        reason = str(exc).splitlines()[0]
+        msg = f"{path} is no index of faiss, or cannot be read: {reason}"
         raise ConfigError(msg) from exc
 
 
@@ -602,7 +604,8 @@ class DenseBlock(RowPart):
         rows = RowBlock.of(keys, fields)
         order = rows.keys.argsort()
         matrix = np.asarray(vectors, np.float32)[order]
-        return cls._coded(rows.select(order), matrix, np.sqrt(row_dots(matrix, matrix)))
+        norms = np.sqrt(row_dots(matrix, matrix))
+        return cls._coded(rows.select(order), matrix, norms)
 
     @classmethod
     def joined(
@@ -622,28 +625,26 @@ class DenseBlock(RowPart):
             np.arange(len(block)) if mask is None else np.flatnonzero(mask)
             for block, mask in zip(blocks, masks, strict=True)
         ]
-        rows = RowBlock.joined(
-            [
-                block.rows.select(block_rows)
-                for block, block_rows in zip(blocks, chosen, strict=True)
-            ]
-        )
+        pairs = list(zip(blocks, chosen, strict=True))
+        rows = RowBlock.joined([block.rows.select(block_rows) for block, block_rows in pairs])
         order = rows.keys.argsort(kind="stable")  # it finds that the blocks are sorted
-        positions = np.empty(len(order), np.intp)
-        positions[order] = np.arange(len(order))
-        matrix = allocate((len(order), blocks[0].matrix.shape[1]), np.float32)
-        norms = np.empty(len(order))
+        count = len(order)
+        positions = np.empty(count, np.intp)
+        positions[order] = np.arange(count)
+        matrix = allocate((count, blocks[0].matrix.shape[1]), np.float32)
+        norms = np.empty(count)
         sources = []
         first = 0
-        for block, block_rows in zip(blocks, chosen, strict=True):
-            to = positions[first : first + len(block_rows)]
-            norms[to] = block.norms[block_rows]
+        for block, block_rows in pairs:
+            end = first + len(block_rows)
+            block_positions = positions[first:end]
+            norms[block_positions] = block.norms[block_rows]
             for start in range(0, len(block_rows), _ROWS_MOVED):
                 some = slice(start, start + _ROWS_MOVED)
-                matrix[to[some]] = block.matrix[block_rows[some]]
+                matrix[block_positions[some]] = block.matrix[block_rows[some]]
             if block.codes is not None:
-                sources.append(KnownCodes(block.codes, block_rows, to))
-            first += len(block_rows)
+                sources.append(KnownCodes(block.codes, block_rows, block_positions))
+            first = end
         return cls._coded(rows.select(order), matrix, norms, allocate, sources)
 
     @classmethod
@@ -661,15 +662,15 @@ class DenseBlock(RowPart):
         count, dimension = matrix.shape
         if count < _CODED_FROM or dimension < _CODED_DIMENSION:
             return cls(rows, matrix, norms)
-        sources = sorted(sources, key=lambda codes: -len(codes.rows))
-        if sources and len(sources[0].rows) < _ROTATION_SERVES * count:
-            sources = []
-        sources = [
-            codes
-            for codes in sources
-            if np.array_equal(codes.codes.rotation, sources[0].codes.rotation)
-        ]
-        return cls(rows, matrix, norms, Codes.of_matrix(matrix, norms, allocate, sources))
+        largest = max(sources, key=lambda source: len(source.rows), default=None)
+        usable: list[KnownCodes] = []
+        if largest is not None and len(largest.rows) >= _ROTATION_SERVES * count:
+            rotation = largest.codes.rotation
+            usable = [
+                source for source in sources if np.array_equal(source.codes.rotation, rotation)
+            ]
+        codes = Codes.of_matrix(matrix, norms, allocate, usable)
+        return cls(rows, matrix, norms, codes)
 
     def vector(self, row: int) -> Vector:
         """The vector of a row; a copy."""
@@ -702,12 +703,14 @@ class DenseBlock(RowPart):
         """(n,) 1 / length, 0 for length 0; None if some are too short or too long for float32."""
         if not self.inverses:  # several threads may find it at once; each finds the same
             least, most = _PLAIN_LENGTHS
-            there = self.norms > 0
-            plain = bool(np.all((self.norms >= least) & (self.norms <= most) | ~there))
-            inverses = (
-                np.divide(1.0, self.norms, out=np.zeros(len(self)), where=there) if plain else None
-            )
-            self.inverses.append(None if inverses is None else inverses.astype(np.float32))
+            is_plain = (self.norms >= least) & (self.norms <= most)
+            has_length = self.norms > 0
+            inverses = None
+            if np.all(is_plain | ~has_length):
+                exact = np.zeros(len(self))
+                np.divide(1.0, self.norms, out=exact, where=has_length)
+                inverses = exact.astype(np.float32)
+            self.inverses.append(inverses)
         return self.inverses[0]
 
 
@@ -777,8 +780,10 @@ class VectorQuery:
             return cosines, errors
         if self.metric == "ip":
             return norms * cosines, norms * errors
-        scale = 2.0 * self.length * norms  # |x - y|^2 = |x|^2 + |y|^2 - 2 |x| |y| cos
-        return scale * cosines - norms**2, scale * errors + 2.0**-40 * norms**2
+        # |x - y|^2 = |x|^2 + |y|^2 - 2 |x| |y| cos
+        scale = 2.0 * self.length * norms
+        squares = norms**2
+        return scale * cosines - squares, scale * errors + 2.0**-40 * squares
 
     def scores(self, vectors: NDArray[np.float64]) -> NDArray[np.float64]:
         """(m,) scores of vectors (m, d), in float64."""
@@ -788,12 +793,11 @@ class VectorQuery:
         products = row_dots(vectors, self.vector)
         if self.metric == "ip":
             return products
-        lengths = np.sqrt(row_dots(vectors, vectors)) * np.sqrt(
-            row_dots(self.vector[None], self.vector[None])[0]
-        )
-        cosines: NDArray[np.float64] = np.divide(
-            products, lengths, out=np.zeros_like(products), where=lengths > 0
-        )
+        row = self.vector[None]
+        [length] = np.sqrt(row_dots(row, row))
+        lengths = np.sqrt(row_dots(vectors, vectors)) * length
+        cosines = np.zeros_like(products)
+        np.divide(products, lengths, out=cosines, where=lengths > 0)
         return np.clip(cosines, -1.0, 1.0)
 
 
@@ -837,28 +841,25 @@ class BlockSearch:
         cosines, errors = scan.heads(self._some, query)
         raw_score, uncertain = vector.raw_score(cosines, errors, self._norms)
         # Some rows that are probably among the best bound how good a row must be.
-        probes = np.flatnonzero(
-            raw_score >= kth_largest(raw_score, max(_PROBES * topk, _MIN_PROBES))
-        )
+        probe_count = max(_PROBES * topk, _MIN_PROBES)
+        probes = np.flatnonzero(raw_score >= kth_largest(raw_score, probe_count))
         bound = self._bound_of(vector, self._rows[probes], query, topk)
         left = np.flatnonzero(raw_score + uncertain >= bound)
         rows = self._rows[left]
         cosines, errors = scan.tails(rows, query, cosines[left])
-        read = (
-            len(self._rows) * scan.head_bytes
-            + len(rows) * scan.tail_bytes
-            + len(probes) * self._vector_bytes
-        )
-        return _best(rows, *vector.raw_score(cosines, errors, block.norms[rows]), topk, bound, read)
+        raw_score, uncertain = vector.raw_score(cosines, errors, block.norms[rows])
+        bytes_read = len(self._rows) * scan.head_bytes
+        bytes_read += len(rows) * scan.tail_bytes
+        bytes_read += len(probes) * self._vector_bytes
+        return _best(rows, raw_score, uncertain, topk, bound, bytes_read)
 
     def _bound_of(
         self, vector: VectorQuery, rows: NDArray[np.intp], query: int, topk: int
     ) -> float:
         """A lower bound of the topk-th best raw score of some rows."""
+        direction = self._directions[query : query + 1]
         with np.errstate(over="ignore", invalid="ignore"):
-            products = row_products(self._block.matrix[rows], self._directions[query : query + 1])[
-                0
-            ]
+            [products] = row_products(self._block.matrix[rows], direction)
         cosines, errors = _cosines(self._block, rows, products)
         raw_score, uncertain = vector.raw_score(cosines, errors, self._block.norms[rows])
         return kth_largest(raw_score - uncertain, topk)
@@ -867,14 +868,9 @@ class BlockSearch:
         if self._products is None:
             self._products = self._all_products()
         cosines, errors = _cosines(self._block, self._some, self._products[query])
-        read = len(self._rows) * self._vector_bytes
-        return _best(
-            self._rows,
-            *self._queries[query].raw_score(cosines, errors, self._norms),
-            topk,
-            -np.inf,
-            read,
-        )
+        raw_score, uncertain = self._queries[query].raw_score(cosines, errors, self._norms)
+        bytes_read = len(self._rows) * self._vector_bytes
+        return _best(self._rows, raw_score, uncertain, topk, -np.inf, bytes_read)
 
     def _all_products(self) -> NDArray[np.float32]:
         matrix = self._block.matrix
@@ -888,7 +884,8 @@ class BlockSearch:
 
     @property
     def _vector_bytes(self) -> int:
-        return int(self._block.matrix.shape[1]) * self._block.matrix.itemsize
+        matrix = self._block.matrix
+        return int(matrix.shape[1]) * matrix.itemsize
 
 
 def _cosines(
@@ -901,24 +898,25 @@ def _cosines(
     # for rounding the query, and half of 2^-149 for each product below the normal range (Higham,
     # Accuracy and Stability of Numerical
     # Algorithms, 2.2 and 3.1); doubled for good measure, and for the division.
-    relative = 2.0 * (block.matrix.shape[1] + 4) * 2.0**-24
+    dimension = block.matrix.shape[1]
+    relative = 2.0 * (dimension + 4) * 2.0**-24
     inverses = block.inverse_norms()
     if inverses is not None:
         row_inverses = inverses if rows is None else inverses[rows]
         # the same for all: (), which spares passes over all rows
         return products * row_inverses, np.array(relative)
     norms = block.norms if rows is None else block.norms[rows]
-    there = norms > 0
+    has_length = norms > 0
+    cosines = np.zeros(len(norms))
+    underflow = np.zeros(len(norms))
     with np.errstate(over="ignore", invalid="ignore"):
-        cosines = np.divide(products, norms, out=np.zeros(len(norms)), where=there)
-        lost = np.divide(
-            block.matrix.shape[1] * 2.0**-149, norms, out=np.zeros(len(norms)), where=there
-        )
-    errors = np.where(there, relative + lost, 0.0)
+        np.divide(products, norms, out=cosines, where=has_length)
+        np.divide(dimension * 2.0**-149, norms, out=underflow, where=has_length)
+    errors = np.where(has_length, relative + underflow, 0.0)
     # a sum has left float32's range: only the exact pass can rank it
-    beyond = ~np.isfinite(cosines)
-    cosines[beyond] = 0.0
-    errors[beyond] = np.inf
+    is_beyond = ~np.isfinite(cosines)
+    cosines[is_beyond] = 0.0
+    errors[is_beyond] = np.inf
     return cosines, errors
 
 
@@ -943,16 +941,14 @@ def _best(
             bound = max(bound, kth_largest(raw_score, topk) - error)
         # Compared in the type of the raw scores, of which the next number below the bound is not
         # above it.
-        left = np.flatnonzero(
-            raw_score
-            >= np.nextafter(
-                np.array(bound - error, raw_score.dtype), -np.inf, dtype=raw_score.dtype
-            )
-        )
+        number_type = raw_score.dtype
+        rounded = np.array(bound - error, number_type)
+        lowest = np.nextafter(rounded, -np.inf, dtype=number_type)
+        left = np.flatnonzero(raw_score >= lowest)
         errors = np.broadcast_to(errors, len(rows))
-    return Contenders(
-        rows[left], raw_score[left].astype(np.float64), errors[left].astype(np.float64), bytes_read
-    )
+    best_score = raw_score[left].astype(np.float64)
+    best_errors = errors[left].astype(np.float64)
+    return Contenders(rows[left], best_score, best_errors, bytes_read)
 
 
 METRICS: tuple[Metric, ...] = ("cosine", "ip", "l2")
@@ -1050,11 +1046,13 @@ class DenseState(VectorRows[DenseBlock, "Vector"]):
         """For each query its ranking, and how many bytes were read for it."""
         exact = checked_queries(queries, topk, self.dimension)
         mask = self._rows.mask(filter)
-        rows = np.arange(len(self._rows)) if mask is None else np.flatnonzero(mask)
-        step = max(1, _PRODUCTS_AT_ONCE // max(1, len(self._rows)))
+        row_count = len(self._rows)
+        rows = np.arange(row_count) if mask is None else np.flatnonzero(mask)
+        step = max(1, _PRODUCTS_AT_ONCE // max(1, row_count))
         for start in range(0, len(exact), step):
-            some = [VectorQuery(vector, self.metric) for vector in exact[start : start + step]]
-            yield from self._answers(some, rows, topk)
+            some = exact[start : start + step]
+            vector_queries = [VectorQuery(vector, self.metric) for vector in some]
+            yield from self._answers(vector_queries, rows, topk)
 
     def _answers(
         self, queries: Sequence[VectorQuery], rows: NDArray[np.intp], topk: int
@@ -1067,20 +1065,22 @@ class DenseState(VectorRows[DenseBlock, "Vector"]):
             ]
         for number, query in enumerate(queries):
             left = rows
-            read = 0
+            bytes_read = 0
             if query.length and searches:
                 candidates = [
                     (first, search.contenders(number, topk)) for first, search in searches
                 ]
                 left = _can_be_best(candidates, topk)
-                read = sum(contenders.bytes_read for _, contenders in candidates)
+                bytes_read = sum(contenders.bytes_read for _, contenders in candidates)
+            bytes_read += left.size * self.dimension * 4
             scores = self._scores(left, query)
-            yield ranked(self._rows.keys, left, scores, topk), read + left.size * self.dimension * 4
+            yield ranked(self._rows.keys, left, scores, topk), bytes_read
 
     def _scores(self, rows: NDArray[np.intp], query: VectorQuery) -> NDArray[np.float64]:
         scores = np.empty(len(rows))
         for block, _, block_rows, position in self._by_block(rows):
-            scores[position] = query.scores(block.matrix[block_rows].astype(np.float64))
+            vectors = block.matrix[block_rows].astype(np.float64)
+            scores[position] = query.scores(vectors)
         return scores
 
     def _by_block(
@@ -1089,16 +1089,15 @@ class DenseState(VectorRows[DenseBlock, "Vector"]):
         """For each block with some of the rows, which are ascending: the number of its first row,
         its own numbers of them, and their places among them.
         """
-        firsts = self._rows.firsts
-        ends = rows.searchsorted(firsts).tolist()
-        positions = [slice(start, end) for start, end in pairwise(ends)]
-        return [
-            (block, first, rows[position] - first, position)
-            for block, first, position in zip(
-                self.parts, firsts[:-1].tolist(), positions, strict=True
-            )
-            if position.start < position.stop
-        ]
+        ends = rows.searchsorted(self._rows.firsts).tolist()
+        firsts = self._rows.firsts.tolist()
+        by_block = []
+        for number, block in enumerate(self.parts):
+            start, end = ends[number : number + 2]
+            if start < end:
+                block_rows = rows[start:end] - firsts[number]
+                by_block.append((block, firsts[number], block_rows, slice(start, end)))
+        return by_block
 
 
 class DenseIndex(TieredIndex[DenseBlock, DenseState]):
@@ -1119,17 +1118,19 @@ class DenseIndex(TieredIndex[DenseBlock, DenseState]):
     """
 
     def __init__(self, dimension: int, metric: Metric = "cosine") -> None:
-        super().__init__(
-            lambda parts, alive, _: DenseState(parts, alive, dimension, metric),
-            DenseBlock.joined,
-            _MAX_PARTS,
-        )
+        def make_state(
+            parts: Sequence[DenseBlock], alive: Sequence[Mask | None], _: DenseState | None
+        ) -> DenseState:
+            return DenseState(parts, alive, dimension, metric)
+
+        super().__init__(make_state, DenseBlock.joined, _MAX_PARTS)
 
     def add(
         self, keys: Sequence[str], vectors: Matrix, fields: Sequence[Fields] | None = None
     ) -> None:
         """Add rows; a key that is present is replaced. See `DenseBlock.of_rows`."""
-        self._add_part(DenseBlock.of_rows(keys, np.asarray(vectors, np.float32), fields))
+        matrix = np.asarray(vectors, np.float32)
+        self._add_part(DenseBlock.of_rows(keys, matrix, fields))
 
 
 def checked_queries(queries: NDArray[Any], topk: int, dimension: int) -> NDArray[np.float64]:
@@ -1152,5 +1153,6 @@ def _can_be_best(candidates: Sequence[tuple[int, Contenders]], topk: int) -> NDA
     raw_score = np.concatenate([contenders.raw_score for _, contenders in candidates])
     errors = np.concatenate([contenders.errors for _, contenders in candidates])
     rows = np.concatenate([contenders.rows + first for first, contenders in candidates])
-    best: NDArray[np.intp] = rows[raw_score + errors >= kth_largest(raw_score - errors, topk)]
+    bound = kth_largest(raw_score - errors, topk)
+    best: NDArray[np.intp] = rows[raw_score + errors >= bound]
     return best

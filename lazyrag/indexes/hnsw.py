@@ -79,9 +79,8 @@ def approximate_rankings(
             " Search exactly."
         )
         raise UnsupportedError(msg, store="map")
-    vectors = [
-        VectorQuery(vector, "cosine") for vector in checked_queries(queries, topk, state.dimension)
-    ]
+    exact_queries = checked_queries(queries, topk, state.dimension)
+    vector_queries = [VectorQuery(vector, "cosine") for vector in exact_queries]
     exact: list[tuple[DenseBlock, Mask | None]] = []
     by_graph: list[_GraphSearch] = []
     for block, alive, graph in zip(state.parts, state.alive, graphs, strict=True):
@@ -93,7 +92,7 @@ def approximate_rankings(
             exact.append((block, mask))
     exact_rankings = _exact_state(exact, state.dimension).search_many(queries, topk)
     merged = []
-    for query, ranking in zip(vectors, exact_rankings, strict=True):
+    for query, ranking in zip(vector_queries, exact_rankings, strict=True):
         rankings = [ranking, *(search.ranking(query) for search in by_graph)]
         merged.append(_merge_rankings(rankings, topk))
     return merged
@@ -115,9 +114,8 @@ class _GraphSearch:
         self._graph = graph
         self._topk = topk
         self._left = len(block) if mask is None else int(np.count_nonzero(mask))
-        breadth = max(
-            _MIN_BREADTH, _BREADTH_OF_ROOT * math.sqrt(len(block)), _BREADTH_OF_TOPK * topk
-        )
+        breadth_of_rows = _BREADTH_OF_ROOT * math.sqrt(len(block))
+        breadth = max(_MIN_BREADTH, breadth_of_rows, _BREADTH_OF_TOPK * topk)
         # so that about the breadth is left of them
         self._count = math.ceil(breadth * len(block) / max(1, self._left))
 
@@ -134,13 +132,13 @@ class _GraphSearch:
             if self._mask is not None:
                 rows = rows[self._mask[rows]]
             if len(rows) >= _LEFT * self._topk:
-                scores = query.scores(self._block.matrix[rows].astype(np.float64))
+                vectors = self._block.matrix[rows].astype(np.float64)
+                scores = query.scores(vectors)
                 return ranked(self._keys, rows, scores, self._topk)
             count *= _WIDER
         # The matching rows are not among the nearest ones, or the vector has no length.
-        return _exact_state([(self._block, self._mask)], len(query.vector)).search(
-            query.vector, self._topk
-        )
+        exact_state = _exact_state([(self._block, self._mask)], len(query.vector))
+        return exact_state.search(query.vector, self._topk)
 
     def _costs_less(self, count: int) -> bool:
         return count * _ROWS_AS_DEAR <= self._left
@@ -151,13 +149,13 @@ class _GraphSearch:
 
 def _exact_state(parts: Sequence[tuple[DenseBlock, Mask | None]], dimension: int) -> DenseState:
     """A state of some blocks and masks of their candidate rows."""
-    return DenseState(
-        [block for block, _ in parts], [mask for _, mask in parts], dimension, "cosine"
-    )
+    blocks = [block for block, _ in parts]
+    masks = [mask for _, mask in parts]
+    return DenseState(blocks, masks, dimension, "cosine")
 
 
 def _merge_rankings(rankings: Iterable[Ranking], topk: int) -> Ranking:
     """Merge rankings of different rows."""
-    return sorted(itertools.chain.from_iterable(rankings), key=lambda pair: (-pair[1], pair[0]))[
-        :topk
-    ]
+    pairs = itertools.chain.from_iterable(rankings)
+    best_first = sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
+    return best_first[:topk]

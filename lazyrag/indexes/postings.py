@@ -139,15 +139,7 @@ class FieldTable:
         """The fields; not to be changed."""
         if self._values is None:
             decoded = json.loads(f"[{','.join(self.lines())}]")
-            self._values = [
-                ReadOnly(
-                    {
-                        name: tuple(value) if isinstance(value, list) else value
-                        for name, value in line.items()
-                    }
-                )
-                for line in decoded
-            ]
+            self._values = [_freeze(line) for line in decoded]
         return self._values
 
     def lines(self) -> list[str]:
@@ -166,6 +158,14 @@ class FieldTable:
     def text(self) -> NDArray[np.uint8]:
         """All lines as (bytes,) uint8."""
         return text_array("\n".join(self.lines())) if self._text is None else self._text
+
+
+def _freeze(line: dict[str, Any]) -> Fields:
+    """Fields that were read from JSON: lists become tuples again."""
+    fields = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in line.items()
+    }
+    return ReadOnly(fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,16 +196,18 @@ class RowBlock:
         """New rows; fields default to none for each. Those of one file should share one object."""
         numbers: dict[int, int] = {}
         distinct: list[Fields] = []
-        values = []
-        for row_fields in fields if fields is not None else [EMPTY] * len(keys):
-            number = numbers.get(
-                id(row_fields)
-            )  # comparing the mappings would cost more than it saves
+        field_ids = []
+        if fields is None:
+            fields = [EMPTY] * len(keys)
+        for row_fields in fields:
+            # By identity: comparing the mappings would cost more than it saves.
+            number = numbers.get(id(row_fields))
             if number is None:
                 number = numbers[id(row_fields)] = len(distinct)
                 distinct.append(row_fields)
-            values.append(number)
-        return cls(encoded_keys(keys), np.array(values, np.int32), FieldTable(distinct))
+            field_ids.append(number)
+        ids = np.array(field_ids, np.int32)
+        return cls(encoded_keys(keys), ids, FieldTable(distinct))
 
     @classmethod
     def joined(cls, blocks: Sequence[RowBlock]) -> RowBlock:
@@ -213,17 +215,18 @@ class RowBlock:
         are left out.
         """
         numbers: dict[str, int] = {}
-        ids = []
+        field_ids = []
         for block in blocks:
             lines = block.fields.lines()
-            new = np.zeros(len(lines), np.int32)
-            used = np.flatnonzero(np.bincount(block.field_ids, minlength=len(lines)))
-            new[used] = [
-                numbers.setdefault(lines[number], len(numbers)) for number in used.tolist()
-            ]
-            ids.append(new[block.field_ids])
+            rows_of_line = np.bincount(block.field_ids, minlength=len(lines))
+            used = np.flatnonzero(rows_of_line)
+            used_lines = [lines[number] for number in used.tolist()]
+            new_numbers = np.zeros(len(lines), np.int32)
+            new_numbers[used] = [numbers.setdefault(line, len(numbers)) for line in used_lines]
+            field_ids.append(new_numbers[block.field_ids])
         keys = np.concatenate([block.keys for block in blocks])
-        return cls(keys, np.concatenate(ids), FieldTable(lines=list(numbers)))
+        fields = FieldTable(lines=list(numbers))
+        return cls(keys, np.concatenate(field_ids), fields)
 
     def select(self, rows: Mask | NDArray[np.intp]) -> RowBlock:
         """Some of the rows, by mask or by number."""
@@ -236,9 +239,8 @@ class RowBlock:
         mask = self.masks.get(filter)
         if mask is None:
             values = self.fields.values()
-            verdicts = np.fromiter(
-                (matches(filter, value) for value in values), np.bool_, len(values)
-            )
+            passing = (matches(filter, value) for value in values)
+            verdicts = np.fromiter(passing, np.bool_, len(values))
             mask = verdicts[self.field_ids] if len(self) else np.zeros(0, np.bool_)
             with self.remembering:
                 if len(self.masks) >= _MAX_CACHED_MASKS:
@@ -253,10 +255,12 @@ class RowBlock:
         order = self._order()
         # In this block's width, or numpy would copy the block. A key that is cut here is not equal
         # below.
-        at = self.keys.searchsorted(keys.astype(self.keys.dtype), sorter=order)
-        at = np.minimum(at, len(self) - 1)
-        rows = at if order is None else order[at]
-        return np.where(self.keys[rows] == keys, rows, -1)
+        cut_keys = keys.astype(self.keys.dtype)
+        positions = self.keys.searchsorted(cut_keys, sorter=order)
+        positions = np.minimum(positions, len(self) - 1)
+        rows = positions if order is None else order[positions]
+        is_present = self.keys[rows] == keys
+        return np.where(is_present, rows, -1)
 
     def after(self, key: NDArray[np.bytes_], limit: int, alive: Mask | None) -> NDArray[np.intp]:
         """The rows of the next keys that are greater than one, in the order of keys.
@@ -268,18 +272,21 @@ class RowBlock:
         """
         order = self._order()
         # In this block's width: a key that equals a truncated one is less than the full key.
-        [first] = self.keys.searchsorted(
-            key.astype(self.keys.dtype), side="right", sorter=order
-        ).tolist()
-        last = min(first + limit, len(self)) if alive is None else len(self)
-        rows = np.arange(first, last) if order is None else order[first:last]
-        return rows if alive is None else rows[alive[rows]][:limit]
+        cut_key = key.astype(self.keys.dtype)
+        [first] = self.keys.searchsorted(cut_key, side="right", sorter=order).tolist()
+        end = min(first + limit, len(self)) if alive is None else len(self)
+        rows = np.arange(first, end) if order is None else order[first:end]
+        if alive is None:
+            return rows
+        live_rows = rows[alive[rows]]
+        return live_rows[:limit]
 
     def _order(self) -> NDArray[np.intp] | None:
         """The rows in the order of their keys; None if they are sorted."""
         if not self.orders:  # several threads may find it at once; each finds the same
-            is_sorted = bool((self.keys[:-1] < self.keys[1:]).all())
-            self.orders.append(None if is_sorted else self.keys.argsort())
+            is_ascending = self.keys[:-1] < self.keys[1:]
+            order = None if is_ascending.all() else self.keys.argsort()
+            self.orders.append(order)
         return self.orders[0]
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -368,12 +375,11 @@ class Vocabulary:
             if self._numbers is None:
                 every = self.terms()
                 self._numbers = dict(zip(every, range(len(every)), strict=True))
-            return list(map(self._numbers.get, terms, itertools.repeat(-1)))
+            return [self._numbers.get(term, -1) for term in terms]
         if self._views is None:  # an item of a view takes a third of the time of an array's
-            names = {"term_crcs": "u4", "terms_by_crc": "i4", "term_ends": "i8", "vocabulary": "u1"}
-            self._views = [
-                np.asarray(self._arrays[name], kind).data for name, kind in names.items()
-            ]
+            kinds = {"term_crcs": "u4", "terms_by_crc": "i4", "term_ends": "i8", "vocabulary": "u1"}
+            arrays = [np.asarray(self._arrays[name], kind) for name, kind in kinds.items()]
+            self._views = [array.data for array in arrays]
         crcs, by_crc, ends, text = self._views
         pieces = []
         for term in terms:
@@ -394,14 +400,15 @@ class Vocabulary:
         """The terms as a JSON list, where each ends in it, their CRCs ascending, and whose those
         are.
         """
-        encoded = [
-            encode_basestring(term).encode("utf-8", "surrogatepass") for term in self.terms()
-        ]
+        quoted = map(encode_basestring, self.terms())
+        encoded = [term.encode("utf-8", "surrogatepass") for term in quoted]
+        text = b"[%b]" % b",".join(encoded)
+        lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
         crcs = np.fromiter(map(zlib.crc32, encoded), np.uint32, len(encoded))
         by_crc = crcs.argsort(kind="stable")
         return {
-            "vocabulary": np.frombuffer(b"[%b]" % b",".join(encoded), np.uint8),
-            "term_ends": np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)) + 1),
+            "vocabulary": np.frombuffer(text, np.uint8),
+            "term_ends": np.cumsum(lengths + 1),
             "term_crcs": crcs[by_crc],
             "terms_by_crc": by_crc.astype(np.int32),
         }
@@ -439,37 +446,39 @@ class Postings:
     @classmethod
     def of_codes(cls, blocks: Sequence[CodeBlock]) -> tuple[Postings, NDArray[np.int64]]:
         """Postings of new rows, with counts, and the code of each of their terms."""
-        bits = sum(count for _, _, count in blocks).bit_length()
+        row_count = sum(count for _, _, count in blocks)
+        row_bits = row_count.bit_length()
+        all_codes = [codes for codes, _, _ in blocks]
+        largest = max((int(codes.max(initial=0)) for codes in all_codes), default=0)
         distinct = None
-        if (
-            max((int(codes.max(initial=0)) for codes, _, _ in blocks), default=0).bit_length()
-            + bits
-            > 63
-        ):
-            distinct = np.unique(np.concatenate([codes for codes, _, _ in blocks]))
-        pairs = np.empty(sum(len(codes) for codes, _, _ in blocks), np.int64)
-        first = end = 0
+        if largest.bit_length() + row_bits > 63:
+            distinct = np.unique(np.concatenate(all_codes))
+        # Each occurrence as one number: the code in the high bits, the row in the low ones.
+        pairs = np.empty(sum(map(len, all_codes)), np.int64)
+        first_row = 0
+        end = 0
         for codes, rows, count in blocks:
             start = end
-            end = end + len(codes)
-            pairs[start:end] = codes if distinct is None else distinct.searchsorted(codes)
-            pairs[start:end] <<= bits
-            pairs[start:end] |= rows + np.int64(first)
-            first += count
+            end += len(codes)
+            block_pairs = pairs[start:end]
+            block_pairs[:] = codes if distinct is None else distinct.searchsorted(codes)
+            block_pairs <<= row_bits
+            block_pairs |= rows + np.int64(first_row)
+            first_row += count
         pairs.sort()  # in place: numpy.unique takes three times the memory
-        is_new = np.ones(len(pairs), np.bool_)
-        np.not_equal(pairs[1:], pairs[:-1], out=is_new[1:])
-        counts = np.diff(np.flatnonzero(is_new), append=len(pairs))
-        counts = counts.astype(np.min_scalar_type(counts.max(initial=1)))
-        pairs = pairs[is_new]
-        rows = (pairs & ((1 << bits) - 1)).astype(np.int32)
-        pairs >>= bits
-        is_new = np.ones(len(pairs), np.bool_)
-        np.not_equal(pairs[1:], pairs[:-1], out=is_new[1:])
-        starts = np.flatnonzero(is_new)
-        first_pairs = pairs[starts]
-        postings = cls(np.append(starts, len(pairs)), rows, counts)
-        return postings, first_pairs if distinct is None else distinct[first_pairs]
+        is_first = _differs_from_previous(pairs)
+        counts = np.diff(np.flatnonzero(is_first), append=len(pairs))
+        narrowest = np.min_scalar_type(counts.max(initial=1))
+        counts = counts.astype(narrowest)
+        pairs = pairs[is_first]
+        row_mask = (1 << row_bits) - 1
+        posting_rows = (pairs & row_mask).astype(np.int32)
+        pairs >>= row_bits
+        starts = np.flatnonzero(_differs_from_previous(pairs))
+        terms = pairs[starts]
+        all_starts = np.append(starts, len(pairs))
+        postings = cls(all_starts, posting_rows, counts)
+        return postings, terms if distinct is None else distinct[terms]
 
     @classmethod
     def of_weights(
@@ -488,18 +497,21 @@ class Postings:
         """
         order = sorted_order(flat)
         rows = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
-        return cls(_starts(np.bincount(flat)), rows[order], weights[order])
+        starts = _starts(np.bincount(flat))
+        return cls(starts, rows[order], weights[order])
 
     def select(self, mask: Mask) -> tuple[Postings, NDArray[np.intp]]:
         """Without the postings of the other rows, whose numbers the rows behind them take; and the
         terms left.
         """
-        of_kept = mask[self.rows]
-        starts = np.append(0, np.cumsum(of_kept))[self.starts]
-        left = np.flatnonzero(np.diff(starts))
+        is_left = mask[self.rows]
+        left_before = np.append(0, np.cumsum(is_left))
+        all_starts = left_before[self.starts]
+        terms_left = np.flatnonzero(np.diff(all_starts))
+        starts = np.append(all_starts[terms_left], all_starts[-1])
         new_rows = np.cumsum(mask, dtype=np.int32) - np.int32(1)
-        starts = np.append(starts[left], starts[-1])
-        return Postings(starts, new_rows[self.rows[of_kept]], self.values[of_kept]), left
+        rows = new_rows[self.rows[is_left]]
+        return Postings(starts, rows, self.values[is_left]), terms_left
 
     @classmethod
     def joined(
@@ -520,31 +532,30 @@ class Postings:
             numbers: For each part the new numbers of its terms.
             allocate: Makes room for an array of a shape and a type.
         """
-        sizes = np.zeros(
-            max((int(part_numbers.max(initial=-1)) + 1 for part_numbers in numbers), default=0),
-            np.int64,
-        )
+        term_count = max((int(terms.max(initial=-1)) + 1 for terms in numbers), default=0)
+        sizes = np.zeros(term_count, np.int64)
         for part, part_numbers in zip(parts, numbers, strict=True):
             sizes[part_numbers] += np.diff(part.starts)
         starts = _starts(sizes)
         free = starts[:-1].copy()
-        total = (int(starts[-1]),)
-        rows = allocate(total, np.int32)
-        values = allocate(total, np.result_type(np.uint8, *(part.values.dtype for part in parts)))
+        shape = (int(starts[-1]),)
+        value_type = np.result_type(np.uint8, *(part.values.dtype for part in parts))
+        rows = allocate(shape, np.int32)
+        values = allocate(shape, value_type)
         for part, first, part_numbers in zip(parts, first_rows, numbers, strict=True):
-            of_term = np.diff(part.starts)
+            part_sizes = np.diff(part.starts)
             shifts = free[part_numbers] - part.starts[:-1]
-            steps = part.starts.searchsorted(np.arange(0, len(part.rows), _JOINED_AT_ONCE)).tolist()
-            for start, end in itertools.pairwise([*steps, len(of_term)]):
+            step_starts = np.arange(0, len(part.rows), _JOINED_AT_ONCE)
+            steps = part.starts.searchsorted(step_starts).tolist()
+            for start, end in itertools.pairwise([*steps, len(part_sizes)]):
                 some = slice(int(part.starts[start]), int(part.starts[end]))
-                positions = np.repeat(shifts[start:end], of_term[start:end]) + np.arange(
-                    some.start, some.stop
-                )
+                posting_shifts = np.repeat(shifts[start:end], part_sizes[start:end])
+                positions = posting_shifts + np.arange(some.start, some.stop)
                 rows[positions] = part.rows[some] + np.int32(first)
                 values[positions] = part.values[some]
                 for mapped in (rows, values, part.rows, part.values):
                     unload(mapped)
-            free[part_numbers] += of_term
+            free[part_numbers] += part_sizes
         return cls(starts, rows, values)
 
 
@@ -558,9 +569,16 @@ def sorted_order(numbers: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
         >>> sorted_order(np.array([7, 0, 7])).tolist()
         [1, 0, 2]
     """
-    pairs = (numbers.astype(np.int64) << 32) | np.arange(len(numbers))
+    high_bits = numbers.astype(np.int64) << 32
+    pairs = high_bits | np.arange(len(numbers))
     pairs.sort()
     return pairs & 0xFFFFFFFF
+
+
+def _differs_from_previous(numbers: NDArray[np.int64]) -> Mask:
+    is_new = np.ones(len(numbers), np.bool_)
+    np.not_equal(numbers[1:], numbers[:-1], out=is_new[1:])
+    return is_new
 
 
 def _starts(sizes: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
@@ -622,22 +640,22 @@ class LiveRows:
         """The keys of some rows, in their order."""
         if len(self.blocks) == 1:
             return decoded_keys(self.blocks[0].keys[rows])
-        block_of = self.firsts.searchsorted(rows, side="right") - 1
-        block_rows = (rows - self.firsts[block_of]).tolist()
-        keys = [
-            self.blocks[block].keys[row]
-            for block, row in zip(block_of.tolist(), block_rows, strict=True)
-        ]
+        block_numbers = self.firsts.searchsorted(rows, side="right") - 1
+        block_rows = rows - self.firsts[block_numbers]
+        places = zip(block_numbers.tolist(), block_rows.tolist(), strict=True)
+        keys = [self.blocks[number].keys[row] for number, row in places]
         return decoded_keys(np.array(keys, np.bytes_))
 
     def find(self, keys: NDArray[np.bytes_]) -> NDArray[np.intp]:
         """(k,) the row of each key that lives, see `encoded_keys`; -1 for the others."""
         row_of_key = np.full(len(keys), -1)
         for block, first in zip(self.blocks, self.firsts[:-1], strict=True):
-            rows = block.find(keys)
-            rows = np.where(rows < 0, -1, rows + first)
-            live = rows >= 0 if self.alive is None else (rows >= 0) & self.alive[rows]
-            row_of_key[live] = rows[live]
+            block_rows = block.find(keys)
+            is_live = block_rows >= 0
+            rows = np.where(is_live, block_rows + first, -1)
+            if self.alive is not None:
+                is_live = is_live & self.alive[rows]
+            row_of_key[is_live] = rows[is_live]
         return row_of_key
 
     def page(self, after: str, limit: int) -> list[str]:
@@ -645,9 +663,12 @@ class LiveRows:
         start = encoded_keys([after])
         keys = [np.zeros(0, np.bytes_)]
         for block, first in zip(self.blocks, self.firsts[:-1].tolist(), strict=True):
-            alive = None if self.alive is None else self.alive[first : first + len(block)]
-            keys.append(block.keys[block.after(start, limit, alive)])
-        return decoded_keys(np.sort(np.concatenate(keys))[:limit])
+            end = first + len(block)
+            alive = None if self.alive is None else self.alive[first:end]
+            next_rows = block.after(start, limit, alive)
+            keys.append(block.keys[next_rows])
+        next_keys = np.sort(np.concatenate(keys))
+        return decoded_keys(next_keys[:limit])
 
 
 class VectorPart(Protocol[V_co]):
@@ -680,10 +701,8 @@ class VectorRows(Generic[P, V_co]):
 
     def get(self, keys: Sequence[str]) -> list[tuple[str, V_co, Fields]]:
         """Key, vector and fields of those keys that are live, in the order of the keys."""
-        rows = self._rows.find(encoded_keys(keys))
-        return [
-            self._row(key, row) for key, row in zip(keys, rows.tolist(), strict=True) if row >= 0
-        ]
+        rows = self._rows.find(encoded_keys(keys)).tolist()
+        return [self._row(key, row) for key, row in zip(keys, rows, strict=True) if row >= 0]
 
     def page(self, after: str, limit: int) -> list[tuple[str, V_co, Fields]]:
         """Key, vector and fields of the next ``limit`` live rows whose key is greater than one, in
@@ -694,17 +713,18 @@ class VectorRows(Generic[P, V_co]):
     def matching(self, filter: Filter) -> list[str]:  # noqa: A002  the word of the domain
         """The keys of the live rows that a bound filter lets through."""
         mask = self._rows.mask(filter)
-        return [] if mask is None else self._rows.keys(np.flatnonzero(mask))
+        if mask is None:
+            return []
+        return self._rows.keys(np.flatnonzero(mask))
 
     def _row(self, key: str, row: int) -> tuple[str, V_co, Fields]:
-        number = int(self._rows.firsts.searchsorted(row, side="right")) - 1
+        firsts = self._rows.firsts
+        number = int(firsts.searchsorted(row, side="right")) - 1
         part = self.parts[number]
-        block_row = row - int(self._rows.firsts[number])
-        return (
-            key,
-            part.vector(block_row),
-            part.rows.fields.values()[part.rows.field_ids[block_row]],
-        )
+        block = part.rows
+        block_row = row - int(firsts[number])
+        fields = block.fields.values()[block.field_ids[block_row]]
+        return key, part.vector(block_row), fields
 
 
 def scratch_zeros(n: int) -> NDArray[np.float32]:
@@ -731,11 +751,9 @@ def best_rows(scores: NDArray[np.float32], topk: int, *, slack: float) -> NDArra
         Row numbers, in no particular order.
     """
     rows = contenders(scores, topk, slack=slack)
-    return (
-        cut(np.flatnonzero(scores), scores, topk, slack=slack, missing=0.0)
-        if rows is None
-        else rows
-    )
+    if rows is None:
+        rows = cut(np.flatnonzero(scores), scores, topk, slack=slack, missing=0.0)
+    return rows
 
 
 def contenders(
@@ -767,19 +785,24 @@ def contenders(
     groups = len(scores) // _GROUP_SIZE
     if groups <= 4 * topk:
         return None
-    columns = scores[: groups * _GROUP_SIZE].reshape(_GROUP_SIZE, groups)  # each is a group
+    grouped = groups * _GROUP_SIZE  # the rows behind these are in no group
+    columns = scores[:grouped].reshape(_GROUP_SIZE, groups)  # each is a group
     maxima = columns.max(axis=0)
-    bound = float(np.partition(maxima, groups - topk)[groups - topk]) * (1.0 - slack) - missing
+    kth_maximum = float(np.partition(maxima, -topk)[-topk])
+    bound = kth_maximum * (1.0 - slack) - missing
     if bound <= 0.0:
         return None
     tall = np.flatnonzero(maxima >= bound)
     if max_candidates is not None and len(tall) > max_candidates:  # each of them has a row at least
         return None
     layer, column = np.nonzero(columns[:, tall] >= bound)
-    rest = np.flatnonzero(scores[groups * _GROUP_SIZE :] >= bound) + groups * _GROUP_SIZE
-    order = np.concatenate([layer * groups + tall[column], rest])
-    rows = cut(order, scores, topk, slack=slack, missing=missing)
-    return None if max_candidates is not None and len(rows) > max_candidates else rows
+    rows_of_groups = layer * groups + tall[column]
+    rest = np.flatnonzero(scores[grouped:] >= bound) + grouped
+    candidates = np.concatenate([rows_of_groups, rest])
+    rows = cut(candidates, scores, topk, slack=slack, missing=missing)
+    if max_candidates is not None and len(rows) > max_candidates:
+        return None
+    return rows
 
 
 def kth_largest(values: NDArray[np.floating], k: int) -> float:
@@ -791,9 +814,11 @@ def kth_largest(values: NDArray[np.floating], k: int) -> float:
     """
     groups = len(values) // _GROUP_SIZE
     if groups > 4 * k:
-        maxima = values[: groups * _GROUP_SIZE].reshape(_GROUP_SIZE, groups).max(axis=0)
-        values = values[values >= np.partition(maxima, groups - k)[groups - k]]
-    return float(np.partition(values, len(values) - k)[len(values) - k])
+        columns = values[: groups * _GROUP_SIZE].reshape(_GROUP_SIZE, groups)
+        maxima = columns.max(axis=0)
+        bound = np.partition(maxima, -k)[-k]
+        values = values[values >= bound]
+    return float(np.partition(values, -k)[-k])
 
 
 def cut(
@@ -809,10 +834,8 @@ def cut(
     """
     if len(rows) > topk:
         values = scores[rows]
-        bound = (
-            float(np.partition(values, len(values) - topk)[len(values) - topk]) * (1.0 - slack)
-            - missing
-        )
+        kth_score = float(np.partition(values, -topk)[-topk])
+        bound = kth_score * (1.0 - slack) - missing
         rows = rows[values >= bound]
     return rows.astype(np.int32)
 
@@ -832,8 +855,10 @@ def ranked(
         topk: At least 1.
     """
     if len(rows) > topk:
-        mask = scores >= np.partition(scores, len(scores) - topk)[len(scores) - topk]
-        rows = rows[mask]
-        scores = scores[mask]
-    best = sorted(zip((-scores).tolist(), keys(rows), strict=True))
+        kth_score = np.partition(scores, -topk)[-topk]
+        is_best = scores >= kth_score
+        rows = rows[is_best]
+        scores = scores[is_best]
+    negatives = (-scores).tolist()
+    best = sorted(zip(negatives, keys(rows), strict=True))
     return [(key, -negative) for negative, key in best[:topk]]

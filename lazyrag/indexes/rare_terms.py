@@ -57,20 +57,23 @@ class RareTerms:
             topk: At least 1.
             mask: Of the rows that may be found; None for all.
         """
-        sizes = [sum(end - start for start, end in ranges) for ranges in self.terms]
-        order = sorted((at for at, size in enumerate(sizes) if size), key=sizes.__getitem__)
-        most = [self.weights[at] * self._peak(self.terms[at]) * (1.0 + self.slack) for at in order]
+        sizes = [_count_postings(ranges) for ranges in self.terms]
+        occurring = [term for term, size in enumerate(sizes) if size]
+        order = sorted(occurring, key=sizes.__getitem__)
+        most = [
+            self.weights[term] * self._peak(self.terms[term]) * (1.0 + self.slack) for term in order
+        ]
         rows = np.zeros(0, np.int32)
         scores = np.zeros(0, np.float32)
         postings = 0
-        for taken, at in enumerate(order, start=1):
-            postings += sizes[at]
+        for taken, rarest in enumerate(order, start=1):
+            postings += sizes[rarest]
             if postings * ROWS_A_POSTING > self.firsts[-1]:
                 return None
-            part_rows, added = self._postings(at)
-            rows, scores = _sums_by_row(
-                np.concatenate([rows, part_rows]), np.concatenate([scores, added])
-            )
+            term_rows, added = self._postings(rarest)
+            all_rows = np.concatenate([rows, term_rows])
+            all_scores = np.concatenate([scores, added])
+            rows, scores = _sums_by_row(all_rows, all_scores)
             missing = sum(most[taken:])
             rest = order[taken:]
             if missing > sum(most[:taken]):  # no row scores more than that yet
@@ -85,12 +88,13 @@ class RareTerms:
                 if rest:
                     continue
                 return visible
-            probed = lower >= kth_largest(lower, min(len(lower), _PROBES * topk))
-            best = visible[probed]
-            full = lower[probed]
+            probes = min(len(lower), _PROBES * topk)
+            is_probe = lower >= kth_largest(lower, probes)
+            best = visible[is_probe]
+            best_scores = lower[is_probe]
             for term in rest:
-                full = full + self._lookup(term, best)
-            bound = kth_largest(full, topk) * (1.0 - self.slack)
+                best_scores = best_scores + self._lookup(term, best)
+            bound = kth_largest(best_scores, topk) * (1.0 - self.slack)
             if bound <= missing:
                 continue
             return self._narrow(visible, lower, bound, rest, most[taken:])
@@ -113,11 +117,14 @@ class RareTerms:
             terms: Not added yet.
             most: What each of them adds at most.
         """
+        margin = 1.0 + self.slack
         for number, term in enumerate(terms):
-            left = scores * (1.0 + self.slack) + sum(most[number:]) >= bound
+            missing = sum(most[number:])
+            left = scores * margin + missing >= bound
             rows = rows[left]
             scores = scores[left] + self._lookup(term, rows)
-        return rows[scores * (1.0 + self.slack) >= bound]
+        is_near = scores * margin >= bound
+        return rows[is_near]
 
     def _lookup(self, term: int, rows: NDArray[np.int32]) -> NDArray[np.float32]:
         """What a term adds to the scores of some rows, which are ascending."""
@@ -128,41 +135,41 @@ class RareTerms:
             if some.start < some.stop and start < end:
                 postings, contributions = self.parts[number]
                 term_rows = postings.rows[start:end]
-                local = rows[some] - np.int32(self.firsts[number])
-                at = term_rows.searchsorted(local)
-                added[some] = contributions[start:end].take(at, mode="clip") * (
-                    term_rows.take(at, mode="clip") == local
-                )
+                term_contributions = contributions[start:end]
+                part_rows = rows[some] - np.int32(self.firsts[number])
+                positions = term_rows.searchsorted(part_rows)
+                is_present = term_rows.take(positions, mode="clip") == part_rows
+                added[some] = term_contributions.take(positions, mode="clip") * is_present
         return added * np.float32(self.weights[term])
 
     def _postings(self, term: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """The rows of a term, and what it adds to the score of each."""
-        places = [
-            (part, first, start, end)
-            for part, first, (start, end) in zip(
-                self.parts, self.firsts, self.terms[term], strict=False
-            )
-            if start < end
-        ]
-        rows = [
-            postings.rows[start:end] + np.int32(first)
-            for (postings, _), first, start, end in places
-        ]
-        added = [contributions[start:end] for (_, contributions), _, start, end in places]
-        return np.concatenate(rows), np.concatenate(added) * np.float32(self.weights[term])
+        rows = []
+        added = []
+        for number, (start, end) in enumerate(self.terms[term]):
+            if start < end:
+                postings, contributions = self.parts[number]
+                rows.append(postings.rows[start:end] + np.int32(self.firsts[number]))
+                added.append(contributions[start:end])
+        weight = np.float32(self.weights[term])
+        return np.concatenate(rows), np.concatenate(added) * weight
 
     def _peak(self, ranges: tuple[tuple[int, int], ...]) -> float:
         """The largest contribution of a term."""
         peak = self.peaks.get(ranges)
         if peak is None:
-            pairs = zip(self.parts, ranges, strict=True)
-            peak = max(
-                float(numbers[start:end].max(initial=0.0)) for (_, numbers), (start, end) in pairs
-            )
+            peak = 0.0
+            for (_, contributions), (start, end) in zip(self.parts, ranges, strict=True):
+                part_peak = float(contributions[start:end].max(initial=0.0))
+                peak = max(peak, part_peak)
             if len(self.peaks) >= _MAX_PEAKS:
                 self.peaks.clear()
             self.peaks[ranges] = peak
         return peak
+
+
+def _count_postings(ranges: Sequence[tuple[int, int]]) -> int:
+    return sum(end - start for start, end in ranges)
 
 
 def _sums_by_row(
@@ -171,5 +178,6 @@ def _sums_by_row(
     """Each row once, ascending, with the sum of what is added to it."""
     order = sorted_order(rows)
     rows = rows[order]
-    firsts = np.flatnonzero(np.append(True, rows[1:] != rows[:-1]))
+    is_first = np.append(True, rows[1:] != rows[:-1])
+    firsts = np.flatnonzero(is_first)
     return rows[firsts], np.add.reduceat(added[order], firsts)

@@ -53,8 +53,8 @@ class SparsePart(RowPart):
 
     Example:
         >>> part = SparsePart.of_rows(["a", "b"], [{3: 0.5, 700: 2.0}, {3: 1.5}])
-        >>> again = SparsePart.from_arrays(part.arrays())
-        >>> again.vector(0), again.vector(1)
+        >>> restored = SparsePart.from_arrays(part.arrays())
+        >>> restored.vector(0), restored.vector(1)
         ({3: 0.5, 700: 2.0}, {3: 1.5})
     """
 
@@ -87,19 +87,20 @@ class SparsePart(RowPart):
                 range.
         """
         lengths = np.fromiter(map(len, vectors), np.int64, len(vectors))
-        flat = dimension_array(chain.from_iterable(vectors), int(lengths.sum()))
-        weights = weight_array(
-            chain.from_iterable(vector.values() for vector in vectors), len(flat)
-        )
+        total = int(lengths.sum())
+        flat = dimension_array(chain.from_iterable(vectors), total)
+        row_weights = (vector.values() for vector in vectors)
+        weights = weight_array(chain.from_iterable(row_weights), total)
         if not weights.all():
-            ends = np.cumsum(np.append(0, weights != 0))
-            lengths = np.diff(ends[np.append(0, np.cumsum(lengths))])
-            flat = flat[weights != 0]
-            weights = weights[weights != 0]
+            is_nonzero = weights != 0
+            nonzero_before = np.cumsum(np.append(0, is_nonzero))
+            row_starts = np.append(0, np.cumsum(lengths))
+            lengths = np.diff(nonzero_before[row_starts])
+            flat = flat[is_nonzero]
+            weights = weights[is_nonzero]
         dimensions, numbers = np.unique(flat, return_inverse=True)
-        return cls._made(
-            RowBlock.of(keys, fields), dimensions, Postings.of_weights(numbers, lengths, weights)
-        )
+        postings = Postings.of_weights(numbers, lengths, weights)
+        return cls._of_postings(RowBlock.of(keys, fields), dimensions, postings)
 
     @classmethod
     def joined(cls, parts: Sequence[SparsePart], masks: Sequence[Mask | None]) -> SparsePart:
@@ -109,33 +110,33 @@ class SparsePart(RowPart):
             parts: At least one.
             masks: For each of them a mask of the rows to keep; None for all.
         """
-        left = [
-            (
-                (part.rows, part.dimensions, part.postings)
-                if mask is None or mask.all()
-                else part._select(mask)
-            )
-            for part, mask in zip(parts, masks, strict=True)
-        ]
-        blocks, own_dimensions, postings = zip(*left, strict=True)
-        dimensions = np.unique(np.concatenate(own_dimensions))
+        blocks = []
+        part_dimensions = []
+        part_postings = []
+        for part, mask in zip(parts, masks, strict=True):
+            if mask is None or mask.all():
+                blocks.append(part.rows)
+                part_dimensions.append(part.dimensions)
+                part_postings.append(part.postings)
+            else:
+                postings, left = part.postings.select(mask)
+                blocks.append(part.rows.select(mask))
+                part_dimensions.append(part.dimensions[left])
+                part_postings.append(postings)
+        dimensions = np.unique(np.concatenate(part_dimensions))
         firsts = np.cumsum([0, *map(len, blocks)]).tolist()[:-1]
-        numbers = [
-            dimensions.searchsorted(dimensions_of_part) for dimensions_of_part in own_dimensions
-        ]
-        return cls._made(
-            RowBlock.joined(blocks), dimensions, Postings.joined(postings, firsts, numbers)
-        )
+        numbers = [dimensions.searchsorted(some) for some in part_dimensions]
+        postings = Postings.joined(part_postings, firsts, numbers)
+        return cls._of_postings(RowBlock.joined(blocks), dimensions, postings)
 
     def vector(self, row: int) -> SparseVector:
         """The vector of a row, by ascending dimension."""
-        positions = self.positions[self.row_starts[row] : self.row_starts[row + 1]]
-        row_dimensions = self.dimensions[
-            self.postings.starts.searchsorted(positions, side="right") - 1
-        ]
-        return dict(
-            zip(row_dimensions.tolist(), self.postings.values[positions].tolist(), strict=True)
-        )
+        start, end = self.row_starts[row : row + 2]
+        positions = self.positions[start:end]
+        numbers = self.postings.starts.searchsorted(positions, side="right") - 1
+        dimensions = self.dimensions[numbers].tolist()
+        weights = self.postings.values[positions].tolist()
+        return dict(zip(dimensions, weights, strict=True))
 
     def ranges(
         self, dimensions: NDArray[np.uint64]
@@ -145,15 +146,14 @@ class SparsePart(RowPart):
         """
         if not len(self.dimensions):
             return [(0, 0)] * len(dimensions), np.zeros((len(dimensions), 2))
-        at = np.minimum(self.dimensions.searchsorted(dimensions), len(self.dimensions) - 1)
-        there = self.dimensions[at] == dimensions
-        starts = np.where(there, self.postings.starts[at], 0).tolist()
-        ends = np.where(there, self.postings.starts[at + 1], 0).tolist()
-        weights = (
-            np.stack([self.lowest[at], self.highest[at]], axis=1).astype(np.float64)
-            * there[:, None]
-        )
-        return list(zip(starts, ends, strict=True)), weights
+        numbers = self.dimensions.searchsorted(dimensions)
+        numbers = np.minimum(numbers, len(self.dimensions) - 1)
+        is_present = self.dimensions[numbers] == dimensions
+        starts = np.where(is_present, self.postings.starts[numbers], 0)
+        ends = np.where(is_present, self.postings.starts[numbers + 1], 0)
+        ranges = list(zip(starts.tolist(), ends.tolist(), strict=True))
+        extremes = np.stack([self.lowest[numbers], self.highest[numbers]], axis=1)
+        return ranges, extremes.astype(np.float64) * is_present[:, None]
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Arrays for `from_arrays`, to be written to a file."""
@@ -176,64 +176,50 @@ class SparsePart(RowPart):
         Raises:
             StoreError: If arrays are missing, or of lengths that do not go together.
         """
-        names = (
-            "dimensions",
-            "starts",
-            "rows",
-            "weights",
-            "row_starts",
-            "places",
-            "lowest",
-            "highest",
-        )
-        dimensions, starts, rows, weights, row_starts, positions, lowest, highest = pick(
-            arrays, *names
-        )
+        picked = pick(arrays, *_ARRAYS)
+        dimensions, starts, rows, weights, row_starts, positions, lowest, highest = picked
         block = RowBlock.from_arrays(arrays)
         size = int(starts[-1]) if len(starts) else -1
         count = len(dimensions)
-        fitting = (
-            len(starts) - 1 == len(lowest) == len(highest) == count
-            and len(rows) == len(weights) == len(positions) == size
-            and len(row_starts) == len(block) + 1
-        )
-        if not fitting:
+        has_all_dimensions = len(starts) - 1 == len(lowest) == len(highest) == count
+        has_all_weights = len(rows) == len(weights) == len(positions) == size
+        has_all_rows = len(row_starts) == len(block) + 1
+        if not (has_all_dimensions and has_all_weights and has_all_rows):
+            lengths = ", ".join(f"{name} {len(arrays[name])}" for name in _ARRAYS)
             msg = (
                 f"A part of an index has {len(block)} rows and {count} dimensions with {size}"
-                " weights, and arrays of other lengths:"
-                f" {', '.join(f'{name} {len(arrays[name])}' for name in names)}. Its file is"
-                " damaged."
+                f" weights, and arrays of other lengths: {lengths}. Its file is damaged."
             )
             raise StoreError(msg)
-        return cls(
-            block,
-            dimensions,
-            Postings(starts, rows, weights),
-            row_starts,
-            positions,
-            lowest,
-            highest,
-        )
+        postings = Postings(starts, rows, weights)
+        return cls(block, dimensions, postings, row_starts, positions, lowest, highest)
 
     @classmethod
-    def _made(
+    def _of_postings(
         cls, rows: RowBlock, dimensions: NDArray[np.uint64], postings: Postings
     ) -> SparsePart:
         sizes = np.bincount(postings.rows, minlength=len(rows))
         row_starts = np.append(0, np.cumsum(sizes)).astype(np.int64)
         positions = sorted_order(postings.rows).astype(np.uint32)
-        # Every dimension has postings, so no reduced slice is empty.
+        lowest = highest = np.zeros(0, np.float32)
         firsts = postings.starts[:-1]
-        weights = postings.values
-        lowest, highest = (
-            reduced.reduceat(weights, firsts) if len(firsts) else np.zeros(0, np.float32)
-            for reduced in (np.minimum, np.maximum)
-        )
+        if len(firsts):  # every dimension has postings, so no reduced slice is empty
+            lowest = np.minimum.reduceat(postings.values, firsts)
+            highest = np.maximum.reduceat(postings.values, firsts)
         return cls(rows, dimensions, postings, row_starts, positions, lowest, highest)
 
-    def _select(self, mask: Mask) -> tuple[RowBlock, NDArray[np.uint64], Postings]:
-        postings, left = self.postings.select(mask)
-        return self.rows.select(mask), self.dimensions[left], postings
+
+_ARRAYS = (
+    "dimensions",
+    "starts",
+    "rows",
+    "weights",
+    "row_starts",
+    "places",
+    "lowest",
+    "highest",
+)
+"""Arrays of a `SparsePart`, beside those of its rows."""
 
 
 def dimension_array(dimensions: Iterable[int], count: int) -> NDArray[np.uint64]:
@@ -272,12 +258,8 @@ def weight_array(weights: Iterable[float], count: int) -> NDArray[np.float32]:
     except (OverflowError, TypeError, ValueError) as exc:
         msg = f"A sparse vector has a weight that is no number ({exc})."
         raise ConfigError(msg) from exc
-    require(
-        bool(np.isfinite(values).all()),
-        "The weights of a sparse vector",
-        values,
-        "finite, as float32 too",
-    )
+    is_finite = bool(np.isfinite(values).all())
+    require(is_finite, "The weights of a sparse vector", values, "finite, as float32 too")
     return values
 
 
@@ -348,25 +330,30 @@ class SparseState(VectorRows[SparsePart, "SparseVector"]):
         parsed = self._query(query)
         if not parsed.weights:
             return []
-        rows = self._candidates(parsed, topk, self._rows.mask(filter))
+        mask = self._rows.mask(filter)
+        rows = self._candidates(parsed, topk, mask)
         rows.sort()
-        return ranked(self._rows.keys, rows, self._scores(rows, parsed), topk)
+        scores = self._scores(rows, parsed)
+        return ranked(self._rows.keys, rows, scores, topk)
 
     def _query(self, query: Mapping[int, float]) -> _Query:
         """The query in ascending order of dimensions, without unknown ones."""
         dimensions = dimension_array(query, len(query))
+        weights = weight_array(query.values(), len(query))
         order = dimensions.argsort()
         dimensions = dimensions[order]
-        weights = weight_array(query.values(), len(query))[order].astype(np.float64)
-        parsed = [part.ranges(dimensions) for part in self.parts]
-        low = np.min([extremes[:, 0] for _, extremes in parsed], axis=0, initial=0.0)
-        high = np.max([extremes[:, 1] for _, extremes in parsed], axis=0, initial=0.0)
+        weights = weights[order].astype(np.float64)
+        by_part = [part.ranges(dimensions) for part in self.parts]
+        low = np.min([extremes[:, 0] for _, extremes in by_part], axis=0, initial=0.0)
+        high = np.max([extremes[:, 1] for _, extremes in by_part], axis=0, initial=0.0)
         gains = np.stack([weights * low, weights * high])
-        there = np.flatnonzero(gains.any(axis=0))  # a weight of 0 shares nothing
-        ranges = [[part_ranges[at] for at in there.tolist()] for part_ranges, _ in parsed]
-        return _Query(
-            weights[there].tolist(), ranges, gains.min(axis=0)[there], gains.max(axis=0)[there]
-        )
+        shared = np.flatnonzero(gains.any(axis=0))  # a weight of 0 shares nothing
+        numbers = shared.tolist()
+        ranges = []
+        for part_ranges, _ in by_part:
+            ranges.append([part_ranges[number] for number in numbers])
+        gains = gains[:, shared]
+        return _Query(weights[shared].tolist(), ranges, gains.min(axis=0), gains.max(axis=0))
 
     def _candidates(self, parsed: _Query, topk: int, mask: Mask | None) -> NDArray[np.int32]:
         """Rows among which the topk best are."""
@@ -378,17 +365,18 @@ class SparseState(VectorRows[SparsePart, "SparseVector"]):
             return rows if mask is None else rows[mask[rows]]
 
         # The scale brings every sum of some of the products into [-1, 1].
-        scale = 1.0 / float(np.maximum(-parsed.least, parsed.most).sum())
+        sizes = np.maximum(-parsed.least, parsed.most)
+        scale = 1.0 / float(sizes.sum())
         weights = [weight * scale for weight in parsed.weights]
         if not all(_SMALLEST <= abs(weight) <= _LARGEST for weight in weights):
             return matching()  # too large or too small for float32
         scores = scratch_zeros(len(self._rows))
 
-        def add_up(some: list[int]) -> None:
-            for part, part_ranges, first, end in zip(
-                postings, parsed.ranges, firsts[:-1], firsts[1:], strict=True
-            ):
-                bm25.add_up(scores[first:end], part, part.values, part_ranges, weights, some)
+        def add_up(numbers: list[int]) -> None:
+            for number, part in enumerate(postings):
+                part_scores = scores[firsts[number] : firsts[number + 1]]
+                part_ranges = parsed.ranges[number]
+                bm25.add_up(part_scores, part, part.values, part_ranges, weights, numbers)
             if mask is not None:
                 np.multiply(scores, mask, out=scores)
 
@@ -398,34 +386,34 @@ class SparseState(VectorRows[SparsePart, "SparseVector"]):
         # bounds, which are rounded, too. All of it counts twice: of two rows one may seem too good
         # and the other too bad.
         error = 2.0 * (len(weights) + 6) * 2.0**-24
-        early, late, count = bm25.split_terms(
-            parsed.ranges, ((parsed.most - parsed.least) * scale).tolist()
-        )
+        spans = parsed.most - parsed.least
+        scaled_spans = (spans * scale).tolist()
+        early, late, late_postings = bm25.split_terms(parsed.ranges, scaled_spans)
         add_up(early)
         if late:
             # Rows far enough behind do not need the late dimensions, which add between their least
             # and their most.
-            missing = float((parsed.most - parsed.least)[late].sum()) * scale
-            max_candidates = count // (bm25.POSTINGS_PER_LOOKUP * len(weights))
-            best = contenders(
-                scores, topk, slack=0.0, missing=missing + error, max_candidates=max_candidates
-            )
+            missing = float(spans[late].sum()) * scale + error
+            most = late_postings // (bm25.POSTINGS_PER_LOOKUP * len(weights))
+            best = contenders(scores, topk, slack=0.0, missing=missing, max_candidates=most)
             if best is not None:
                 return best
             add_up(late)
         best = contenders(scores, topk, slack=0.0, missing=error)
-        return best if best is not None else cut(matching(), scores, topk, slack=0.0, missing=error)
+        if best is None:
+            best = cut(matching(), scores, topk, slack=0.0, missing=error)
+        return best
 
     def _scores(self, rows: NDArray[np.int32], parsed: _Query) -> NDArray[np.float64]:
         """Scores of some rows, which are ascending."""
         scores = np.zeros(len(rows))
         ends = rows.searchsorted(self._rows.firsts).tolist()
-        for number, (part, part_ranges) in enumerate(zip(self.parts, parsed.ranges, strict=True)):
+        for number, part in enumerate(self.parts):
             start, end = ends[number : number + 2]
             if start < end:  # such a row has a weight, so its part has postings
-                local = rows[start:end] - np.int32(self._rows.firsts[number])
+                part_rows = rows[start:end] - np.int32(self._rows.firsts[number])
                 scores[start:end] = bm25.exact_products(
-                    part.postings, local, part_ranges, parsed.weights
+                    part.postings, part_rows, parsed.ranges[number], parsed.weights
                 )
         return scores
 

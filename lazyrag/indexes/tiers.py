@@ -64,22 +64,23 @@ class TieredIndex(Generic[P, S]):
         """Add new rows; a key that is present is replaced."""
         if len(part):
             with self._writing:
-                alive, _ = without(self._state.parts, self._state.alive, part.keys)
-                self._put([*self._state.parts, part], [*alive, None])
+                parts = self._state.parts
+                alive, _ = without(parts, self._state.alive, part.keys)
+                self._put([*parts, part], [*alive, None])
 
     def delete(self, keys: Iterable[str]) -> int:
         """Delete rows; unknown keys are ignored. Returns the number of deleted rows."""
         encoded = encoded_keys(list(dict.fromkeys(keys)))
         with self._writing:
-            alive, died = without(self._state.parts, self._state.alive, encoded)
+            parts = self._state.parts
+            alive, died = without(parts, self._state.alive, encoded)
             if died:
-                self._put(self._state.parts, alive)
+                self._put(parts, alive)
             return died
 
     def _put(self, parts: Sequence[P], alive: Sequence[Mask | None]) -> None:
-        self._state = self._make_state(
-            *tidied(parts, alive, self._join, self._most_parts), self._state
-        )
+        parts, alive = tidied(parts, alive, self._join, self._most_parts)
+        self._state = self._make_state(parts, alive, self._state)
 
 
 def without(
@@ -127,12 +128,18 @@ def tail_to_join(sizes: Sequence[int], live: int, most: int, *, full: int | None
     if 2 * live < sum(sizes):
         return len(sizes)
     if full is not None:
-        sizes = sizes[next((at for at in range(len(sizes), 0, -1) if sizes[at - 1] >= full), 0) :]
+        full_parts = [number for number, size in enumerate(sizes) if size >= full]
+        first = full_parts[-1] + 1 if full_parts else 0
+        sizes = sizes[first:]
     count = 1
-    size = sizes[-1] if sizes else 0
-    while count < len(sizes) and (len(sizes) - count + 1 > most or sizes[-count - 1] < 2 * size):
+    joined_size = sizes[-1] if sizes else 0
+    while count < len(sizes):
+        parts_left = len(sizes) - count + 1
+        previous_size = sizes[-count - 1]
+        if parts_left <= most and previous_size >= 2 * joined_size:
+            break
         count += 1
-        size += sizes[-count]
+        joined_size += previous_size
     return count if count > 1 else 0
 
 
@@ -143,14 +150,18 @@ def tidied(
     most: int,
 ) -> tuple[list[P], list[Mask | None]]:
     """Merge the last parts, see `tail_to_join`; returns parts and masks."""
+    sizes = [len(part) for part in parts]
     live = [
-        len(part) if mask is None else int(mask.sum())
-        for part, mask in zip(parts, alive, strict=True)
+        size if mask is None else int(mask.sum()) for size, mask in zip(sizes, alive, strict=True)
     ]
-    count = tail_to_join([len(part) for part in parts], sum(live), most)
+    count = tail_to_join(sizes, sum(live), most)
     if not count:
         return list(parts), list(alive)
     stay = len(parts) - count
-    if not sum(live[stay:]):
-        return list(parts[:stay]), list(alive[:stay])
-    return [*parts[:stay], join(parts[stay:], alive[stay:])], [*alive[:stay], None]
+    tidied_parts = list(parts[:stay])
+    tidied_alive = list(alive[:stay])
+    if sum(live[stay:]):
+        joined = join(parts[stay:], alive[stay:])
+        tidied_parts.append(joined)
+        tidied_alive.append(None)
+    return tidied_parts, tidied_alive

@@ -113,7 +113,8 @@ def ingest_changes(
         evict_superseded(indexer, _CACHED_DAYS)
     if begun == indexer.turns.begun:  # else others have changed documents meanwhile
         _settle_files(indexer, comparison)
-    if not comparison.listing.files and comparison.listing.skipped:
+    listing = comparison.listing
+    if not listing.files and listing.skipped:
         why = str(indexer.report).replace("\n ", ";")
         warn_user(f"{indexer.where} has no files to ingest: {why}.", IngestionWarning)
     warn_of_failures(indexer, plan)
@@ -128,12 +129,12 @@ def _delete_missing(indexer: Indexer, comparison: FileComparison) -> None:
         indexer.ledger.documents.tombstone(numbers, "deleted")
     if changes.withheld:
         missing = len(changes.withheld)
-        present = len(changes.unchanged) + len(changes.touched) + len(comparison.settled)
-        warn_user(
-            f"{missing} of {missing + present} files are missing from {indexer.where}, which may"
-            " be a mistake. Their documents are kept; call sync(max_deleted=1) to delete them.",
-            IngestionWarning,
+        count = missing + len(changes.unchanged) + len(changes.touched) + len(comparison.settled)
+        msg = (
+            f"{missing} of {count} files are missing from {indexer.where}, which may be a mistake."
+            " Their documents are kept; call sync(max_deleted=1) to delete them."
         )
+        warn_user(msg, IngestionWarning)
 
 
 def _settle_files(indexer: Indexer, comparison: FileComparison) -> None:
@@ -143,9 +144,9 @@ def _settle_files(indexer: Indexer, comparison: FileComparison) -> None:
     changes = comparison.changes
     if changes.withheld or changes.unseen or changes.unreadable or list(indexer.failures):
         return
-    files = {file.identity: file.file for file in changes.unchanged}
-    others = {*_identities(changes.to_load), *_identities((*changes.moved, *changes.touched))}
-    indexer.settled = SettledFiles({**comparison.settled, **files}, others, basis_of(indexer))
+    files = comparison.settled | {file.identity: file.file for file in changes.unchanged}
+    others = _busy_names(changes, changes.touched)
+    indexer.settled = SettledFiles(files, others, basis_of(indexer))
 
 
 def basis_of(indexer: Indexer) -> tuple[Any, ...]:
@@ -163,9 +164,8 @@ def ingest_missing(indexer: Indexer) -> None:
     """Build what live documents lack of the live groups and indexes."""
     plan = indexer.planner.plan_live()
     live = [row for row in indexer.ledger.documents.all().values() if row.status == "live"]
-    rows = _incomplete_rows(indexer, plan, live, few=False)
-    ordered = sorted(rows, key=lambda row: row.identity)
-    indexer.engine.ingest(map(PendingVersion, ordered), plan, "rebuild", len(ordered))
+    rows = _incomplete_rows(indexer, plan, live)
+    indexer.engine.ingest(map(PendingVersion, rows), plan, "rebuild", len(rows))
 
 
 def warn_of_failures(indexer: Indexer, plan: BuildPlan) -> None:
@@ -192,12 +192,12 @@ def _unknown_names(indexer: Indexer, listing: Listing) -> list[Failure]:
     if not isinstance(metadata, Mapping):
         return []
     names = {file.identity for file in listing.files}
-    problem = "file_metadata names a file that does not exist."
-    return [
-        Failure(name, "metadata", ConfigError(f"{problem} {known_names(name, names)}"))
-        for name in metadata
-        if name not in names
-    ]
+    failures = []
+    for name in metadata:
+        if name not in names:
+            msg = f"file_metadata names a file that does not exist. {known_names(name, names)}"
+            failures.append(Failure(name, "metadata", ConfigError(msg)))
+    return failures
 
 
 def evict_superseded(indexer: Indexer, unused_days: int = 0) -> None:
@@ -280,14 +280,23 @@ def compare_files(indexer: Indexer, max_deleted: float = MAX_DELETED) -> FileCom
     files, rows, settled = _find_unsettled(indexer, listing)
     metadata, config_hash = user_config(indexer)
     reasons = _skip_reasons(indexer, files, rows, config_hash)
+    compared: list[FoundFile] = []
+    skipped = list(listing.skipped)
+    for file in files:
+        if file.identity in reasons:
+            skipped.append((file.identity, reasons[file.identity]))
+        else:
+            compared.append(file)
     selected: list[KnownFile] = []
     unselected: list[KnownFile] = []  # by choice, so never withheld
     for known_file in _known_files(indexer, rows):
-        is_unselected = listing.leaves_out(known_file.identity)
-        (unselected if is_unselected else selected).append(known_file)
+        if listing.leaves_out(known_file.identity):
+            unselected.append(known_file)
+        else:
+            selected.append(known_file)
     with ProgressTask("compare", len(files), "file") as work:
         changes = compare(
-            [file for file in files if file.identity not in reasons],
+            compared,
             selected,
             unlisted=listing.unreadable,
             content_hash=lambda file: hash_file(file.path),
@@ -296,12 +305,7 @@ def compare_files(indexer: Indexer, max_deleted: float = MAX_DELETED) -> FileCom
             settled=len(settled),
         )
     changes = replace(changes, deleted=(*changes.deleted, *unselected))
-    skipped = [
-        (file.identity, reasons[file.identity]) for file in files if file.identity in reasons
-    ]
-    return FileComparison(
-        listing, changes, rows, settled, tuple(sorted([*listing.skipped, *skipped])), metadata
-    )
+    return FileComparison(listing, changes, rows, settled, tuple(sorted(skipped)), metadata)
 
 
 def _find_unsettled(
@@ -333,11 +337,11 @@ def _skip_reasons(
     """Return why files are skipped, by identity."""
     reasons = {}
     for row in rows.values():
+        name = normal_name(row.identity)
         if row.status == "excluded":
-            reasons[normal_name(row.identity)] = "deleted by delete_files"
+            reasons[name] = "deleted by delete_files"
         elif row.status == "live" and row.origin != "dataset":
-            reason = "its name is that of a document that was added singly"
-            reasons[normal_name(row.identity)] = reason
+            reasons[name] = "its name is that of a document that was added singly"
     store = indexer.ledger.file.path
     for file in files:
         if store is not None and is_of_store(os.fspath(file.raw_path), str(store)):
@@ -430,9 +434,8 @@ def _pending_versions(
     changes = comparison.changes
     rows = comparison.rows
     metadata = comparison.metadata
-    dated = _store_dates(indexer, comparison)
-    touched = [file for file in changes.touched if file.identity not in dated]
-    busy = set(_identities((*changes.to_load, *touched, *changes.moved)))
+    touched = _store_dates(indexer, comparison)
+    busy = _busy_names(changes, touched)
     incomplete = _incomplete_documents(indexer, plan, comparison, busy)
     comparison.reasons |= _find_reasons(comparison, incomplete)
 
@@ -485,30 +488,33 @@ def _pending_versions(
         map(load, _by_identity(changes.to_load)),
         touch(_by_identity(touched)),
         map(move, _by_identity(changes.moved)),
-        map(PendingVersion, sorted(incomplete, key=lambda row: row.identity)),
+        map(PendingVersion, incomplete),
         renamed,
         key=lambda version: version.row.identity,
     )
     return versions, len(busy) + len(incomplete) + len(renamed)
 
 
-def _store_dates(indexer: Indexer, comparison: FileComparison) -> set[str]:
-    """Store the signatures of touched files that are not ingested again; return their identities.
+def _store_dates(indexer: Indexer, comparison: FileComparison) -> list[ComparedFile]:
+    """Return the touched files that are to be ingested again; store the signatures of the others.
 
     A rolled-back version stays until the file's content changes; and dates are days.
     """
     if not comparison.changes.touched:
-        return set()
-    rows = comparison.rows
-    rolled_back = indexer.ledger.documents.rolled_back()
-    files = [
-        file
-        for file in comparison.changes.touched
-        if rows[file.identity].id in rolled_back or _has_same_dates(file, rows)
-    ]
-    if files:
-        indexer.ledger.documents.note_files([comparison.row_of(file) for file in files])
-    return {file.identity for file in files}
+        return []
+    documents = indexer.ledger.documents
+    rolled_back = documents.rolled_back()
+    again = []
+    new_rows = []
+    for file in comparison.changes.touched:
+        is_rolled_back = comparison.rows[file.identity].id in rolled_back
+        if is_rolled_back or _has_same_dates(file, comparison.rows):
+            new_rows.append(comparison.row_of(file))
+        else:
+            again.append(file)
+    if new_rows:
+        documents.note_files(new_rows)
+    return again
 
 
 def _renamed_documents(
@@ -522,7 +528,8 @@ def _renamed_documents(
         name = normal_name(before.identity)
         if before.status == "live" and before.origin != "dataset" and name not in rows:
             row = replace(before, id=0, uid=root_uid(name), identity=name, version=0)
-            versions.append(PendingVersion(row, indexer.renewed(roots, before.uid, row), before))
+            make_root = indexer.renewed(roots, before.uid, row)
+            versions.append(PendingVersion(row, make_root, before))
     return sorted(versions, key=lambda version: version.row.identity)
 
 
@@ -556,14 +563,9 @@ def load_root(
     key, message = quarantined.get(row.identity, ("", ""))
     if key == indexer.engine.quarantine_key(row):
         return functools.partial(_raise_quarantined, file, message)
-    return functools.partial(
-        file_root,
-        indexer.loading.load,
-        file,
-        row,
-        metadata.get(file.identity, EMPTY),
-        indexer.nodes.schema,
-    )
+    load = indexer.loading.load
+    user_metadata = metadata.get(file.identity, EMPTY)
+    return functools.partial(file_root, load, file, row, user_metadata, indexer.nodes.schema)
 
 
 def _raise_quarantined(file: FoundFile, message: str, _build: int) -> NoReturn:
@@ -582,17 +584,20 @@ def _incomplete_documents(
     to_check = [
         row for name, row in comparison.rows.items() if row.status == "live" and name not in busy
     ]
-    few = 0 < len(to_check) < len(comparison.settled)
+    few = len(to_check) < len(comparison.settled)
     return _incomplete_rows(indexer, plan, to_check, few=few) if to_check else []
 
 
 def _incomplete_rows(
-    indexer: Indexer, plan: BuildPlan, rows: Collection[DocumentRow], *, few: bool
+    indexer: Indexer, plan: BuildPlan, rows: Collection[DocumentRow], *, few: bool = False
 ) -> list[DocumentRow]:
-    """Return those of some documents that lack builds; few are looked up one by one."""
+    """Return those of some documents that lack builds, in order of identity; few are looked up one
+    by one.
+    """
     among = [row.id for row in rows] if few else None
     missing = indexer.missing([group.id for group in plan.groups], plan, among)
-    return [row for row in rows if row.id in missing]
+    incomplete = [row for row in rows if row.id in missing]
+    return sorted(incomplete, key=lambda row: row.identity)
 
 
 def _find_reasons(comparison: FileComparison, incomplete: Iterable[DocumentRow]) -> dict[str, str]:
@@ -602,11 +607,12 @@ def _find_reasons(comparison: FileComparison, incomplete: Iterable[DocumentRow])
     reasons = {row.identity: "incomplete" for row in incomplete}
     for file in (*changes.added, *changes.changed):
         row = rows.get(file.identity)
-        if row is not None and row.status in ("new", "live"):
-            # An earlier failure; a root node, or all of it, that a store has lost.
-            is_same = row.content_hash == file.content_hash and row.signature is not None
-            is_incomplete = row.status == "new" or is_same or not row.content_hash
-            reasons[row.identity] = "incomplete" if is_incomplete else "bytes"
+        if row is None or row.status not in ("new", "live"):
+            continue
+        # An earlier failure; a root node, or all of it, that a store has lost.
+        is_same = row.content_hash == file.content_hash and row.signature is not None
+        is_incomplete = row.status == "new" or is_same or not row.content_hash
+        reasons[row.identity] = "incomplete" if is_incomplete else "bytes"
     for file in changes.reconfigured:
         metadata = comparison.metadata.get(file.identity, EMPTY)
         stored = json.loads(rows[file.identity].user_metadata)
@@ -633,10 +639,8 @@ def _file_failures(indexer: Indexer, comparison: FileComparison) -> list[Failure
     """The failures of files that cannot be read, or have the name of another one."""
     failures = []
     for file, exc in comparison.changes.unreadable:
-        error = LoadError(
-            f"The file cannot be read ({exc.strerror}). Check its permissions.",
-            path=str(file.path),
-        )
+        msg = f"The file cannot be read ({exc.strerror}). Check its permissions."
+        error = LoadError(msg, path=str(file.path))
         error.__cause__ = exc
         failures.append(Failure(file.identity, str(LOADING), error))
     if comparison.listing.clashes:
@@ -676,15 +680,16 @@ def expected_report(
     failed = [failure for failure in failures if not is_skip(failure)]
     skipped = dict(skip_reasons(failures))
     touched = [file for file in changes.touched if not _has_same_dates(file, comparison.rows)]
-    busy = set(_identities((*changes.to_load, *touched, *changes.moved)))
+    busy = _busy_names(changes, touched)
     incomplete = []
     root = indexer.ledger.tree.groups.get(LAZY_ROOT_NAME)
     if root is not None and indexer.definitions.is_current(root):
         incomplete = _incomplete_documents(indexer, indexer.planner.plan_live(), comparison, busy)
     live = busy - errors.keys()
+    failed.sort(key=lambda failure: (failure.path, failure.stage))
     return replace(
         _report_changes(comparison, busy, live, live, skipped),
-        failed=tuple(sorted(failed, key=lambda failure: (failure.path, failure.stage))),
+        failed=tuple(failed),
         skipped=tuple(sorted({*comparison.skipped, *skipped.items()})),
         reasons=_find_reasons(comparison, incomplete),
     )
@@ -697,12 +702,9 @@ def _final_report(
     flipped = [outcome for outcome in outcomes if outcome.flipped]
     live = {outcome.identity for outcome in flipped}
     renewed = {outcome.identity for outcome in flipped if outcome.is_new_version}
-    reasons = comparison.reasons
-    return replace(
-        _report_changes(comparison, ingested, live, renewed, skipped),
-        reasons={name: reasons[name] for name in ingested if name in reasons},
-        notes=notes_of(outcomes),
-    )
+    report = _report_changes(comparison, ingested, live, renewed, skipped)
+    reasons = {name: comparison.reasons[name] for name in ingested if name in comparison.reasons}
+    return replace(report, reasons=reasons, notes=notes_of(outcomes))
 
 
 def _report_changes(
@@ -722,6 +724,7 @@ def _report_changes(
         skipped: Identities of files that are not ingested, and have not failed.
     """
     changes = comparison.changes
+    added = _identities(changes.added)
     touched = _identities(changes.touched)
     again = {*_identities(changes.changed), *_identities(changes.reconfigured)}
     same = live.union(set(touched).difference(ingested)) - renewed
@@ -730,7 +733,7 @@ def _report_changes(
     deleted = [file.identity for file in changes.deleted]
     deleted += [old for old, new in changes.moves if new in skipped]
     return IngestReport(
-        added=tuple(name for name in _identities(changes.added) if name in live),
+        added=tuple(name for name in added if name in live),
         skipped=comparison.skipped,
         updated=tuple(sorted(again & renewed)),
         unchanged=tuple(sorted(unchanged)),
@@ -748,3 +751,8 @@ def notes_of(outcomes: Iterable[Outcome]) -> dict[str, tuple[str, ...]]:
 
 def _identities(files: Iterable[ComparedFile]) -> tuple[str, ...]:
     return tuple(map(_IDENTITY, files))
+
+
+def _busy_names(changes: Changes, touched: Iterable[ComparedFile]) -> set[str]:
+    """Return the identities of files that are ingested, with some of the touched ones."""
+    return set(map(_IDENTITY, (*changes.to_load, *touched, *changes.moved)))

@@ -134,14 +134,8 @@ class Dataset:
         """
         is_chosen = files != FileSelection(follow_links=files.follow_links)
         if self.folder is None:
-            hint = "They choose files of a folder: pass dataset_path=."
-            require(
-                not is_chosen,
-                "include, exclude and use_gitignore",
-                files,
-                "None without a folder",
-                hint,
-            )
+            hint = "It selects files of a folder: pass dataset_path=."
+            require(not is_chosen, "files", files, "None without a folder", hint)
         stored = _read_selections(store).get(name, Selection())
         save = functools.partial(_write_selection, store, name)
         dataset = replace(self, is_chosen=is_chosen, store_selection=save)

@@ -76,8 +76,10 @@ def add_files(
         metadata_of, config_hash = user_config(indexer)
         versions = []
         for file, is_inside in located:
-            base = rows.get(file.identity) or new_row(file.identity)
+            name = file.identity
+            base = rows.get(name) or new_row(name)
             updates = json.loads(base.updates) if base.status == "live" else {}
+            updates.update(new_metadata.get(name, {}))
             seen_ns = time.time_ns()
             signed = file._replace(signature=signature_of(file.path))
             row = replace(
@@ -87,12 +89,12 @@ def add_files(
                 seen_ns=seen_ns,
                 content_hash=hash_if_readable(file),
                 config_hash=config_hash(file) if is_inside else "",
-                updates=json.dumps({**updates, **new_metadata.get(file.identity, {})}),
+                updates=json.dumps(updates),
             )
             load = load_root(indexer, signed, row, metadata_of)
             make_root = functools.partial(_never_skipped, load)
             versions.append(PendingVersion(row, make_root, base=base))
-            indexer.engine.added[file.identity] = signed
+            indexer.engine.added[name] = signed
         return _ingest_documents(indexer, versions, rows)
 
 
@@ -119,12 +121,13 @@ def add_texts(
         versions = []
         for name, text in texts.items():
             base = rows.get(name) or new_row(name)
+            user_metadata = check_metadata(metadata_of.get(name, {}))
             row = replace(
                 new_row(name),
                 id=base.id,
                 status=base.status,
                 origin="text",
-                user_metadata=json.dumps(dict(check_metadata(metadata_of.get(name, {})))),
+                user_metadata=json.dumps(dict(user_metadata)),
                 updates=base.updates if base.status == "live" else "{}",
             )
             make_root = functools.partial(text_root, row, text, today, indexer.nodes.schema)
@@ -134,15 +137,13 @@ def add_texts(
 
 def _check_texts(texts: Any, metadata: Any) -> dict[str, Mapping[str, Any]]:
     """Check the arguments of `Document.add_texts`, and return the metadata."""
-    is_mapping = isinstance(texts, Mapping) and all(
-        isinstance(name, str) and isinstance(text, str) for name, text in texts.items()
-    )
-    require(is_mapping, "texts", texts, "a mapping of ids to texts")
+    is_mapping = isinstance(texts, Mapping)
+    are_texts = is_mapping and all(isinstance(text, str) for text in (*texts, *texts.values()))
+    require(are_texts, "texts", texts, "a mapping of ids to texts")
     for name, text in texts.items():
         if not name.strip() or not text.strip():
-            raise ConfigError(
-                f"texts has a blank text or id: {name!r}. Pass ids and texts that are not blank."
-            )
+            problem = f"texts has a blank text or id: {name!r}."
+            raise ConfigError(f"{problem} Pass ids and texts that are not blank.")
     return check_metadata_of(metadata, list(texts))
 
 
@@ -178,12 +179,14 @@ def _find_deletable(indexer: Indexer, names: Sequence[str]) -> tuple[list[str], 
     """
     rows = indexer.ledger.documents.named(names)
     failed = {name for name, *_ in indexer.ledger.documents.failures()}
-    never_live = []
+    never_live: list[str] = []
+    others: list[str] = []
     for name in names:
-        row = rows.get(name)
-        if name in failed if row is None else row.status in ("new", "skipped"):
-            never_live.append(name)
-    live = live_rows(indexer, [name for name in names if name not in never_live])
+        is_new = name in failed
+        if name in rows:
+            is_new = rows[name].status in ("new", "skipped")
+        (never_live if is_new else others).append(name)
+    live = live_rows(indexer, others)
     return never_live, live + [rows[name] for name in never_live if name in rows]
 
 
@@ -223,9 +226,8 @@ def update_metadata(indexer: Indexer, changes: Mapping[str, Mapping[str, Any]]) 
     """Change documents' metadata; None removes a change. No file is loaded; what indexes read of it
     is done again.
     """
-    require(
-        isinstance(changes, Mapping), "changes", changes, "a mapping of files or ids to metadata"
-    )
+    is_mapping = isinstance(changes, Mapping)
+    require(is_mapping, "changes", changes, "a mapping of files or ids to metadata")
     changes = check_metadata_of(changes, list(changes))
     with indexer.writing(beside=True), _unsettling(indexer, changes):
         indexer.ensure_root()
@@ -279,20 +281,27 @@ def _report_on(
     outcomes: Iterable[Outcome], hashes: Mapping[str, str], rows: Mapping[str, DocumentRow]
 ) -> IngestReport:
     """Report on single documents, from the new hashes of their files and their rows before."""
-    renewed: list[str] = []
+    live = {name: row for name, row in rows.items() if row.status == "live"}
+    added: list[str] = []
+    updated: list[str] = []
     unchanged: list[str] = []
     for outcome in outcomes:
-        if outcome.flipped:
-            (renewed if outcome.is_new_version else unchanged).append(outcome.identity)
-    live = {name: row for name, row in rows.items() if row.status == "live"}
+        if not outcome.flipped:
+            continue
+        if not outcome.is_new_version:
+            unchanged.append(outcome.identity)
+        elif outcome.identity in live:
+            updated.append(outcome.identity)
+        else:
+            added.append(outcome.identity)
     reasons = {}
     for name, row in sorted(live.items()):
         # An added text has no hash.
-        is_same = row.content_hash == hashes[name] and (row.content_hash or name not in renewed)
+        is_same = row.content_hash == hashes[name] and (row.content_hash or name not in updated)
         reasons[name] = "asked for" if is_same else "bytes"
     return IngestReport(
-        added=tuple(name for name in renewed if name not in live),
-        updated=tuple(name for name in renewed if name in live),
+        added=tuple(added),
+        updated=tuple(updated),
         unchanged=tuple(unchanged),
         reasons=reasons,
         notes=notes_of(outcomes),
@@ -301,20 +310,18 @@ def _report_on(
 
 def check_metadata_of(metadata: Any, names: Sequence[str]) -> dict[str, Mapping[str, Any]]:
     """Return metadata of single documents, checked."""
-    metadata = {} if metadata is None else metadata
-    require(
-        isinstance(metadata, Mapping), "metadata", metadata, "a mapping of files or ids to metadata"
-    )
+    if metadata is None:
+        return {}
+    is_mapping = isinstance(metadata, Mapping)
+    require(is_mapping, "metadata", metadata, "a mapping of files or ids to metadata")
     for name in metadata:
         require(isinstance(name, str), "A key of metadata", name, "a file or an id")
     metadata = with_normal_names("metadata", metadata)
     normal = {*map(normal_name, names)}
     for name, fields in metadata.items():
         if name not in normal:
-            raise ConfigError(
-                f"metadata names {name!r}, which is not among the documents."
-                f" {known_names(name, names)}"
-            )
+            problem = f"metadata names {name!r}, which is not among the documents."
+            raise ConfigError(f"{problem} {known_names(name, names)}")
         check_metadata(validate_user_metadata(name, fields))
     return dict(metadata)
 
@@ -344,19 +351,16 @@ def roll_back(indexer: Indexer, identity: str, number: int | None) -> DocumentVe
         def make_root(build: int) -> Root:
             root = indexer.ledger.builds.with_parents([version.root])[version.root]
             collection = indexer.ledger.tree.groups[LAZY_ROOT_NAME].collection
-            return Root(indexer.stored_root(collection, root)._replace(build=build), changed)
+            segment = indexer.stored_root(collection, root)
+            return Root(segment._replace(build=build), changed)
 
-        pending = PendingVersion(changed, make_root, base=row)
-        pending.version_hash = version.content_hash
+        pending = PendingVersion(changed, make_root, base=row, version_hash=version.content_hash)
         outcomes = indexer.engine.ingest([pending], indexer.planner.plan_live(), "roll back", 1)
         if not any(outcome.flipped for outcome in outcomes):
             deleted = LoadError("The document was deleted meanwhile.", path=identity)
             step, error = next(iter(pending.failures.items()), (LOADING, deleted))
-            msg = (
-                f"Rolling back {identity!r} to version {version.number} failed to {step}:"
-                f" {sentence(error)}"
-            )
-            raise IngestionError(msg) from error
+            action = f"Rolling back {identity!r} to version {version.number}"
+            raise IngestionError(f"{action} failed to {step}: {sentence(error)}") from error
         indexer.purge()
     return list_versions(indexer, identity)[-1]
 
@@ -367,12 +371,10 @@ def _stored_version(
     """Return the latest version before the live one, or the one of a number."""
     before = [version for version in versions if version.number < row.version]
     matching = [version for version in before if number in (None, version.number)]
-    if not matching:
-        stored = ", ".join(str(version.number) for version in before) or "none"
-        target = "an earlier version" if number is None else f"version {number!r}"
-        msg = (
-            f"{identity!r} cannot be rolled back to {target}: it is not stored. Live:"
-            f" {row.version}; stored before it: {stored}. Document(keep_versions=n) stores n."
-        )
-        raise ConfigError(msg)
-    return matching[-1]
+    if matching:
+        return matching[-1]
+    stored = ", ".join(str(version.number) for version in before) or "none"
+    target = "an earlier version" if number is None else f"version {number!r}"
+    problem = f"{identity!r} cannot be rolled back to {target}: it is not stored."
+    others = f"Live: {row.version}; stored before it: {stored}."
+    raise ConfigError(f"{problem} {others} Document(keep_versions=n) stores n.")

@@ -1,5 +1,8 @@
-"""The ingestion engine: brings documents to a build plan in batches. One batch: load, transform,
-embed, write, flip.
+"""The ingestion engine: brings documents to a build plan in batches.
+
+One batch: load root nodes, transform, write the nodes, embed, analyse, flip. Until the flip readers
+see nothing of it. After a crash, builds that were written are found again by the digest of their
+input, and those that nobody wants are removed by `Indexer.purge`.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -38,6 +41,7 @@ from lazyrag.ingest.index_texts import embed_documents, field_texts, read_index_
 from lazyrag.ingest.load_files import Loading, map_in_order, worker_pool
 from lazyrag.ingest.pending import (
     MISFIT,
+    Copy,
     MakeRoot,
     Outcome,
     PendingVersion,
@@ -92,6 +96,7 @@ class _Batch:
         plan: What they are brought to.
         executor: Its threads call loaders and transforms; None for this thread.
         meter: Reports the steps that documents have taken.
+        loading: Those of them that get a new root node.
         numbers: The build numbers that may be used, by group row and document.
         written: Builds of the documents that stores acknowledged before, by group row.
         new_numbers: Numbers of the builds that were made.
@@ -103,7 +108,8 @@ class _Batch:
     plan: BuildPlan
     executor: Executor | None
     meter: ProgressMeter
-    numbers: dict[int, Iterator[int]] = field(default_factory=dict)
+    loading: Sequence[PendingVersion] = ()
+    numbers: dict[int, list[int]] = field(default_factory=dict)
     written: dict[int, dict[tuple[int, int | None, str], BuildRow]] = field(default_factory=dict)
     new_numbers: set[int] = field(default_factory=set)
     new: dict[int, list[tuple[BuildRow, list[Segment]]]] = field(default_factory=dict)
@@ -217,7 +223,9 @@ class IngestionEngine:
 
     def _raise_first_failure(self, versions: Iterable[PendingVersion]) -> None:
         for version in versions:
-            for step, error in version.real_failures():
+            for step, error in version.failures.items():
+                if isinstance(error, NoReaderError):
+                    continue  # it is skipped
                 msg = f"A file failed to {step}: {sentence(error)} Earlier files are stored."
                 raise IngestionError(f"{msg} ({self.failures.where})") from error
 
@@ -226,21 +234,18 @@ class IngestionEngine:
         for outcome in outcomes:
             notes = [note for note in outcome.notes if note.startswith(MISFIT)]
             misfits += [(outcome.identity, note) for note in notes]
-        if misfits:
-            path, note = misfits[0]
-            problem = (
-                f"Values in files do not fit their declared fields: {len(misfits)}. The first, of"
-                f" {path}: {note}"
-            )
-            warn_user(
-                f"{problem} ({self.failures.where}: last_report.notes lists all)", IngestionWarning
-            )
+        if not misfits:
+            return
+        path, note = misfits[0]
+        problem = f"Values in files do not fit their declared fields: {len(misfits)}."
+        first = f"The first, of {path}: {note}"
+        where = f"({self.failures.where}: last_report.notes lists all)"
+        warn_user(f"{problem} {first} {where}", IngestionWarning)
 
     def record_failures(self) -> None:
         """Replace the ledger's failures with those of this process: a sync has tried everything."""
-        self.ledger.documents.set_failures(
-            None, [(failure.path, failure.stage, failure.error) for failure in self.failures]
-        )
+        rows = [(failure.path, failure.stage, failure.error) for failure in self.failures]
+        self.ledger.documents.set_failures(None, rows)
 
     def _save_failures(self, versions: Sequence[PendingVersion]) -> None:
         failed: list[tuple[str, str, LazyRAGError]] = []
@@ -253,7 +258,8 @@ class IngestionEngine:
                     outdated += [row.id for row in version.sources]
                 else:
                     failed.append((version.row.identity, str(step), error))
-        self.ledger.documents.set_failures([version.row.identity for version in versions], failed)
+        identities = [version.row.identity for version in versions]
+        self.ledger.documents.set_failures(identities, failed)
         if unread:  # what their documents said before is no longer in the files
             self.ledger.documents.tombstone(outdated, "deleted")
             self.ledger.documents.note_skipped(unread)
@@ -270,20 +276,17 @@ class IngestionEngine:
         builds = self.ledger.builds
         with self.ledger.writing():
             self._register(batch)
-            loading = [version for version in batch.versions if version.make_root is not None]
+            roots = len(batch.loading)
             groups = batch.plan.groups
-            numbers = builds.reserve(len(loading) + len(groups) * len(batch.versions))
+            numbers = iter(builds.reserve(roots + len(groups) * len(batch.versions)))
             live = builds.live(documents)
             for build in builds.written(documents):
                 written = batch.written.setdefault(build.node_group, {})
                 written[build.document, build.parent, build.input] = build
                 written[build.document, None, build.input] = build  # the newest
-        batch.numbers[batch.plan.root] = iter(numbers[: len(loading)])
-        start = len(loading)
+        batch.numbers[batch.plan.root] = list(itertools.islice(numbers, roots))
         for group in groups:
-            end = start + len(batch.versions)
-            batch.numbers[group.id] = iter(numbers[start:end])
-            start = end
+            batch.numbers[group.id] = list(itertools.islice(numbers, len(batch.versions)))
         for version in batch.versions:
             version.before = live.get(version.row.id, {})
             if version.moved_from is not None:
@@ -305,6 +308,7 @@ class IngestionEngine:
         present = self.ledger.documents.rows([version.row.id for version in batch.versions])
         pairs = zip(batch.versions, present, strict=True)
         batch.versions = [version for version, row in pairs if version.rebase(row)]
+        batch.loading = [version for version in batch.versions if version.make_root is not None]
 
     def _ingest_batch(self, batch: _Batch) -> Sequence[PendingVersion]:
         """Bring a batch to its plan and make it live; returns its documents.
@@ -344,10 +348,10 @@ class IngestionEngine:
         Not while the root group is replaced, of which they need one, nor for documents that were
         overtaken before; and a launcher's results are those of one batch.
         """
+        if self.options.launcher is not None:
+            return nullcontext()
         holds_turn = any(version.beside or version.waits_for_nobody for version in versions)
-        return (
-            nullcontext() if self.options.launcher is not None or holds_turn else self.turns.aside()
-        )
+        return nullcontext() if holds_turn else self.turns.aside()
 
     def quarantine_key(self, row: DocumentRow) -> str:
         """What has to change before a file that ended its loader is read again: its bytes, reader
@@ -364,15 +368,11 @@ class IngestionEngine:
     # Load
 
     def _load_roots(self, batch: _Batch) -> None:
-        items = []
-        for version in batch.versions:
-            if version.make_root is not None:
-                number = next(batch.numbers[batch.plan.root])
-                items.append((version, version.make_root, number))
         if self.options.launcher is not None:
-            make_roots = [make_root for _, make_root, _ in items]
+            make_roots = [version.make_root for version in batch.loading]
             self.loading.loaded = self.options.launcher.load(make_roots, self.loading)
-        for (version, *_), result in map_in_order(batch.executor, self.workers, _make_root, items):
+        items = zip(batch.loading, batch.numbers[batch.plan.root], strict=True)
+        for (version, _), result in map_in_order(batch.executor, self.workers, _make_root, items):
             batch.meter.tick(LOADING)
             if isinstance(result, Exception):
                 self._fail(LOADING, version, file_error_or_raise(result))
@@ -428,10 +428,11 @@ class IngestionEngine:
         for group in batch.plan.sources_of(target):
             self.reader.fetch(ready, group, batch.plan)
         to_do = self._copy_or_plan(target, batch, ready)
+        step = Step(target.name)
         for (version, row, _), result in self._transformed(target, batch, to_do):
-            batch.meter.tick(Step(target.name))
+            batch.meter.tick(step)
             if isinstance(result, Exception):
-                self._fail(Step(target.name), version, file_error_or_raise(result))
+                self._fail(step, version, file_error_or_raise(result))
                 continue
             counts, segments = result
             batch.add(version, row._replace(counts=json.dumps(counts)), segments)
@@ -444,38 +445,35 @@ class IngestionEngine:
         """Use builds with the same input again; returns the documents to transform."""
         written = batch.written.get(target.id, {})
         to_do: list[ToDo] = []
-        copies: list[tuple[PendingVersion, BuildRow, int]] = []
+        copies: list[Copy] = []
         for version, number in zip(ready, batch.numbers[target.id], strict=False):
+            document = version.row.id
             above = version.current[target.parent]
             input_hash = self._input_hash(target, version, batch.plan)
-            build = written.get((version.row.id, above.number, input_hash))
+            build = written.get((document, above.number, input_hash))
             if build is not None:
                 version.current[target.id] = build
                 continue
-            row = BuildRow(
-                number, version.row.id, target.id, above.number, above.root, input_hash, "[]"
-            )
+            row = BuildRow(number, document, target.id, above.number, above.root, input_hash, "[]")
             same = [written.get((source.id, None, input_hash)) for source in version.sources]
             copied = next(filter(None, same), None)
             if copied is not None:
                 copies.append((version, row._replace(counts=copied.counts), copied.number))
                 continue
-            reusable = reusable_nodes(
-                self.reader, written.values(), input_hash, version, target, batch.plan
-            )
+            builds = written.values()
+            reusable = reusable_nodes(self.reader, builds, input_hash, version, target, batch.plan)
             to_do.append((version, row, reusable))
         if copies:
-            for (version, row, _), segments in copied_nodes(
-                self.reader, copies, target, batch.plan
-            ):
+            copied_segments = copied_nodes(self.reader, copies, target, batch.plan)
+            for (version, row, _), segments in copied_segments:
                 batch.add(version, row, segments)
         return to_do
 
     def _input_hash(self, target: GroupTarget, version: PendingVersion, plan: BuildPlan) -> str:
         source = ""
-        kind = target.reads_source
-        if kind:
-            source = self.reader.source_hash(version, version.segments[plan.root][0], kind)
+        if target.reads_source:
+            [root] = version.segments[plan.root]
+            source = self.reader.source_hash(version, root, target.reads_source)
         line = [version.segments[group] for group in plan.sources_of(target)]
         return input_digest(
             line, sees_nodes=target.sees_nodes, path_key=target.path_key, source=source
@@ -490,11 +488,10 @@ class IngestionEngine:
             version, row, reusable = item
             return make_nodes(self.reader, target, version, row.number, batch.plan, reusable)
 
-        if self.options.launcher is None:
+        launcher = self.options.launcher
+        if launcher is None:
             return map_in_order(batch.executor, self.workers, transform, to_do)
-        launched: Iterator[Any] = self.options.launcher.transform(
-            self.reader, target, batch.plan, to_do
-        )
+        launched: Iterator[Any] = launcher.transform(self.reader, target, batch.plan, to_do)
         return launched
 
     def preview(
@@ -523,8 +520,11 @@ class IngestionEngine:
                     yield version, texts_to_embed
 
         embedder = target.embedder
-        embedded = embed_documents(
-            embedder, target.dimension, texts(), stored, batch.meter.tick_nodes, at_once
+        dimension = target.dimension
+        on_nodes = batch.meter.tick_nodes
+        embedded = itertools.chain.from_iterable(
+            embed_documents(embedder, dimension, dict(some), stored, on_nodes)
+            for some in batches_reaching(texts(), _count_texts, at_once)
         )
         rows: list[VectorRow] = []
         done: list[PendingVersion] = []
@@ -563,10 +563,11 @@ class IngestionEngine:
         groups = self.ledger.tree.groups
         text = target.text
         group = groups.get(plan.names[target.group])
-        if group is None or (
-            text.identity and not (text.is_fields and group.parent == LAZY_ROOT_NAME)
-        ):
-            return vectors_by_text  # what was read of its nodes is not known
+        if group is None:
+            return vectors_by_text
+        is_known = not text.identity or (text.is_fields and group.parent == LAZY_ROOT_NAME)
+        if not is_known:
+            return vectors_by_text  # nobody knows what was read of its nodes
         index = group.indexes.get(("vectors", str(target.step.embed_key), target.identity))
         if index is None or not index.dimension:
             return vectors_by_text
@@ -582,8 +583,9 @@ class IngestionEngine:
                     texts = field_texts(text.fields, root, nodes, is_file=row.origin != "text")
                 else:
                     texts = [content_text(node.content) for node in nodes]
-                text_of = dict(zip([node.key for node in nodes], texts, strict=True))
-                stored = self.nodes.vectors.get(index.collection, list(text_of))
+                keys = [node.key for node in nodes]
+                stored = self.nodes.vectors.get(index.collection, keys)
+            text_of = dict(zip(keys, texts, strict=True))
             vectors_by_text.update((text_of[vector.key], vector.vector) for vector in stored)
         return vectors_by_text
 
@@ -594,7 +596,6 @@ class IngestionEngine:
         target.terms.shrink()
         for version in self._uncovered(target, batch):
             batch.meter.tick(target.step)
-            segments = version.segments[target.group]
             texts = self._index_texts(target, version, batch.plan)
             if not texts:
                 continue
@@ -604,6 +605,7 @@ class IngestionEngine:
                 self._fail(target.step, version, exc)
                 continue
             number = version.current[target.group].number
+            segments = version.segments[target.group]
             keys = [segment.key for segment in segments]
             fields = [segment.fields for segment in segments]
             version.terms[target.id] = BuildTerms(number, keys, codes, rows, target.terms, fields)
@@ -673,27 +675,23 @@ class IngestionEngine:
         Nodes of large documents are written in slices, between which others have their turn.
         """
         if batch.new:
-            rows: list[BuildRow] = []
-            for builds in batch.new.values():
-                rows += [row._replace(output=output_digest(segments)) for row, segments in builds]
-            self._write_steps(batch, rows)
+            self._write_new(batch)
             batch.new.clear()
         batch.written_at = time.monotonic()
 
-    def _write_steps(self, batch: _Batch, rows: Sequence[BuildRow]) -> None:
+    def _write_new(self, batch: _Batch) -> None:
+        rows: list[BuildRow] = []
         upserts = []
         for group, builds in batch.new.items():
-            collection = batch.plan.collection(group)
+            rows += [row._replace(output=output_digest(segments)) for row, segments in builds]
+            upsert = partial(self.nodes.segments.upsert, batch.plan.collection(group))
             nodes = itertools.chain.from_iterable(segments for _, segments in builds)
-            upsert = partial(self.nodes.segments.upsert, collection)
             upserts += [
                 partial(upsert, some) for some in batches_reaching(nodes, _count_one, _SLICE)
             ]
-        steps = [
-            partial(self.ledger.builds.begin, rows),
-            *upserts,
-            partial(self.ledger.builds.acknowledge, [row.number for row in rows]),
-        ]
+        begin = partial(self.ledger.builds.begin, rows)
+        acknowledge = partial(self.ledger.builds.acknowledge, [row.number for row in rows])
+        steps = [begin, *upserts, acknowledge]
         if self.nodes.are_in(self.ledger.file) and len(upserts) <= len(batch.new):
             with self.turns.taken(), self.ledger.writing():
                 for step in steps:
@@ -797,10 +795,15 @@ def file_error_or_raise(error: Exception) -> LazyRAGError:
     return error
 
 
-def _make_root(item: tuple[PendingVersion, MakeRoot, int]) -> Root:
-    _, make_root, build = item
+def _make_root(item: tuple[PendingVersion, int]) -> Root:
+    version, build = item
+    make_root = cast("MakeRoot", version.make_root)
     return make_root(build)
 
 
 def _count_one(_: object) -> int:
     return 1
+
+
+def _count_texts(pair: tuple[PendingVersion, Sequence[str]]) -> int:
+    return len(pair[1])

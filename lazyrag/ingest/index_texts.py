@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from lazyrag.data.segment import (
-    LAZY_ROOT_NAME,
-    Segment,
-    content_text,
-)
+from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, content_text
 from lazyrag.ingest.pending import PendingSource, PendingVersion
 from lazyrag.ingest.plan import BuildPlan, IndexTarget
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.models.protocols import Embedded
-from lazyrag.storage.database import batches_reaching
 from lazyrag.validation import require
-
-D = TypeVar("D", bound=Hashable)
 
 
 class FieldReader:
@@ -38,8 +30,10 @@ class FieldReader:
         self._headings = [location for location in root.locations if location.kind == "heading"]
         self._starts = [location.start for location in self._headings]
         self._prefixes: dict[str | None, str] = {}  # of nodes without metadata, by their heading
-        words = _WORD.findall(root.path.rpartition(".")[0] or root.path) if is_file else ()
-        self._path = " ".join(word for word in words if not word.isdecimal())
+        self._path = ""
+        if is_file:
+            words = _WORD.findall(root.path.rpartition(".")[0] or root.path)
+            self._path = " ".join(word for word in words if not word.isdecimal())
 
     def read(self, node: Segment, source: Segment | None, text: str) -> str:
         """The fields that a node has, each once, and a text; its headings if its span counts in the
@@ -47,12 +41,11 @@ class FieldReader:
         """
         heading: str | None = None
         if node.span is not None and source is not None and source.group == LAZY_ROOT_NAME:
-            at = bisect_right(self._starts, node.span[0]) - 1
-            heading = (
-                self._headings[at].label
-                if at >= 0 and node.span[0] < self._headings[at].end
-                else ""
-            )
+            start = node.span[0]
+            at = bisect_right(self._starts, start) - 1
+            heading = ""
+            if at >= 0 and start < self._headings[at].end:
+                heading = self._headings[at].label
         prefix = None if node.metadata else self._prefixes.get(heading)
         if prefix is None:
             fields = (self._read(name, node, heading) for name in self._names)
@@ -68,13 +61,9 @@ class FieldReader:
             # Without a span in the root node it is of a splitter of source texts.
             return str(node.metadata.get("heading", "")) if heading is None else heading
         value = node.metadata.get(name, self._root.metadata.get(name))
-        return (
-            ""
-            if value is None
-            else ", ".join(map(str, value))
-            if isinstance(value, list)
-            else str(value)
-        )
+        if value is None:
+            return ""
+        return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 _WORD = re.compile(r"[^\W_]+")
@@ -117,51 +106,38 @@ def read_index_texts(
 def embed_documents(
     embedder: CheckedEmbedder,
     dimension: int,
-    texts: Iterable[tuple[D, Sequence[str]]],
+    texts: Mapping[PendingVersion, Sequence[str]],
     vectors_by_text: Mapping[str, Embedded],
     on_nodes: Callable[[int], None],
-    at_once: int,
-) -> Iterator[tuple[D, Sequence[Embedded]]]:
-    """Embed documents; yields each with the result for each of its texts, as soon as all are there.
+) -> Iterator[tuple[PendingVersion, Sequence[Embedded]]]:
+    """Embed documents together; yields each with the result for each of its texts, as soon as all
+    are there.
 
-    Texts of several documents are embedded together: a batch need not end where a file does, and
-    models that pad prefer to choose texts of equal length among many. So documents come in any
-    order.
+    A batch need not end where a file does, and models that pad prefer to choose texts of equal
+    length among many. So documents come in any order.
 
     Args:
         embedder: The embed callable.
         dimension: The length that vectors must have, or `SPARSE`; 0 if it is not known yet.
         texts: Documents with their texts, at least one each.
-        vectors_by_text: Vectors of texts that need not be embedded again; looked up again for
-            every few documents.
+        vectors_by_text: Vectors of texts that need not be embedded again.
         on_nodes: Called with the number of further texts that have a result.
-        at_once: How many texts are embedded together.
     """
-    for some in batches_reaching(texts, lambda pair: len(pair[1]), at_once):
-        yield from _embed_together(embedder, dimension, dict(some), vectors_by_text, on_nodes)
-
-
-def _embed_together(
-    embedder: CheckedEmbedder,
-    dimension: int,
-    texts: Mapping[D, Sequence[str]],
-    vectors_by_text: Mapping[str, Embedded],
-    on_nodes: Callable[[int], None],
-) -> Iterator[tuple[D, Sequence[Embedded]]]:
-    users: dict[str, list[D]] = {}  # the documents that have a text, once for each time
-    for document, document_texts in texts.items():
-        for text in document_texts:
-            users.setdefault(text, []).append(document)
-    missing = {document: len(document_texts) for document, document_texts in texts.items()}
+    users: dict[str, list[PendingVersion]] = {}  # the documents with a text, once for each time
+    missing: dict[PendingVersion, int] = {}
+    for version, version_texts in texts.items():
+        missing[version] = len(version_texts)
+        for text in version_texts:
+            users.setdefault(text, []).append(version)
     results: dict[str, Embedded] = {}
 
-    def enter(text: str, result: Embedded) -> Iterator[tuple[D, Sequence[Embedded]]]:
+    def enter(text: str, result: Embedded) -> Iterator[tuple[PendingVersion, Sequence[Embedded]]]:
         results[text] = result
         on_nodes(len(users[text]))
-        for document in users[text]:
-            missing[document] -= 1
-            if not missing[document]:
-                yield document, [results[document_text] for document_text in texts[document]]
+        for version in users[text]:
+            missing[version] -= 1
+            if not missing[version]:
+                yield version, [results[version_text] for version_text in texts[version]]
 
     for text in users:
         if text in vectors_by_text:

@@ -104,9 +104,8 @@ def purge(ledger: Ledger, nodes: NodeStore, waste: Waste) -> None:
         numbers = [number for number, _, _ in of_group]
         for start in range(0, len(numbers), _BUILDS_AT_ONCE):
             raise_if_canceled()
-            _delete_builds(
-                ledger, nodes, group, collection, numbers[start : start + _BUILDS_AT_ONCE]
-            )
+            some = numbers[start : start + _BUILDS_AT_ONCE]
+            _delete_builds(ledger, nodes, group, collection, some)
     ledger.state()  # which need not be read anew as a whole, now that it knows what is gone
     ledger.builds.delete_build_rows(number for number, _, _ in builds)
     if groups:
@@ -177,9 +176,9 @@ class Indexer:
     def __post_init__(self) -> None:
         options = self.options
         # The Document as messages name it.
-        self.where = f"Document {self.name!r}" + (
-            f" ({self.dataset.where})" if self.dataset.where else ""
-        )
+        self.where = f"Document {self.name!r}"
+        if self.dataset.where:
+            self.where += f" ({self.dataset.where})"
         self.terms = TermIndexes(self.ledger)
         self.node_cache = NodeCache(self.nodes)
         self.failures = Failures(self.where)
@@ -227,9 +226,9 @@ class Indexer:
                 with suppress(StoreError):  # what cannot be read was not shown
                     show_all(self.hits)
             self.is_closed = True
-            with (
-                flushed(local_path(self.nodes.vectors)) if self._has_written else nullcontext()
-            ):  # stores may write what they hold
+            vectors = self.nodes.vectors
+            # stores may write what they hold
+            with flushed(local_path(vectors)) if self._has_written else nullcontext():
                 close()
             if self.options.launcher is not None:
                 self.options.launcher.close()
@@ -273,10 +272,6 @@ class Indexer:
                 break
         return view
 
-    def group(self, name: str) -> LiveGroup:
-        """A group, built if missing; raises as `view` does."""
-        return self.view(frozenset([Step(name)])).groups[name]
-
     def has(self, view: View, needs: frozenset[Step]) -> bool:
         """Whether a state has everything that is needed; the state remembers it."""
         is_met = needs in view.met or all(self._has(view, step) for step in needs)
@@ -286,11 +281,9 @@ class Indexer:
 
     def _has(self, view: View, step: Step) -> bool:
         group = view.groups.get(step.group)
-        if (
-            group is None
-            or not group.id
-            or (not view.tree.documents and LOADING in self.failures.steps())
-        ):
+        if group is None or not group.id:
+            return False
+        if not view.tree.documents and LOADING in self.failures.steps():
             return False
         if step.analyser is None and step.embed_key is None:
             return True
@@ -303,24 +296,25 @@ class Indexer:
         """A view with a group or index: the given one, or a new one after a build; the steps are
         what it is for.
         """
-        settled = (
-            self.is_synced or self.ledger.file.read_only or time.monotonic() < self._try_again_at
-        )
-        if settled and self._has(view, step):
+        is_live = self._has(view, step)
+        if is_live and (self.ledger.file.read_only or self._is_settled):
             return view
         self.definitions.line(step.group)  # raises if it is not defined
         # waiting for the build would deadlock: the builder waits for this thread
         if is_worker_of(self):
-            msg = (
-                f"A loader or transform needs its own Document to {step}, which is not built yet."
-                f" Build it before, with activate_group({step.group!r}), or make it the parent"
-                " group."
-            )
+            problem = f"A loader or transform needs its own Document to {step}"
+            way_out = f"Build it before, with activate_group({step.group!r})"
+            msg = f"{problem}, which is not built yet. {way_out}, or make it the parent group."
             raise ConfigError(msg)
         # Another thread may have the turn while it waits for another program: until then serve what
         # is live.
-        with self.turns.taken(_PATIENCE_S if self._has(view, step) else None) as has_turn:
+        with self.turns.taken(_PATIENCE_S if is_live else None) as has_turn:
             return self._build_missing(step, steps) if has_turn else view
+
+    @property
+    def _is_settled(self) -> bool:
+        """Whether no sync is due before what is live is served."""
+        return self.is_synced or time.monotonic() < self._try_again_at
 
     def _build_missing(self, step: Step, steps: Sequence[Step]) -> View:
         """A view with a group or index; the caller has the turn.
@@ -335,7 +329,7 @@ class Indexer:
                 if not there:
                     raise self._not_built(step)
                 return view
-            if there and (self.is_synced or time.monotonic() < self._try_again_at):
+            if there and self._is_settled:
                 return view
             try:
                 with self.writing(0.0 if there else WAIT_S):
@@ -362,11 +356,8 @@ class Indexer:
             self._requested.update(self.first_steps)
         try:
             self.sync(self)
-        except (
-            IngestionError,
-            Warning,
-        ):  # it will not be better the next time; warnings may be made errors
-            self.is_synced = True
+        except (IngestionError, Warning):  # warnings may be made errors
+            self.is_synced = True  # it will not be better the next time
             raise
         finally:
             self.first_steps = ()
@@ -381,22 +372,22 @@ class Indexer:
         group = self.ledger.tree.groups.get(step.group)
         if group is not None and not self.definitions.is_current(group):
             reason = self.planner.reason(Step(step.group))
-            why = (
-                f"its definition has changed: {reason}. Define it as the program does that writes,"
-                " or call there "
+            why = f"its definition has changed: {reason}"
+            way_out = (
+                "Define it as the program does that writes, or call there"
+                f" activate_group({step.group!r})"
             )
-            why += f"activate_group({step.group!r})"
         elif group is None or self.planner.live_index(self.now(), step) is None:
             reason = self.planner.reason(step)
-            was = (
-                "it was never built"
-                if reason == "missing"
-                else f"it was built by another definition: {reason}"
-            )
-            why = f"{was}. Build it in the program that writes, by a query or {step.activation}"
+            why = "it was never built"
+            if reason != "missing":
+                why = f"it was built by another definition: {reason}"
+            way_out = f"Build it in the program that writes, by a query or {step.activation}"
         else:
-            why = "it is not built for every document. Call sync() in the program that writes"
-        msg = f"This Document is open with read_only=True, and cannot {step}: {why}. ({self.where})"
+            why = "it is not built for every document"
+            way_out = "Call sync() in the program that writes"
+        problem = f"This Document is open with read_only=True, and cannot {step}: {why}."
+        msg = f"{problem} {way_out}. ({self.where})"
         return ReadOnlyError(msg, store=self.ledger.file.address)
 
     # Write
@@ -497,6 +488,7 @@ class Indexer:
         documents = self.ledger.documents
         outcomes: list[Outcome] = []
         tried: list[tuple[int, int]] = []
+        steps = len(rebuild.steps)
         while rows := self._rows_to_do(rebuild):
             versions = [(row.id, row.version) for row in documents.rows(rows)]
             if versions == tried:
@@ -504,16 +496,15 @@ class Indexer:
             was_overtaken = bool(tried)
             tried = versions
             nodes = 0
-            if step.embed_key is not None and len(rebuild.steps) == 1:
+            if step.embed_key is not None and steps == 1:
                 builds = self.ledger.tree.groups[step.group].builds
-                nodes = sum(
-                    builds[row.uid].size for row in documents.rows(rows) if row.uid in builds
-                )
+                present = [builds.get(row.uid) for row in documents.rows(rows)]
+                nodes = sum(build.size for build in present if build is not None)
             pending = (
                 PendingVersion(row, waits_for_nobody=was_overtaken) for row in documents.rows(rows)
             )
             outcomes += self.engine.ingest(
-                pending, rebuild.plan, str(step), len(rows), steps=len(rebuild.steps), nodes=nodes
+                pending, rebuild.plan, str(step), len(rows), steps=steps, nodes=nodes
             )
             if not was_overtaken:
                 # those that have become live meanwhile come next
@@ -600,16 +591,16 @@ class Indexer:
 
     def count_done(self, step: Step, plan: BuildPlan) -> int:
         """Number of documents for which a step is done."""
+        builds = self.ledger.builds
         for index in plan.indexes:
             if index.step == step:
-                return self.ledger.builds.count_covered(index.id)
+                return builds.count_covered(index.id)
         if step == LOADING:
-            return self.ledger.builds.count_live(plan.root)
-        return sum(
-            self.ledger.builds.count_live(group.id)
-            for group in plan.groups
-            if Step(group.name) == step
-        )
+            return builds.count_live(plan.root)
+        for group in plan.groups:
+            if Step(group.name) == step:
+                return builds.count_live(group.id)
+        return 0
 
     def stored_root(self, collection: str, build: Build) -> Segment:
         """Read a root node whose text is to be taken over.
@@ -619,10 +610,8 @@ class Indexer:
         """
         [segment] = self.nodes.of_build(collection, build)
         if root_digest(segment) != self.ledger.builds.inputs([build.number]).get(build.number):
-            msg = (
-                "What is stored of the document is not what was written. Run verify() and repair()."
-            )
-            raise LoadError(msg, path=segment.path)
+            problem = "What is stored of the document is not what was written."
+            raise LoadError(f"{problem} Run verify() and repair().", path=segment.path)
         return segment
 
     def stored_roots(self, collection: str, builds: Sequence[Build]) -> dict[str, Segment]:
@@ -662,10 +651,8 @@ class Indexer:
         """Build again what was requested and is missing."""
         for step in sorted(self._requested, key=self._order):
             if not self._has(self.now(), step) and self.definitions.is_defined(step.group):
-                try:
+                with suppress(IngestionError):  # it is in the report
                     self.build(step)
-                except IngestionError:
-                    continue  # it is in the report
 
     def repair(self) -> tuple[str, ...]:
         """Rebuild what the stores have lost; returns the names of what that was."""
@@ -705,11 +692,9 @@ class Indexer:
 
     def _order(self, step: Step) -> tuple[int, str, str, str]:
         """Sort key: groups before those below them and before their own indexes."""
-        depth = (
-            len(self.definitions.needed(step.group))
-            if self.definitions.is_defined(step.group)
-            else 0
-        )
+        depth = 0
+        if self.definitions.is_defined(step.group):
+            depth = len(self.definitions.needed(step.group))
         return depth, step.group, step.analyser or "", step.embed_key or ""
 
 
@@ -725,25 +710,21 @@ def report_of(indexer: Indexer, seen: Collection[str] | None = None) -> IngestRe
         return None
     failed = sorted(indexer.failures, key=lambda failure: (failure.path, failure.stage))
     if seen is None:
-        skipped = sorted({*report.skipped, *indexer.failures.skipped()})
-        return replace(
-            report, failed=tuple(failed), skipped=tuple(skipped), rebuilt=dict(indexer.rebuilt)
-        )
-    # an old path may be out of scope
-    added = sorted([*report.added, *(new for _, new in report.moved)])
+        skipped = tuple(sorted({*report.skipped, *indexer.failures.skipped()}))
+        rebuilt = dict(indexer.rebuilt)
+        return replace(report, failed=tuple(failed), skipped=skipped, rebuilt=rebuilt)
 
     def visible(identities: Iterable[str]) -> tuple[str, ...]:
         return tuple(identity for identity in identities if identity in seen)
 
-    misnamed = indexer.failures.misnamed
+    moved_to = [new for _, new in report.moved]  # an old path may be out of scope
+    named = [failure for failure in failed if failure.path not in indexer.failures.misnamed]
     return IngestReport(
-        added=visible(added),
+        added=visible(sorted([*report.added, *moved_to])),
         updated=visible(report.updated),
         touched=visible(report.touched),
         unchanged=visible(report.unchanged),
-        failed=tuple(
-            failure for failure in failed if failure.path in seen and failure.path not in misnamed
-        ),
+        failed=tuple(failure for failure in named if failure.path in seen),
         reasons={name: report.reasons[name] for name in visible(report.reasons)},
         notes={name: report.notes[name] for name in visible(report.notes)},
     )

@@ -1,4 +1,10 @@
-"""Documents on their way to a build plan, and the nodes that transforms of them see."""
+"""One document on its way to a build plan.
+
+`IngestionEngine` takes the steps; here is what they work on: the state of the document
+(`PendingVersion`), the nodes that its transforms see (`PendingSource`), what is read of stores and
+files for them (`VersionReader`), and functions that make its nodes: root nodes, nodes below them,
+digests of both.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +24,6 @@ from lazyrag.data.segment import (
     Location,
     ReadOnly,
     Segment,
-    Span,
     check_metadata,
     child_uids,
     content_text,
@@ -30,7 +35,6 @@ from lazyrag.errors import (
     ConfigError,
     LazyRAGError,
     LoadError,
-    NoReaderError,
     StaleNodeError,
     TransformError,
 )
@@ -53,8 +57,7 @@ from lazyrag.read.nodes import NodeStore
 from lazyrag.transforms.base import Draft, run_transforms
 from lazyrag.types import Embedding, Fields
 
-MISFIT = "value left out: "
-"""Beginning of the note of a value that does not fit its declared field."""
+# State of a document
 
 
 class Root(NamedTuple):
@@ -139,14 +142,15 @@ class PendingVersion:
 
     def again(self) -> PendingVersion:
         """The same, to be begun anew."""
-        anew: dict[str, Any] = {
-            "current": {},
-            "segments": {},
-            "terms": {},
-            "covered": [],
-            "failures": {},
-        }
-        return replace(self, **anew, waits_for_nobody=True)
+        return replace(
+            self,
+            current={},
+            segments={},
+            terms={},
+            covered=[],
+            failures={},
+            waits_for_nobody=True,
+        )
 
     def rebase(self, now: DocumentRow) -> bool:
         """Take over what others have changed in its row since it was planned; returns whether it is
@@ -160,36 +164,30 @@ class PendingVersion:
             self.row = now
         elif now.status == "live" and now.updates != base.updates:
             planned, before, others = map(json.loads, (self.row.updates, base.updates, now.updates))
-            changed = {
+            merged = {key: others[key] for key in others if key in planned or key not in before}
+            merged |= {
                 key: value
                 for key, value in planned.items()
                 if key not in before or before[key] != value
             }
-            unchanged = {
-                key: value for key, value in others.items() if key in planned or key not in before
-            }
-            self.row = replace(self.row, updates=json.dumps({**unchanged, **changed}))
+            self.row = replace(self.row, updates=json.dumps(merged))
         return True
 
     def notes(self) -> tuple[str, ...]:
         """What the loader noted of the new version, such as a guessed encoding; pictures that are
         left out.
         """
-        loaded = json.loads(self.row.loaded) if self.is_new_version else {}
+        if not self.is_new_version:
+            return tuple(self.noted)
+        loaded = json.loads(self.row.loaded)
         notes = loaded.get("notes")
-        return (*map(str, notes if isinstance(notes, list) else ()), *_unread(loaded), *self.noted)
+        if not isinstance(notes, list):
+            notes = []
+        return (*map(str, notes), *_unread(loaded), *self.noted)
 
     def outcome(self) -> Outcome:
         """What became of it."""
         return Outcome(self.row.identity, self.flipped, self.is_new_version, self.notes())
-
-    def real_failures(self) -> list[tuple[Step, LazyRAGError]]:
-        """Failures without files that have no text, or that nothing reads: those are skipped."""
-        return [
-            failure
-            for failure in self.failures.items()
-            if not isinstance(failure[1], NoReaderError)
-        ]
 
     @property
     def has_new_root(self) -> bool:
@@ -200,7 +198,9 @@ class PendingVersion:
     @property
     def sources(self) -> list[DocumentRow]:
         """The documents whose nodes can be reused: itself, and the one it was moved from."""
-        return [self.row, *([self.moved_from] if self.moved_from is not None else [])]
+        if self.moved_from is None:
+            return [self.row]
+        return [self.row, self.moved_from]
 
     def is_complete(self, plan: BuildPlan) -> bool:
         """Whether it has everything in the plan, except for steps that failed."""
@@ -225,24 +225,30 @@ class PendingVersion:
         return self.is_new_version or bool(self.covered) or self.current != dict(self.before)
 
     def can_go_live(self, plan: BuildPlan) -> bool:
-        """Whether it has builds, and its live version has no group that they lack."""
-        return bool(self.current) and not (self.has_new_root and self.would_lose(plan))
+        """Whether it has builds, and its live version has no group that they lack because a step
+        failed.
+        """
+        if not self.current:
+            return False
+        if not self.has_new_root:
+            return True
+        live = {plan.names.get(group) for group in (*self.before, *self.moved_before)}
+        return all(step.group not in live for step in self.failures)
 
     def flip(self, plan: BuildPlan) -> Flip:
         """Its builds, to become live."""
+        builds = {group: row.number for group, row in self.current.items()}
         return Flip(
             self.row,
-            {group: row.number for group, row in self.current.items()},
+            builds,
             tuple(self.covered),
-            root=self.current[plan.root].number if self.is_new_version else None,
-            deleted=(self.moved_from.id,) if self.moved_from is not None else (),
+            root=builds[plan.root] if self.is_new_version else None,
+            deleted=() if self.moved_from is None else (self.moved_from.id,),
             version_hash=self.version_hash,
         )
 
-    def would_lose(self, plan: BuildPlan) -> bool:
-        """Whether it lacks a group that the live version has, because a step failed."""
-        had = {plan.names.get(group) for group in (*self.before, *self.moved_before)}
-        return any(step.group in had for step in self.failures)
+
+# What is read of it
 
 
 class PendingSource:
@@ -276,7 +282,7 @@ class PendingSource:
         self.document_token = document_token
         self._version = version
         self._plan = plan
-        self._read = fetch
+        self._fetch = fetch
         self._load_source = load_source
         self._load_image = load_image
         self._parents = {group.name: group.parent for group in plan.groups}
@@ -296,9 +302,8 @@ class PendingSource:
         for target in sorted(self._plan.groups, key=lambda group: group.name):
             if target.parent == row and target.id in self._version.current:
                 below = self._segments(target.id)
-                nodes_by_group[target.name] = [
-                    self.show(child) for child in below if child.parent == segment.uid
-                ]
+                children = [child for child in below if child.parent == segment.uid]
+                nodes_by_group[target.name] = list(map(self.show, children))
         return nodes_by_group
 
     def ref_nodes(self, segment: Segment) -> list[DocNode]:
@@ -311,7 +316,8 @@ class PendingSource:
         if self._refs is None:
             refs: dict[str, list[DocNode]] = {}
             for node in self._segments(self._target.ref):
-                refs.setdefault(self._ancestor(node, other, shared), []).append(self.show(node))
+                ancestor = self._ancestor(node, other, shared)
+                refs.setdefault(ancestor, []).append(self.show(node))
             self._refs = refs
         return list(self._refs.get(self._ancestor(segment, own_line, shared), ()))
 
@@ -321,17 +327,15 @@ class PendingSource:
         Raises:
             TransformError: If the group was not made.
         """
-        child = next((group.id for group in plan.groups if group.name == name), 0)
-        if child not in self._version.current:
-            raise TransformError(
-                f"The group {name!r}, which index_text reads, was not made.", group=name
-            )
+        child = self._rows.get(name)
+        if child is None or child not in self._version.current:
+            msg = f"The group {name!r}, which index_text reads, was not made."
+            raise TransformError(msg, group=name)
         line = plan.line(child)
-        texts_by_uid = dict[str, list[str]]()
+        texts_by_uid: dict[str, list[str]] = {}
         for node in self._segments(child):
-            texts_by_uid.setdefault(self._ancestor(node, line, group), []).append(
-                content_text(node.content)
-            )
+            ancestor = self._ancestor(node, line, group)
+            texts_by_uid.setdefault(ancestor, []).append(content_text(node.content))
         return texts_by_uid
 
     def _ancestor(self, segment: Segment, line: Sequence[int], shared: int) -> str:
@@ -355,13 +359,11 @@ class PendingSource:
         """See `NodeSource.file_metadata`."""
         return ReadOnly(copy_value(dict(self._root(segment).metadata)))
 
-    def source_texts(self, segment: Segment, kind: bool | str = True) -> Sequence[tuple[str, str]]:  # noqa: FBT001, FBT002
+    def source_texts(self, segment: Segment, kind: bool | str = True) -> Sequence[tuple[str, str]]:
         """See `NodeSource.source_texts`."""
-        return (
-            self._load_source(self._version, segment, kind)
-            if segment.group == LAZY_ROOT_NAME
-            else ()
-        )
+        if segment.group != LAZY_ROOT_NAME:
+            return ()
+        return self._load_source(self._version, segment, kind)
 
     def image(self, segment: Segment, file: Any = None) -> bytes:  # noqa: ARG002
         """See `NodeSource.image`."""
@@ -376,7 +378,7 @@ class PendingSource:
         return DocNode.from_segment(segment, self)
 
     def _segments(self, group: int) -> list[Segment]:
-        self._read([self._version], group, self._plan)
+        self._fetch([self._version], group, self._plan)
         return self._version.segments[group]
 
     def _by_uid(self, group: int) -> Mapping[str, Segment]:
@@ -393,11 +395,8 @@ class PendingSource:
         above = self._parents.get(segment.group)
         parent = None if above is None else self._by_uid(above).get(segment.parent)
         if parent is None:
-            msg = (
-                f"Node {segment.uid} of group {segment.group!r} has lost its parent. Retrieve it"
-                " again."
-            )
-            raise StaleNodeError(msg)
+            lost = f"Node {segment.uid} of group {segment.group!r} has lost its parent."
+            raise StaleNodeError(f"{lost} Retrieve it again.")
         return parent
 
 
@@ -439,8 +438,9 @@ class VersionReader:
         if not missing:
             return
         numbers = [version.current[group].number for version in missing]
-        builds = self.ledger.builds.with_parents(numbers)
-        nodes = self.nodes.of_builds(plan.collection(group), [builds[number] for number in numbers])
+        by_number = self.ledger.builds.with_parents(numbers)
+        builds = [by_number[number] for number in numbers]
+        nodes = self.nodes.of_builds(plan.collection(group), builds)
         for version, segments in zip(missing, nodes, strict=True):
             version.segments[group] = segments
 
@@ -450,7 +450,7 @@ class VersionReader:
         """The source of the nodes of a document that a transform or ``index_text`` sees."""
         return PendingSource(self.owner, version, plan, self.fetch, self.source, self.image, target)
 
-    def source_hash(self, version: PendingVersion, root: Segment, kind: bool | str) -> str:  # noqa: FBT001
+    def source_hash(self, version: PendingVersion, root: Segment, kind: bool | str) -> str:
         """Digest of the file with a document's source; "" if that is the text of its root node, or
         has no pictures.
         """
@@ -515,6 +515,9 @@ class VersionReader:
 
 # Root nodes
 
+MISFIT = "value left out: "
+"""Beginning of the note of a value that does not fit its declared field."""
+
 _MAX_READS = 3  # of a file that changes while it is read
 
 
@@ -571,7 +574,7 @@ def _typed_metadata(loaded: LoadedFile, schema: Schema) -> dict[str, Any]:
     metadata = dict(loaded.metadata)
     misfits = list[str]()
     for name, declared in schema.items():
-        value = metadata.pop(name, None) if name in metadata else loaded.fields.get(name)
+        value = metadata.pop(name, loaded.fields.get(name))
         if value is None or name in BUILT_IN_FIELDS:
             continue
         try:
@@ -593,12 +596,8 @@ def text_root(row: DocumentRow, text: str, today: str, schema: Schema, build: in
         "last_modified_date": today,
         "last_accessed_date": today,
     }
-    return Root(
-        root_segment(
-            row.identity, LoadedFile(text), _metadata(row, built_in, built_in), schema, build
-        ),
-        row,
-    )
+    metadata = {**built_in, **_metadata(row), **built_in}  # first, and not to be overridden
+    return Root(root_segment(row.identity, LoadedFile(text), metadata, schema, build), row)
 
 
 def renewed_root(
@@ -617,39 +616,39 @@ def renewed_root(
         LoadError: If the file cannot be accessed.
         ConfigError: If a field's value does not fit.
     """
-    metadata = {name: before.metadata[name] for name in BUILT_IN_FIELDS if name in before.metadata}
-    built_in = metadata if file is None else _file_system_metadata(file)
+    if file is None:
+        stored = before.metadata
+        built_in = {name: stored[name] for name in BUILT_IN_FIELDS if name in stored}
+    else:
+        built_in = _file_system_metadata(file)
     loaded = LoadedFile(str(before.content), before.locations, json.loads(row.loaded))
     # the fields may have changed
     row = replace(row, loaded=json.dumps(_typed_metadata(loaded, schema)))
-    return Root(
-        root_segment(row.identity, loaded, _metadata(row, {}, built_in), schema, build), row
-    )
+    metadata = {**_metadata(row), **built_in}
+    return Root(root_segment(row.identity, loaded, metadata, schema, build), row)
 
 
-def _metadata(
-    row: DocumentRow, first: Mapping[str, Any], built_in: Mapping[str, Any]
-) -> dict[str, Any]:
-    """A document's metadata; later parts take precedence."""
-    stored = (json.loads(text) for text in (row.loaded, row.user_metadata, row.updates))
-    metadata = dict(first)
-    for part in (*stored, built_in):
-        metadata.update(part)
+def _metadata(row: DocumentRow) -> dict[str, Any]:
+    """A document's metadata without the built-in fields; later parts take precedence."""
+    metadata: dict[str, Any] = {}
+    for part in (row.loaded, row.user_metadata, row.updates):
+        metadata.update(json.loads(part))
     return metadata
 
 
-def _file_system_metadata(file: FoundFile) -> Mapping[str, Any]:
+def _file_system_metadata(file: FoundFile) -> dict[str, Any]:
+    try:
+        metadata = dict(built_in_metadata(file.path))
+    except OSError as exc:
+        problem = f"The file cannot be looked at ({exc.strerror})."
+        msg = f"{problem} Check that it exists and may be read."
+        raise LoadError(msg, path=str(file.path)) from exc
     name = file.identity.rpartition("/")[2]
     suffix = file.path.suffix.lower()
     # An id that looks like the file's name is one: uploads are stored under other names.
-    named = {"file_name": name} if suffix and name.lower().endswith(suffix) else {}
-    try:
-        return {**built_in_metadata(file.path), **named}
-    except OSError as exc:
-        msg = (
-            f"The file cannot be looked at ({exc.strerror}). Check that it exists and may be read."
-        )
-        raise LoadError(msg, path=str(file.path)) from exc
+    if suffix and name.lower().endswith(suffix):
+        metadata["file_name"] = name
+    return metadata
 
 
 def root_segment(
@@ -670,7 +669,9 @@ def root_segment(
     fields = {}
     for name, declared in schema.items():
         value = check_value(name, declared, metadata.get(name))
-        value = fields[name] = declared.default_value if value is None else value
+        if value is None:
+            value = declared.default_value
+        fields[name] = value
         if value is not None:
             metadata[name] = value
     uid = root_uid(identity)
@@ -741,7 +742,14 @@ def make_nodes(
         before = len(segments)
         try:
             if key in reusable:
-                children = _children_again(reusable[key], parent, number, schema, before)
+                parent_before, nodes = reusable[key]
+                count = len(nodes)
+                rebound = rebound_segments(
+                    nodes, [parent_before], [parent], [count], number, schema
+                )
+                children = [
+                    child._replace(number=at) for at, child in enumerate(rebound, start=before + 1)
+                ]
             else:
                 drafts = next(made_drafts)
                 children = child_segments(
@@ -754,21 +762,6 @@ def make_nodes(
         segments += children
         counts.append(len(children))
     return counts, segments
-
-
-def _children_again(
-    stored: tuple[Segment, Sequence[Segment]],
-    parent: Segment,
-    build: int,
-    schema: Schema,
-    before: int,
-) -> list[Segment]:
-    """Nodes of an equal parent, as nodes of this one, numbered after those before them."""
-    stored_parent, nodes = stored
-    children = rebound_segments(nodes, [stored_parent], [parent], [len(nodes)], build, schema)
-    return [
-        child._replace(number=number) for number, child in enumerate(children, start=before + 1)
-    ]
 
 
 def reusable_nodes(
@@ -818,20 +811,21 @@ def copied_nodes(
     reader: VersionReader, copies: Sequence[Copy], target: GroupTarget, plan: BuildPlan
 ) -> Iterator[tuple[Copy, list[Segment]]]:
     """Take over the nodes of earlier builds, which were made of equal parents."""
+    numbers = [number for _, _, number in copies]
     with reader.reading():
-        builds_before = reader.ledger.builds.with_parents({number for _, _, number in copies})
-        builds = [builds_before[number] for _, _, number in copies]
+        builds_before = reader.ledger.builds.with_parents(set(numbers))
+        builds = [builds_before[number] for number in numbers]
         nodes_before = reader.nodes.of_builds(target.collection, builds)
         if target.parent == plan.root:  # whose nodes have no span that could differ
             parents_before = [version.segments[target.parent] for version, _, _ in copies]
         else:
             above = [build.parent for build in builds if build.parent is not None]
             parents_before = reader.nodes.of_builds(plan.collection(target.parent), above)
+    schema = reader.nodes.schema
     for copy, nodes, parents in zip(copies, nodes_before, parents_before, strict=True):
         version, row, _ = copy
         counts = json.loads(row.counts)
         now = version.segments[target.parent]
-        schema = reader.nodes.schema
         yield copy, rebound_segments(nodes, parents, now, counts, row.number, schema)
 
 
@@ -852,8 +846,18 @@ def child_segments(
         ConfigError: If a field's value does not fit, or metadata cannot be stored.
     """
     uids = child_uids(parent.uid, group, range(1, len(drafts) + 1))
-    return [
-        Segment(
+    shift = parent.span[0] if parent.span else 0
+    segments: list[Segment] = []
+    for number, (uid, draft) in enumerate(zip(uids, drafts, strict=True), start=before + 1):
+        metadata: Mapping[str, Any] = EMPTY
+        fields = parent.fields
+        if draft.metadata:
+            metadata = check_metadata(draft.metadata)
+            fields = _own_fields(parent.fields, draft.metadata, schema)
+        span = draft.span
+        if span is not None and shift:
+            span = (span[0] + shift, span[1] + shift)
+        child = Segment(
             uid=uid,
             build=build,
             group=group,
@@ -862,16 +866,12 @@ def child_segments(
             parent=parent.uid,
             number=number,
             content=draft.content,
-            metadata=check_metadata(draft.metadata) if draft.metadata else EMPTY,
-            fields=(
-                _own_fields(parent.fields, draft.metadata, schema)
-                if draft.metadata
-                else parent.fields
-            ),
-            span=_shifted(draft.span, parent.span[0]) if parent.span else draft.span,
+            metadata=metadata,
+            fields=fields,
+            span=span,
         )
-        for number, (uid, draft) in enumerate(zip(uids, drafts, strict=True), start=before + 1)
-    ]
+        segments.append(child)
+    return segments
 
 
 def rebound_segments(
@@ -899,27 +899,24 @@ def rebound_segments(
     for parent_before, parent, count in zip(parents_before, parents, counts, strict=True):
         uids = child_uids(parent.uid, group, range(1, count + 1))
         shift = (parent.span or (0, 0))[0] - (parent_before.span or (0, 0))[0]
-        segments += [
-            node._replace(
+        for uid, node in zip(uids, itertools.islice(rest, count), strict=True):
+            fields = parent.fields
+            if node.metadata:
+                fields = _own_fields(parent.fields, node.metadata, schema)
+            span = node.span
+            if span is not None and shift:
+                span = (span[0] + shift, span[1] + shift)
+            rebound = node._replace(
                 uid=uid,
                 build=build,
                 document_id=parent.document_id,
                 path=parent.path,
                 parent=parent.uid,
-                fields=(
-                    _own_fields(parent.fields, node.metadata, schema)
-                    if node.metadata
-                    else parent.fields
-                ),
-                span=_shifted(node.span, shift),
+                fields=fields,
+                span=span,
             )
-            for uid, node in zip(uids, itertools.islice(rest, count), strict=True)
-        ]
+            segments.append(rebound)
     return segments
-
-
-def _shifted(span: Span | None, by: int) -> Span | None:
-    return None if span is None else (span[0] + by, span[1] + by)
 
 
 def _own_fields(above: Fields, metadata: Mapping[str, Any], schema: Schema) -> Fields:
@@ -934,14 +931,18 @@ def _own_fields(above: Fields, metadata: Mapping[str, Any], schema: Schema) -> F
     return {**above, **declared} if declared else above
 
 
+# Digests
+
 _VOLATILE = "last_accessed_date"
 _SORTED = json.JSONEncoder(sort_keys=True, default=str)  # json.dumps would make one each time
 
 
 def root_digest(root: Segment) -> str:
     """Digest of a root node, without the time of last access, which reading may change."""
-    metadata = {name: value for name, value in root.metadata.items() if name != _VOLATILE}
-    fields = {name: value for name, value in root.fields.items() if name != _VOLATILE}
+    metadata = dict(root.metadata)
+    metadata.pop(_VOLATILE, None)
+    fields = dict(root.fields)
+    fields.pop(_VOLATILE, None)
     rest = _SORTED.encode([metadata, fields, _location_rows(root.locations)])
     return digest([content_text(root.content), rest])
 
@@ -953,17 +954,17 @@ def output_digest(nodes: Sequence[Segment]) -> str:
     seen: dict[tuple[str, int], int] = {}
     parts: list[str] = []
     for node in nodes:
-        common = seen.get((node.path, id(node.fields)))
+        key = (node.path, id(node.fields))
+        common = seen.get(key)
         if common is None:
             text = _SORTED.encode([node.path, dict(node.fields)])
-            common = seen[node.path, id(node.fields)] = shared.setdefault(text, len(shared))
+            common = shared.setdefault(text, len(shared))
+            seen[key] = common
         kind, text = _typed_content(node)
         start, end = node.span or ("", "")
-        rest = (
-            _SORTED.encode([dict(node.metadata), _location_rows(node.locations)])
-            if node.metadata or node.locations
-            else ""
-        )
+        rest = ""
+        if node.metadata or node.locations:
+            rest = _SORTED.encode([dict(node.metadata), _location_rows(node.locations)])
         # The parts of a node, and nodes, cannot run into each other: free text is preceded by its
         # length.
         parts.append(
@@ -1010,10 +1011,13 @@ def input_digest(
             for node in nodes:
                 parts += _typed_content(node)
         parts += map(_SORTED.encode, _location_rows(line[-1][0].locations))
+    if path_key is None and not source:
+        return digest(parts)
+    rest = "" if path_key is None else path_key(line[-1][0].path)
+    if source:
+        rest += f" source {source}"
     # After a slash, so that the rest can be compared without the transform.
-    by_path = "" if path_key is None else path_key(line[-1][0].path)
-    rest = f"{by_path} source {source}" if source else by_path
-    return digest(parts) + ("" if path_key is None and not source else f"/{rest}")
+    return f"{digest(parts)}/{rest}"
 
 
 def _typed_content(node: Segment) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from lazyrag.errors import ConfigError, IngestionWarning, warn_user
 from lazyrag.groups.fingerprint import fingerprint
 from lazyrag.groups.node_group import TEXT_MARK, Definitions, IndexText, Step, model_identity
 from lazyrag.ledger.ledger import Ledger
-from lazyrag.ledger.tree import IndexKey, LiveGroup, LiveIndex, Tree, View
+from lazyrag.ledger.tree import IndexKey, IndexKind, LiveGroup, LiveIndex, Tree, View
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.read.nodes import NodeStore
 from lazyrag.text.analyzers import analysers
@@ -211,9 +211,13 @@ class BuildPlanner:
         embedding is unknown.
         """
         if step.analyser is not None:
-            model = _analyser_identity(step.analyser) if step.analyser in analysers else None
+            kind: IndexKind = "terms"
+            name = step.analyser
+            model = _analyser_identity(name) if name in analysers else None
         else:
-            model = self.identities.get(step.embed_key or "")
+            kind = "vectors"
+            name = step.embed_key or ""
+            model = self.identities.get(name)
         try:
             text = self.definitions.index_text(step).identity
         except ConfigError:  # raised when it is built
@@ -221,9 +225,7 @@ class BuildPlanner:
         if model is None:
             return None
         identity = f"{model}{TEXT_MARK}{text}" if text else model
-        if step.analyser is not None:
-            return "terms", step.analyser, identity
-        return "vectors", step.embed_key or "", identity
+        return kind, name, identity
 
     def known_fields(self, step: Step) -> Sequence[str] | None:
         """The fields that an index reads before the texts of nodes; None if it reads more than
@@ -235,10 +237,9 @@ class BuildPlanner:
             return None
         if text.write or text.group:
             return None
-        is_below_root = (
-            text.identity == "" or self.definitions.line(step.group)[0].parent == LAZY_ROOT_NAME
-        )
-        return text.fields if is_below_root else None
+        if text.identity and self.definitions.line(step.group)[0].parent != LAZY_ROOT_NAME:
+            return None
+        return text.fields
 
     def live_index(self, view: View, step: Step) -> LiveIndex | None:
         """The index that a step builds, as far as it is live; None if it builds none."""
@@ -260,11 +261,13 @@ class BuildPlanner:
         """
         tree = self.ledger.tree
         current = self.definitions.current(tree)
-        other = [group for name, group in tree.groups.items() if name not in current]
+        partial_groups: list[int] = []
         partial_indexes: list[int] = []
-        for group in other:
-            partial_indexes += [index.id for index in group.indexes.values()]
         indexes: list[IndexTarget] = []
+        for name, group in tree.groups.items():
+            if name not in current:
+                partial_groups.append(group.id)
+                partial_indexes += [index.id for index in group.indexes.values()]
         for name, group in current.items():
             for index in group.indexes.values():
                 target = self._index_target(index, group.id, index_step(name, index))
@@ -272,26 +275,24 @@ class BuildPlanner:
                     partial_indexes.append(index.id)
                 else:
                     indexes.append(target)
-        return replace(
-            self._build_plan(tree, current, indexes),
-            partial_groups=tuple(group.id for group in other),
-            partial_indexes=tuple(partial_indexes),
-        )
+        plan = self._build_plan(tree, current, indexes)
+        return replace(plan, partial_groups=partial_groups, partial_indexes=partial_indexes)
 
     def plan_first(self, steps: Iterable[Step]) -> BuildPlan:
         """Plan for the first files of an empty store: with the groups and indexes of steps, which
         become live later.
         """
-        plans = [self.plan_live(), *(self.plan_step(step).plan for step in steps)]
-        groups: dict[int, GroupTarget] = {}
-        indexes: dict[int, IndexTarget] = {}
-        names: dict[int, str] = {}
-        for plan in plans:
-            groups |= {group.id: group for group in plan.groups}
-            indexes |= {index.id: index for index in plan.indexes}
-            names |= plan.names
+        plan = self.plan_live()
+        names = dict(plan.names)
+        groups = {group.id: group for group in plan.groups}
+        indexes = {index.id: index for index in plan.indexes}
+        for step in steps:
+            first = self.plan_step(step).plan
+            names |= first.names
+            groups |= {group.id: group for group in first.groups}
+            indexes |= {index.id: index for index in first.indexes}
         return replace(
-            plans[0], names=names, groups=[*groups.values()], indexes=[*indexes.values()]
+            plan, names=names, groups=list(groups.values()), indexes=list(indexes.values())
         )
 
     def reason(self, step: Step) -> str:
@@ -309,11 +310,10 @@ class BuildPlanner:
             has_same_fields = fields in ("", schema_text(self.nodes.schema))
             return self.definitions.reason(group, described, has_same_fields)
         key = self.index_key(step)
-        if key is None:
-            return "" if group.complete else "missing"
-        if key in group.indexes:
-            return "" if group.indexes[key].complete else "missing"
-        return _index_reason(group, key)
+        if key is not None and key not in group.indexes:
+            return _index_reason(group, key)
+        target = group if key is None else group.indexes[key]
+        return "" if target.complete else "missing"
 
     def plan_preview(self) -> BuildPlan:
         """Plan for the present definitions of live groups whose transforms call no model; opens no
@@ -351,14 +351,12 @@ class BuildPlanner:
         """
         self._warn_of_window(step)
         with self.definitions.graph.locked():
-            ends = [step.group]
-            child = "" if step == Step(step.group) else self.definitions.index_text(step).group
-            if child:
-                ends.append(child)
-            line = [LAZY_ROOT_NAME]
-            for end in ends:
-                line += [group.name for group in reversed(self.definitions.needed(end))]
-            line = list(dict.fromkeys(line))
+            needed = self.definitions.needed(step.group)[::-1]
+            if step != Step(step.group):
+                child = self.definitions.index_text(step).group
+                needed += self.definitions.needed(child)[::-1] if child else []
+            names = [LAZY_ROOT_NAME, *(group.name for group in needed)]
+            line = list(dict.fromkeys(names))
             return self._plan(self._outdated_groups(self.ledger.tree, line), step, line)
 
     def _outdated_groups(self, tree: Tree, line: Sequence[str]) -> list[str]:
@@ -386,20 +384,17 @@ class BuildPlanner:
         embedder = getattr(checked.embedder, "embedder", checked.embedder)  # behind a cache
         window = embedder.max_tokens
         size = getattr(self.definitions.line(step.group)[0].user_transform, "chunk_size", None)
-        if (
-            window is None
-            or size is None
-            or size <= window
-            or getattr(embedder, "too_long", None) == "split"
-        ):
+        if window is None or size is None or size <= window:
             return
-        warn_user(
+        if getattr(embedder, "too_long", None) == "split":
+            return
+        msg = (
             f"The chunks of {step.group!r} have up to {size} tokens as their counter counts, and"
             f" the embed of key {step.embed_key!r} reads {window} at once: it may cut or refuse"
             f" longer ones. Define a group with chunk_size={window} or less, or use a model that"
-            " reads more.",
-            IngestionWarning,
+            " reads more."
         )
+        warn_user(msg, IngestionWarning)
 
     def _plan(self, outdated: list[str], step: Step | None, line: Sequence[str] = ()) -> Rebuild:
         """Plan to build groups, with their indexes, and a step; the groups of a line are part of
@@ -424,16 +419,16 @@ class BuildPlanner:
             if live is not None and live.id != groups[name].id:
                 replaced.append(live.id)
             steps.append(Step(name))
-            if live is not None:
-                reopened = self._reopen_indexes(groups[name], live, step)
-                indexes += reopened
-                steps += [target.step for target in reopened]
+            opened = [] if live is None else self._reopen_indexes(groups[name], live, step)
+            indexes += opened
+            steps += [target.step for target in opened]
         if step is not None:
-            requested = self._open_index(groups[step.group], step)
-            indexes += requested
-            steps += [target.step for target in requested]
+            opened = self._open_index(groups[step.group], step)
+            indexes += opened
+            steps += [target.step for target in opened]
+        plan = replace(self._build_plan(tree, groups, indexes), visible=False)
         return Rebuild(
-            replace(self._build_plan(tree, groups, indexes), visible=False),
+            plan,
             tuple(groups[name].id for name in ordered if name in outdated),
             _dropped_groups(tree, groups, replaced),
             {name: self.definitions.revisions(name) for name in outdated},
@@ -473,12 +468,14 @@ class BuildPlanner:
         self, name: str, groups: Mapping[str, LiveGroup], live: LiveGroup | None
     ) -> LiveGroup:
         """Open the row and the collection of a group."""
-        parent = None if name == LAZY_ROOT_NAME else groups[self.definitions.line(name)[0].parent]
+        parent_id = None
+        parent_name = None
+        if name != LAZY_ROOT_NAME:
+            parent_name = self.definitions.line(name)[0].parent
+            parent_id = groups[parent_name].id
         digest = self.definitions.fingerprint(name)
         is_same = live is not None and live.fingerprint == digest
         fresh = is_same and self.definitions.is_replaced(name)
-        parent_id = None if parent is None else parent.id
-        parent_name = None if parent is None else parent.name
         number, collection = self.open_group(name, parent_id, digest, fresh=fresh)
         return LiveGroup(number, name, parent_name, digest, collection, complete=False)
 
@@ -506,9 +503,8 @@ class BuildPlanner:
         if kind == "vectors":
             # Other vectors of the same key, or other nodes by the same definition, lie in other
             # collections.
-            collection = self.definitions.collections(group.name, group.fingerprint, name)(
-                f"{identity}/{group.id}"
-            )
+            collection_of = self.definitions.collections(group.name, group.fingerprint, name)
+            collection = collection_of(f"{identity}/{group.id}")
         number, dimension = self.ledger.groups.open_index(
             group.id, kind, name, identity, collection
         )
@@ -529,6 +525,9 @@ class BuildPlanner:
 
     def _group_target(self, group: LiveGroup, groups: Mapping[str, LiveGroup]) -> GroupTarget:
         definition = self.definitions.line(group.name)[0]
+        transform = definition.user_transform
+        calls_model = bool(getattr(transform, "calls_per_node", 0))
+        is_below_root = definition.parent == LAZY_ROOT_NAME
         return GroupTarget(
             group.id,
             group.name,
@@ -536,23 +535,19 @@ class BuildPlanner:
             group.collection,
             definition.transform,
             definition.sees_nodes,
-            path_key=getattr(definition.user_transform, "path_key", None),
-            reuses_texts=definition.memo
-            or bool(getattr(definition.user_transform, "calls_per_node", 0)),
+            path_key=getattr(transform, "path_key", None),
+            reuses_texts=definition.memo or calls_model,
             ref=0 if definition.ref is None else groups[definition.ref].id,
-            reads_source=definition.parent == LAZY_ROOT_NAME
-            and getattr(definition.user_transform, "reads_source", False),
+            reads_source=is_below_root and getattr(transform, "reads_source", False),
             fingerprint=group.fingerprint,
         )
 
 
 def index_step(group: str, index: LiveIndex) -> Step:
     """The step that builds an index of a group."""
-    return (
-        Step(group, analyser=index.name)
-        if index.kind == "terms"
-        else Step(group, embed_key=index.name)
-    )
+    if index.kind == "terms":
+        return Step(group, analyser=index.name)
+    return Step(group, embed_key=index.name)
 
 
 def _index_reason(group: LiveGroup, key: IndexKey) -> str:

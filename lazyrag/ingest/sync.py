@@ -85,11 +85,9 @@ def _refuse_calls(calls: int, max_calls: int) -> None:
     """Check that no more calls of models are planned than allowed."""
     allowed = validate_integer("max_calls", max_calls, 0)
     if calls > allowed:
-        msg = (
-            f"A sync would make about {calls} calls of models, and max_calls is {allowed}. Nothing"
-            " was done."
-        )
-        raise ConfigError(f"{msg} plan() shows the calls; raise max_calls to allow them.")
+        problem = f"A sync would make about {calls} calls of models, and max_calls is {allowed}."
+        way_out = "plan() shows the calls; raise max_calls to allow them."
+        raise ConfigError(f"{problem} Nothing was done. {way_out}")
 
 
 # Plans
@@ -120,11 +118,9 @@ class PlannedStep:
     reason: str = ""
 
     def __str__(self) -> str:
-        calls = f", {self.calls} calls" if self.calls else ""
-        return (
-            f"{self.step}: {self.documents} documents, about {self.nodes} nodes, {self.tokens}"
-            f" tokens{calls}"
-        )
+        text = f"{self.step}: {self.documents} documents, about {self.nodes} nodes"
+        text += f", {self.tokens} tokens"
+        return f"{text}, {self.calls} calls" if self.calls else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +145,11 @@ class GroupDiff:
     embed: Mapping[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        embedded = "".join(
-            f"; {count} texts to embed with {key}" for key, count in self.embed.items() if count
-        )
-        return f"{self.group}: {self.stay} chunks stay, {self.come} come, {self.go} go{embedded}"
+        text = f"{self.group}: {self.stay} chunks stay, {self.come} come, {self.go} go"
+        for key, count in self.embed.items():
+            if count:
+                text += f"; {count} texts to embed with {key}"
+        return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,12 +223,14 @@ def plan_sync(
 
 def _set_embedded(indexer: Indexer, steps: list[PlannedStep], diffs: Sequence[GroupDiff]) -> None:
     """Replace estimates of the texts to embed by the numbers that diffs have counted."""
+    counts: dict[str, tuple[str, int]] = {}
     for diff in diffs:
         for key, count in diff.embed.items():
-            name = str(Step(diff.group, embed_key=key))
-            for at, step in enumerate(steps):
-                if step.step == name:
-                    steps[at] = replace(step, nodes=count, calls=_calls(indexer, key, count))
+            counts[str(Step(diff.group, embed_key=key))] = (key, count)
+    for at, step in enumerate(steps):
+        if step.step in counts:
+            key, count = counts[step.step]
+            steps[at] = replace(step, nodes=count, calls=_calls(indexer, key, count))
 
 
 def plan_files(indexer: Indexer, files: Any) -> SyncPlan:
@@ -287,12 +286,12 @@ def _planned_steps(
     """Yield the steps for new documents of so many bytes and tokens, for moved ones, and for
     changed definitions.
     """
-    rows = indexer.ledger.documents.all().values()
-    live_size = sum(
-        row.signature.size for row in rows if row.status == "live" and row.signature is not None
-    )
-    moved_size = sum(map(file_size, moved))
+    live_size = 0
+    for row in indexer.ledger.documents.all().values():
+        if row.status == "live" and row.signature is not None:
+            live_size += row.signature.size
     share = size / live_size if live_size else 0.0
+    moved_size = sum(map(file_size, moved))
     moved_share = moved_size / live_size if live_size else 0.0
     groups = indexer.ledger.tree.groups
     estimate = _StepEstimate(
@@ -356,9 +355,11 @@ class _StepEstimate:
         calls = 0
         if index is None:
             transform = self.indexer.definitions.line(group.name)[0].user_transform
-            parent = self.groups.get(str(group.parent))
-            parents = 0 if parent is None else math.ceil((self.share + again) * _node_count(parent))
-            calls = getattr(transform, "calls_per_node", 0) * max(self.documents, parents)
+            parents = self.documents
+            above = self.groups.get(str(group.parent))
+            if above is not None:
+                parents = max(parents, math.ceil((self.share + again) * _node_count(above)))
+            calls = getattr(transform, "calls_per_node", 0) * parents
         elif index.kind == "vectors":
             calls = _calls(self.indexer, index.name, nodes)
         return PlannedStep(str(step), documents, nodes, tokens, calls, reason)
@@ -545,12 +546,11 @@ class _DiffCounter:
 def _unseen(indexer: Indexer) -> Iterator[tuple[str, str]]:
     """Yield what affects results but is invisible to fingerprints; see `SyncPlan`."""
     definitions = indexer.definitions
+    defined = list(filter(definitions.is_defined, indexer.graph))
     named: list[tuple[str, NamedReader | NodeGroup]] = [
         (f"reader {reader.pattern}", reader) for reader in indexer.loading.readers.all()
     ]
-    named += [
-        (name, definitions.line(name)[0]) for name in indexer.graph if definitions.is_defined(name)
-    ]
+    named += [(name, definitions.line(name)[0]) for name in defined]
     for name, definition in named:
         if definition.version is None:
             for part, value in definition.fingerprint.unseen:

@@ -14,10 +14,12 @@ from lazyrag.ledger.tree import Build, LiveIndex
 
 _BATCH_SIZE = 500  # builds
 # Dropped groups and indexes are not copied.
-_COPIED = """WITH
-kept_group AS (SELECT id FROM node_group WHERE ledger = :ledger AND status <> 'dropped'),
-kept_space AS (SELECT id FROM space WHERE node_group IN (SELECT id FROM kept_group) AND status <> 'dropped')
-"""
+_COPIED = (
+    "WITH\n"
+    "kept_group AS (SELECT id FROM node_group WHERE ledger = :ledger AND status <> 'dropped'),\n"
+    "kept_space AS (SELECT id FROM space WHERE node_group IN (SELECT id FROM kept_group)"
+    " AND status <> 'dropped')\n"
+)
 # In an order in which no row names one of a table that comes after it.
 _ROWS = {
     "document": "SELECT * FROM document WHERE ledger = :ledger",
@@ -220,7 +222,8 @@ def copy_ledgers(
             for (name,) in _select_copied(source, _ARRAY_FILES, here.id):
                 there.file.check_there(name)
             for table, rows in _ROWS.items():
-                columns = column_names(connection.execute(f"SELECT * FROM {table} LIMIT 0"))  # noqa: S608
+                no_rows = f"SELECT * FROM {table} LIMIT 0"  # noqa: S608
+                columns = column_names(connection.execute(no_rows))
                 connection.executemany(
                     f"INSERT INTO {table} ({', '.join(columns)}) VALUES"  # noqa: S608
                     f" ({', '.join(f':{name}' for name in columns)})",

@@ -783,8 +783,8 @@ class GroupTable(_LedgerTable):
                 (*key, collection),
             )
             connection.execute(
-                "UPDATE space SET status = 'building', whole = 0, dropped_at = 0 WHERE status ="  # noqa: S608
-                f" 'dropped' AND {where}",
+                "UPDATE space SET status = 'building', whole = 0, dropped_at = 0"  # noqa: S608
+                f" WHERE status = 'dropped' AND {where}",
                 key,
             )
             number, dimension = connection.execute(
@@ -922,7 +922,8 @@ class GroupTable(_LedgerTable):
         with self._db.writing() as connection:
             indexes = "(SELECT id FROM space WHERE node_group = ?)"
             for table in ("covered", "term_part"):
-                connection.execute(f"DELETE FROM {table} WHERE space IN {indexes}", (group,))  # noqa: S608
+                query = f"DELETE FROM {table} WHERE space IN {indexes}"  # noqa: S608
+                connection.execute(query, (group,))
             connection.execute("DELETE FROM space WHERE node_group = ?", (group,))
             connection.execute("DELETE FROM live WHERE node_group = ?", (group,))
             connection.execute("DELETE FROM build WHERE node_group = ?", (group,))

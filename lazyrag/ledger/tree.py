@@ -317,11 +317,12 @@ FROM live JOIN document ON document.id = live.document JOIN build ON build.numbe
 WHERE live.node_group = ?
 """
 # The same of a few documents. CROSS: SQLite does not know that they are few.
-_LIVE_CHANGED = """
-SELECT document.uid, build.number, build.parent, build.counts
-FROM document CROSS JOIN live ON document.id = live.document CROSS JOIN build ON build.number = live.build
-WHERE live.node_group = ? AND document.ledger = ? AND document.changed > ?
-"""
+_LIVE_CHANGED = (
+    "\nSELECT document.uid, build.number, build.parent, build.counts\n"
+    "FROM document CROSS JOIN live ON document.id = live.document"
+    " CROSS JOIN build ON build.number = live.build\n"
+    "WHERE live.node_group = ? AND document.ledger = ? AND document.changed > ?\n"
+)
 
 
 def load_tree(connection: sqlite3.Connection, ledger: int, previous: Tree) -> Tree:

@@ -61,8 +61,8 @@ _ALPHABETS = {
 }
 _CANDIDATES = {
     "cp1251": "Cyrillic", "koi8_r": "Cyrillic", "iso8859_5": "Cyrillic", "cp866": "Cyrillic",
-    "cp1253": "Greek", "iso8859_7": "Greek", "cp1255": "Hebrew", "cp862": "Hebrew", "cp1256": "Arabic",
-    "iso8859_6": "Arabic", "cp874": "Thai",
+    "cp1253": "Greek", "iso8859_7": "Greek", "cp1255": "Hebrew", "cp862": "Hebrew",
+    "cp1256": "Arabic", "iso8859_6": "Arabic", "cp874": "Thai",
 }  # fmt: skip
 _FOREIGN = re.compile(
     r"[^\W\d_]+(?:[^\W\d_]|[\u05b0-\u05c7\u064b-\u0652\u0e30-\u0e4e])*|[^\x00-\x7f]"

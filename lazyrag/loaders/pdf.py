@@ -283,6 +283,7 @@ def load_errors() -> Iterator[None]:
 
 _PAGES = "lazyrag.loaders.pdf_pages:OpenPdf"
 _MEMORY = 240 << 20
+_ANSWER_S = 1.0  # after max_seconds: the process says by itself that a file took longer
 _MEMORY_PER_BYTE = 64
 """Bytes for reading a small file, and for each byte of one, unless the Document has other
 limits."""
@@ -385,7 +386,9 @@ def _limits_of(size: int, max_seconds: float) -> LoadLimits:
         limits = replace(
             limits, memory_bytes=min(limits.memory_bytes or 0, _MEMORY + _MEMORY_PER_BYTE * size)
         )
-    return limits if limits.time_s != DEFAULT_LIMITS.time_s else replace(limits, time_s=max_seconds)
+    if limits.time_s != DEFAULT_LIMITS.time_s:
+        return limits
+    return replace(limits, time_s=max_seconds + _ANSWER_S)
 
 
 def _headings(

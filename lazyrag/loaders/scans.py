@@ -137,7 +137,12 @@ class ImageFile(PdfFile):
         """An image has no text layer."""
         return {False}
 
-    def image(self, index: int, dots_per_inch: int, pixels_wide: int = 0) -> np.ndarray:  # noqa: ARG002
+    def image(
+        self,
+        index: int,
+        dots_per_inch: int,  # noqa: ARG002
+        pixels_wide: int = 0,  # noqa: ARG002
+    ) -> np.ndarray:
         """Decode a page: (height, width, 3) uint8, RGB; smaller where it is huge, larger where it
         is small.
         """

@@ -8,6 +8,7 @@ import datetime as dt
 import functools
 import glob
 import json
+import os
 import shutil
 import sqlite3
 import struct
@@ -38,7 +39,7 @@ from lazyrag.stores.chroma_encoding import unit_vectors
 from lazyrag.stores.protocol import local_path
 from lazyrag.stores.tables import VECTOR_PARTS
 from lazyrag.types import Embedding
-from lazyrag.validation import normal_name, validate_text
+from lazyrag.validation import normal_name, require, validate_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -175,6 +176,7 @@ def certify(
 
 
 def _existing(folders: Iterable[PathLike]) -> list[Path]:
+    require(not isinstance(folders, (str, os.PathLike)), "folders", folders, "a list of paths")
     places = list(map(Path, folders))
     missing = [str(place) for place in places if not place.exists()]
     if missing:

@@ -5,6 +5,7 @@ embedded again.
 from __future__ import annotations
 
 import functools
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -18,7 +19,7 @@ import numpy as np
 from lazyrag.data.fields import read_schema
 from lazyrag.data.segment import Segment, key_build
 from lazyrag.errors import ConfigError, StoreError, UnsupportedError, known_names
-from lazyrag.ingest.dataset import copy_selection
+from lazyrag.ingest.dataset import PathLike, copy_selection
 from lazyrag.ingest.pending import output_digest
 from lazyrag.ingest.report import pages
 from lazyrag.ledger.copies import (
@@ -70,8 +71,8 @@ class Migration:
 
 @known_keywords
 def migrate(
-    source_conf: Mapping[str, Any],
-    target_conf: Mapping[str, Any],
+    source_conf: Mapping[str, Any] | PathLike,
+    target_conf: Mapping[str, Any] | PathLike,
     *,
     names: Sequence[str] | None = None,
     on_progress: OnProgress | None = None,
@@ -111,13 +112,11 @@ def migrate(
         CanceledError: If ``cancel`` is set.
 
     Example:
-        >>> import pathlib, tempfile
+        >>> import tempfile
         >>> from lazyrag import Document, migrate
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     old, new = (
-        ...         {"segment_store": {"type": "map", "kwargs": {"uri": pathlib.Path(folder, name)}}}
-        ...         for name in ("old.db", "new.db")
-        ...     )
+        ...     old = {"segment_store": {"type": "map", "kwargs": {"uri": f"{folder}/old.db"}}}
+        ...     new = {"segment_store": {"type": "map", "kwargs": {"uri": f"{folder}/new.db"}}}
         ...     with Document(store_conf=old) as docs:
         ...         _ = docs.add_texts({"tea.txt": "Green tea keeps for a year."})
         ...     print(migrate(old, new))
@@ -162,7 +161,8 @@ def migrate(
 
 
 def _parse_conf(argument: str, conf: Any) -> StoreConf:
-    require(isinstance(conf, Mapping), argument, conf, "a Document's store_conf, a mapping")
+    is_conf = isinstance(conf, (Mapping, str, os.PathLike))
+    require(is_conf, argument, conf, "the store_conf of a Document: a path, a URL or a mapping")
     parsed = StoreConf.parse(conf)
     if parsed.ledger_file is None:
         msg = f"{argument} describes a Document in memory, which cannot be migrated."

@@ -42,7 +42,8 @@ _OPENED = re.compile(rf"<(?:{_TAGS})>", re.IGNORECASE)
 _CODE_OR_CLOSED = re.compile(
     rf"""
       \\[\\`]                                                            # escaped
-    | ^[ ]{{0,3}}(?P<fence>`{{3,}}(?=[^`\n]*$)|~{{3,}}) [\s\S]*? (?:\n[ ]{{0,3}}(?P=fence)[`~]*[ \t]*$|\Z)
+    | ^[ ]{{0,3}}(?P<fence>`{{3,}}(?=[^`\n]*$)|~{{3,}}) [\s\S]*?
+      (?:\n[ ]{{0,3}}(?P=fence)[`~]*[ \t]*$|\Z)
     | (?<!`)(?P<ticks>`{{1,3}})(?!`) [^\n]*? (?<!`)(?P=ticks)(?!`)
     | (?P<closed></(?:{_TAGS})>)
     """,
@@ -78,7 +79,8 @@ class SurrogateJoiner:
         if not _SURROGATE.search(text):
             return text
         if not is_last and "\ud800" <= text[-1] <= "\udbff":
-            text, self._half = text[:-1], text[-1]
+            self._half = text[-1]
+            text = text[:-1]
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

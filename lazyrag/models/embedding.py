@@ -99,10 +99,8 @@ class CheckedEmbedder:
         distinct = list(dict.fromkeys(text for text in checked if isinstance(text, str)))
         embedded: dict[str, Embedded] = {}
         for batch in self.batches(distinct, dimension, input_type):
-            embedded.update(
-                (distinct[at], result)
-                for at, result in zip(batch.positions, batch.results, strict=True)
-            )
+            for at, result in zip(batch.positions, batch.results, strict=True):
+                embedded[distinct[at]] = result
         return [embedded[text] if isinstance(text, str) else blank_error(text) for text in checked]
 
     def batches(
@@ -121,16 +119,13 @@ class CheckedEmbedder:
         """
         checked = validate_embed_texts(texts)
         validate_input_type(input_type)
-        blank = [position for position, text in enumerate(checked) if not is_embeddable(text)]
-        if blank:
-            yield EmbeddedBatch(blank, [blank_error(checked[position]) for position in blank])
-        embeddable = [position for position, text in enumerate(checked) if is_embeddable(text)]
-        for batch in self._batches(
-            [checked[position] for position in embeddable], dimension, input_type
-        ):
-            yield EmbeddedBatch(
-                [embeddable[position] for position in batch.positions], batch.results
-            )
+        embeddable, blank = split_blank(checked)
+        if blank is not None:
+            yield blank
+        good = [checked[position] for position in embeddable]
+        for batch in self._batches(good, dimension, input_type):
+            positions = [embeddable[position] for position in batch.positions]
+            yield EmbeddedBatch(positions, batch.results)
 
     def _batches(
         self, texts: Sequence[str], dimension: int, input_type: InputType
@@ -150,9 +145,9 @@ class CheckedEmbedder:
             if batch is None:
                 break
             positions = list(batch.positions)
-            if not missing.keys() >= set(positions) or not len(set(positions)) == len(
-                positions
-            ) == len(batch.results):
+            distinct = set(positions)
+            is_valid = len(distinct) == len(positions) == len(batch.results)
+            if not (is_valid and missing.keys() >= distinct):
                 failure = self._error(
                     f"returned {len(batch.results)} results for the positions {positions!r:.60} of"
                     f" {len(texts)} texts; every position must come exactly once"
@@ -196,7 +191,7 @@ class CheckedEmbedder:
             while start + len(results) < len(texts) and interrupt is None:
                 try:
                     results.append(next(calls))
-                except BaseException as exc:  # noqa: BLE001  raised when the results before it are handed over
+                except BaseException as exc:  # noqa: BLE001  raised after the results before it
                     interrupt = exc
                 is_due = len(results) == _TOGETHER or time.monotonic() - since > _TOGETHER_S
                 if results and (
@@ -218,9 +213,8 @@ class CheckedEmbedder:
 
         def call(text: str) -> Embedded:
             returned = self._call([text], input_type)
-            return self._vector(
-                returned if isinstance(returned, EmbeddingError) else returned[0]
-            )  # it may reuse a buffer
+            result = returned if isinstance(returned, EmbeddingError) else returned[0]
+            return self._vector(result)  # a copy: the embedder may reuse a buffer
 
         for position, text in enumerate(texts):
             started = time.perf_counter()
@@ -258,14 +252,12 @@ class CheckedEmbedder:
                 and not accepted
                 and (skip_bisection or len(failed) >= _MAX_FAILED_PARTS)
             )
+            parts = []
             for part, error in failed:
                 if len(part) == 1 or model_down:
                     yield EmbeddedBatch(part, [error] * len(part))
-            parts = []
-            if not model_down:
-                for part, _ in failed:
-                    if len(part) > 1:
-                        parts += _halves(part)
+                else:
+                    parts += _halves(part)
         return model_down
 
     def _call(self, batch: Sequence[str], input_type: InputType) -> Sequence[Any] | EmbeddingError:
@@ -306,11 +298,9 @@ class CheckedEmbedder:
 
     def _raised(self, error: BaseException) -> EmbeddingError:
         if isinstance(error, EmbeddingError):
-            return (
-                error
-                if error.embed_key == self.key
-                else self._error(f"failed: {error}".rstrip("."), error)
-            )
+            if error.embed_key == self.key:
+                return error
+            return self._error(f"failed: {error}".rstrip("."), error)
         return self._error(f"raised {type(error).__name__}: {error}", error)
 
     def _error(self, problem: str, cause: BaseException | None = None) -> EmbeddingError:
@@ -342,12 +332,8 @@ def validate_embed_texts(texts: Any) -> list[Any]:
         >>> validate_embed_texts(text for text in ("tea", "coffee"))
         ['tea', 'coffee']
     """
-    require(
-        isinstance(texts, Iterable) and not isinstance(texts, (str, bytes)),
-        "texts",
-        texts,
-        "a list of strings",
-    )
+    is_list = isinstance(texts, Iterable) and not isinstance(texts, (str, bytes))
+    require(is_list, "texts", texts, "a list of strings")
     return list(texts)
 
 
@@ -359,6 +345,15 @@ def is_embeddable(text: Any) -> bool:
 def blank_error(text: Any) -> EmbeddingError:
     """Create the error for a value that cannot be embedded."""
     return EmbeddingError(f"A text must be a string that is not blank; got {shown(text)}.")
+
+
+def split_blank(texts: Sequence[Any]) -> tuple[list[int], EmbeddedBatch | None]:
+    """The positions of the texts that can be embedded, and the errors of the others, if any."""
+    embeddable = [position for position, text in enumerate(texts) if is_embeddable(text)]
+    blank = [position for position, text in enumerate(texts) if not is_embeddable(text)]
+    if not blank:
+        return embeddable, None
+    return embeddable, EmbeddedBatch(blank, [blank_error(texts[position]) for position in blank])
 
 
 def validate_input_type(input_type: Any) -> InputType:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,21 +32,16 @@ from lazyrag.models.embedding import (
     EmbedCallable,
     as_embedder,
     as_vector,
-    blank_error,
-    is_embeddable,
     length_of,
+    split_blank,
     stack_embeddings,
     validate_embed_texts,
     validate_input_type,
 )
 from lazyrag.models.protocols import Embedded, EmbeddedBatch, Embedder, InputType
 from lazyrag.storage.database import Database, FileFormat
-from lazyrag.types import Embedding, Matrix
+from lazyrag.types import Closable, Embedding, Matrix
 from lazyrag.validation import known_arguments, require, validate_integer
-
-if TYPE_CHECKING:
-    from typing import Self
-
 
 ROW_BYTES = 512
 """Bytes counted per row in addition to its vector, for ``max_bytes``: key, indexes, and unused
@@ -58,7 +53,8 @@ beside 384, 1024, 2048 or 3072, 1,090 beside 768, 2,120 beside 512 or 1536, whos
 _DENSE = 0
 _SPARSE = 1
 _CODES = 2
-_DENSE_BYTES, _SPARSE_BYTES = 4, 16  # of one number; of one dimension and its weight
+_DENSE_BYTES = 4  # of one number
+_SPARSE_BYTES = 16  # of one dimension and its weight
 
 _SCHEMA = """
 CREATE TABLE space (
@@ -390,7 +386,7 @@ class CacheStats:
 
 
 @known_arguments
-class EmbeddingCache:
+class EmbeddingCache(Closable):
     """Vectors by model and text in a SQLite file of their own, for any number of threads and
     processes at once.
 
@@ -419,9 +415,10 @@ class EmbeddingCache:
         >>> import pathlib, tempfile
         >>> import numpy as np
         >>> space = VectorSpace("local:toy", dimension=2)
-        >>> with tempfile.TemporaryDirectory() as folder, EmbeddingCache(pathlib.Path(folder, "cache.db")) as cache:
-        ...     cache.put_many(space, {"tea": np.array([0.5, 2], np.float32)})
-        ...     cache.get_many(space, ["tea", "coffee"])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with EmbeddingCache(pathlib.Path(folder, "cache.db")) as cache:
+        ...         cache.put_many(space, {"tea": np.array([0.5, 2], np.float32)})
+        ...         cache.get_many(space, ["tea", "coffee"])
         {'tea': array([0.5, 2. ], dtype=float32)}
     """
 
@@ -445,12 +442,6 @@ class EmbeddingCache:
 
     def __repr__(self) -> str:
         return f"EmbeddingCache({os.fspath(self.path)!r}, max_bytes={self.max_bytes})"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def copy_to(self, path: str | os.PathLike[str]) -> None:
         """Write all of it into another file, all or nothing.
@@ -640,7 +631,10 @@ class EmbeddingCache:
             StoreError: If the file cannot be read.
         """
         columns = ", ".join(field.name for field in fields(EmbeddingRow))
-        page = f"SELECT row, {columns} FROM embeddings WHERE row > ? ORDER BY row LIMIT {_ROWS_AT_ONCE}"  # noqa: S608
+        page = (
+            f"SELECT row, {columns} FROM embeddings"  # noqa: S608
+            f" WHERE row > ? ORDER BY row LIMIT {_ROWS_AT_ONCE}"
+        )
         last = 0
         while True:
             with self._database.reading() as connection:
@@ -656,9 +650,10 @@ class EmbeddingCache:
 
         Example:
             >>> import pathlib, tempfile
-            >>> with tempfile.TemporaryDirectory() as folder, EmbeddingCache(pathlib.Path(folder, "cache.db")) as cache:
-            ...     with cache.reading() as connection:
-            ...         connection.execute("SELECT count(*) FROM embeddings").fetchone()
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     with EmbeddingCache(pathlib.Path(folder, "cache.db")) as cache:
+            ...         with cache.reading() as connection:
+            ...             connection.execute("SELECT count(*) FROM embeddings").fetchone()
             (0,)
         """
         return self._database.reading()
@@ -784,7 +779,7 @@ _LOOKED_UP_AT_ONCE = 1024  # texts; bounds the memory of one batch of vectors th
 
 
 @known_arguments
-class CachedEmbedder:
+class CachedEmbedder(Closable):
     """Embedder that caches another one's vectors on disk. Takes any embedder or bare callable; a
     `BatchEmbedder`.
 
@@ -847,12 +842,6 @@ class CachedEmbedder:
     def __repr__(self) -> str:
         return f"CachedEmbedder({self.identity!r}, {self.cache!r})"
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     @property
     def dimension(self) -> int | None:
         """Dimension of the embedder's vectors."""
@@ -893,15 +882,13 @@ class CachedEmbedder:
         self, texts: Sequence[str], input_type: InputType = "document"
     ) -> Iterator[EmbeddedBatch]:
         """Return cached vectors, then new ones batch by batch; equal texts are embedded once."""
+        checked = validate_embed_texts(texts)
+        embeddable, blank = split_blank(checked)
+        if blank is not None:
+            yield blank
         positions: dict[str, list[int]] = {}
-        blank: list[tuple[int, EmbeddingError]] = []
-        for position, text in enumerate(validate_embed_texts(texts)):
-            if not is_embeddable(text):
-                blank.append((position, blank_error(text)))
-            else:
-                positions.setdefault(text, []).append(position)
-        if blank:
-            yield EmbeddedBatch([position for position, _ in blank], [error for _, error in blank])
+        for position in embeddable:
+            positions.setdefault(checked[position], []).append(position)
         space = replace(self._space, input_type=input_type)
         dimension = space.dimension
         distinct = list(positions)

@@ -8,7 +8,7 @@ import itertools
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
@@ -72,13 +72,9 @@ class CallableRerankModel:
     """
 
     def __init__(self, function: RerankCallable) -> None:
+        is_function = callable(function) and not isinstance(function, type)
         expected = "a callable function(query, documents=[...], top_n=n)"
-        require(
-            callable(function) and not isinstance(function, type),
-            "The rerank model",
-            function,
-            expected,
-        )
+        require(is_function, "The rerank model", function, expected)
         called = (
             f"The rerank model {shown(function)} cannot be called with (query, documents=[...],"
             " top_n=n)"
@@ -161,6 +157,20 @@ def checked_ranking(
     return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
 
 
+def rank_scores(scores: Iterable[float], top_n: int, name: str) -> list[tuple[int, float]]:
+    """Return the best documents of a model, from the scores of all in their order.
+
+    Raises:
+        RetrievalError: If a score is not finite.
+
+    Example:
+        >>> rank_scores([1.0, 5.0], 1, "The rerank model")
+        [(1, 5.0)]
+    """
+    pairs = list(enumerate(scores))
+    return checked_ranking(pairs, len(pairs), name)[:top_n]
+
+
 def checked_query(query: Any) -> str:
     """Return a query that is a string and not blank."""
     return validate_text("query", query)
@@ -173,11 +183,8 @@ def checked_documents(documents: Any, top_n: Any) -> tuple[list[str], int]:
         ConfigError: If they are no list of strings, or ``top_n`` is out of range.
     """
     require(is_list_of(documents, str), "documents", documents, "a list of strings")
-    return list(documents), (
-        len(documents)
-        if top_n is None
-        else min(validate_integer("top_n", top_n, 1), len(documents))
-    )
+    limit = len(documents) if top_n is None else validate_integer("top_n", top_n, 1)
+    return list(documents), min(limit, len(documents))
 
 
 Variant: TypeAlias = Literal["plus", "okapi", "l"]
@@ -224,7 +231,9 @@ class Bm25RerankModel:
             doi:10.1145/2063576.2063584.
 
     Example:
-        >>> Bm25RerankModel()("green teas", ["a cup of coffee", "a cup of green tea"], top_n=1)[0][0]
+        >>> model = Bm25RerankModel()
+        >>> [(best, _)] = model("green teas", ["a cup of coffee", "a cup of green tea"], top_n=1)
+        >>> best
         1
     """
 
@@ -255,9 +264,7 @@ class Bm25RerankModel:
         if set(query_terms).isdisjoint(itertools.chain.from_iterable(document_terms)):
             return [(index, 0.0) for index in range(top_n)]
         scores = rank_bm25_of(document_terms, self.variant).get_scores(query_terms)
-        return checked_ranking(list(enumerate(map(float, scores))), len(documents), repr(self))[
-            :top_n
-        ]
+        return rank_scores(map(float, scores), top_n, repr(self))
 
 
 class _JudgeModel:
@@ -292,16 +299,16 @@ class _JudgeModel:
     ) -> list[tuple[int, float]]:
         """Rank documents; see `RerankModel`."""
         documents, top_n = checked_documents(documents, top_n)
-        return self._warned(*concurrency.run(self._rank(checked_query(query), documents)))[:top_n]
+        ranked = concurrency.run(self._rank(checked_query(query), documents))
+        return self._warned(*ranked)[:top_n]
 
     async def arerank(
         self, query: str, documents: Sequence[str], top_n: int | None = None
     ) -> list[tuple[int, float]]:
         """Rank documents, in any event loop. Cancelling the task ends the calls."""
         documents, top_n = checked_documents(documents, top_n)
-        return self._warned(*await concurrency.arun(self._rank(checked_query(query), documents)))[
-            :top_n
-        ]
+        ranked = await concurrency.arun(self._rank(checked_query(query), documents))
+        return self._warned(*ranked)[:top_n]
 
     async def _rank(
         self, query: str, documents: Sequence[str]
@@ -353,7 +360,9 @@ class PointwiseRerankModel(_JudgeModel):
             arXiv:2003.06713.
 
     Example:
-        >>> model = PointwiseRerankModel(lambda text: '{"relevant": %s}' % ("false", "true")["green tea" in text])
+        >>> def judge(text):
+        ...     return '{"relevant": true}' if "green tea" in text else '{"relevant": false}'
+        >>> model = PointwiseRerankModel(judge)
         >>> model("Which tea?", ["coffee", "green tea"])
         [(1, 1.0), (0, 0.0)]
     """
@@ -475,11 +484,8 @@ class ListwiseRerankModel(_JudgeModel):
     @property
     def identity(self) -> str:
         """Window, step and chat model; "" if the chat model has no identity."""
-        return (
-            f"listwise:{self.window}:{self.step}:{self.model.identity}"
-            if self.model.identity
-            else ""
-        )
+        identity = self.model.identity
+        return f"listwise:{self.window}:{self.step}:{identity}" if identity else ""
 
     async def _rank(
         self, query: str, documents: Sequence[str]
@@ -498,11 +504,9 @@ class ListwiseRerankModel(_JudgeModel):
             if first == 0:
                 break
             last -= self.step
-        return (
-            [(index, (len(order) - rank) / len(order)) for rank, index in enumerate(order)],
-            unread,
-            calls,
-        )
+        count = len(order)
+        ranking = [(index, (count - rank) / count) for rank, index in enumerate(order)]
+        return ranking, unread, calls
 
     async def _order_window(self, query: str, passages: Sequence[str]) -> list[int]:
         template = self.prompt or LISTWISE[resolve_language(self.language, query)]
@@ -520,9 +524,8 @@ class ListwiseRerankModel(_JudgeModel):
 def _options(options: ChatOptions, schema: Mapping[str, Any] | None) -> ChatOptions:
     """Add a JSON schema to options, unless they have one or the prompt is the user's own."""
     is_valid = isinstance(options, ChatOptions) and options.n == 1
-    require(
-        is_valid, "options", options, "ChatOptions with n=1, for example ChatOptions(temperature=0)"
-    )
+    expected = "ChatOptions with n=1, for example ChatOptions(temperature=0)"
+    require(is_valid, "options", options, expected)
     return options if options.json_schema is not None else replace(options, json_schema=schema)
 
 
@@ -561,16 +564,17 @@ _SCORE_REQUEST = {
         '只回答 JSON，格式如下：{{"score": <整数>}}'
     ),
 }
+
+
+def _pointwise_prompt(scale: str, language: str) -> str:
+    if scale == "yes_no":
+        return _PASSAGE[language] + _VERDICT_REQUEST[language]
+    return _PASSAGE[language] + _SCORE_REQUEST[language].replace("MAX", str(_MAX_SCORE[scale]))
+
+
 POINTWISE: Mapping[tuple[str, str], str] = {
-    **{
-        ("yes_no", language): _PASSAGE[language] + _VERDICT_REQUEST[language]
-        for language in ("en", "zh")
-    },
-    **{
-        (scale, language): _PASSAGE[language] + _SCORE_REQUEST[language].replace("MAX", str(most))
-        for scale, most in _MAX_SCORE.items()
-        for language in ("en", "zh")
-    },
+    (scale, language): _pointwise_prompt(scale, language)
+    for scale, language in itertools.product(get_args(Scale), _PASSAGE)
 }
 LISTWISE: Mapping[str, str] = {
     "en": (
@@ -664,10 +668,8 @@ def read_permutation(text: str, count: int) -> list[int]:
     numbers = _only_value(answer, list)
     if numbers is None:
         numbers = re.findall(r"(?<!\d)\d{1,6}(?!\d)", answer)
-    numbers_listed = [
-        int(number) - 1 for number in numbers if re.fullmatch(r"\d{1,6}", str(number))
-    ]
-    return list(dict.fromkeys(index for index in numbers_listed if 0 <= index < count))
+    indices = [int(number) - 1 for number in numbers if re.fullmatch(r"\d{1,6}", str(number))]
+    return list(dict.fromkeys(index for index in indices if 0 <= index < count))
 
 
 def _visible(text: str) -> str:

@@ -13,7 +13,7 @@ from lazyrag.models.embedding import blank_error, is_embeddable, shown
 from lazyrag.models.onnx.folder import FileFingerprint
 from lazyrag.models.onnx.session import unknown_share
 from lazyrag.models.protocols import InputType
-from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
+from lazyrag.models.rerank import checked_documents, checked_query, rank_scores
 from lazyrag.validation import (
     known_arguments,
     require,
@@ -52,7 +52,7 @@ class _PackageModel:
         self.batch_size = validate_integer("batch_size", batch_size, 1)
         self._cuts = validate_choice("too_long", too_long, get_args(TooLong)) == "cut"
         self.name = str(model) if isinstance(model, (str, Path)) else type(model).__name__
-        self._given = model
+        self._source = model
         self._identity: str | None = None
         self.model = _load(getattr(sentence_transformers, make), model, options)
 
@@ -65,7 +65,7 @@ class _PackageModel:
         object.
         """
         if self._identity is None:
-            self._identity = _identity(self.model, self._given, self._contents, self._settings())
+            self._identity = _identity(self.model, self._source, self._contents, self._settings())
         return self._identity
 
     @property
@@ -81,9 +81,9 @@ class _PackageModel:
 
     def _limit(self) -> int | None:
         """Return the maximum number of tokens; older cross-encoders have another name for it."""
-        limit = getattr(self.model, "max_seq_length", None) or getattr(
-            self.model, "max_length", None
-        )
+        limit = getattr(self.model, "max_seq_length", None)
+        if not limit:
+            limit = getattr(self.model, "max_length", None)
         return limit if isinstance(limit, int) and limit < _NO_LIMIT else None
 
     def _length_errors(self, names: Sequence[str], *texts: list[str]) -> list[str | None]:
@@ -179,18 +179,15 @@ class SentenceTransformerEmbedder(_PackageModel):
         name, prompt = self._prompt(input_type)
         results: list[Any] = [None if is_embeddable(text) else blank_error(text) for text in texts]
         good = [position for position, error in enumerate(results) if error is None]
-        errors = self._length_errors(
-            [texts[position] for position in good], [prompt + texts[position] for position in good]
-        )
+        embeddable = [texts[position] for position in good]
+        errors = self._length_errors(embeddable, [prompt + text for text in embeddable])
         for position, error in zip(good, errors, strict=True):
             results[position] = error and EmbeddingError(error)
         good = [position for position in good if results[position] is None]
+        vectors: Sequence[Any] = []
         try:
-            vectors = (
-                self._encode([texts[position] for position in good], input_type, name)
-                if good
-                else []
-            )
+            if good:
+                vectors = self._encode([texts[position] for position in good], input_type, name)
         except Exception as exc:
             raise EmbeddingError(f"{self!r} failed: {sentence(exc)}") from exc
         for position, vector in zip(good, vectors, strict=True):
@@ -275,21 +272,14 @@ class SentenceTransformerCrossEncoder(_PackageModel):
         distinct = list(dict.fromkeys(passages))  # equal documents get equal scores
         for error in filter(None, self._length_errors(distinct, [query] * len(distinct), distinct)):
             raise RetrievalError(error)
+        pairs = [(query, document) for document in distinct]
+        options = {"batch_size": self.batch_size, "show_progress_bar": False}
         try:
-            pairs = [(query, document) for document in distinct]
-            scores = (
-                self.model.predict(pairs, batch_size=self.batch_size, show_progress_bar=False)
-                if pairs
-                else []
-            )
+            scores = self.model.predict(pairs, **options) if pairs else []
         except Exception as exc:
             raise RetrievalError(f"{self!r} failed: {sentence(exc)}") from exc
         by_text = dict(zip(distinct, scores, strict=True))
-        return checked_ranking(
-            [(at, by_text[passage]) for at, passage in enumerate(passages)],
-            len(passages),
-            repr(self),
-        )[:limit]
+        return rank_scores((by_text[passage] for passage in passages), limit, repr(self))
 
 
 def _load(make: Any, model: Any, options: dict[str, Any]) -> Any:
@@ -301,11 +291,9 @@ def _load(make: Any, model: Any, options: dict[str, Any]) -> Any:
     try:
         return make(str(model), **options)
     except Exception as exc:  # of the package and its dependencies
-        more = (
-            " Only this machine was searched; pass download=True."
-            if options["local_files_only"]
-            else ""
-        )
+        more = ""
+        if options["local_files_only"]:
+            more = " Only this machine was searched; pass download=True."
         raise ConfigError(f"{str(model)!r} cannot be loaded: {sentence(exc)}{more}") from exc
 
 
@@ -324,13 +312,11 @@ def _identity(
     if not isinstance(model_source, (str, Path)):
         return ""
     if contents is not None:
-        return (
-            f"sentence-transformers:{Path(model_source).resolve().name}:{contents.digest(settings)}"
-        )
+        name = Path(model_source).resolve().name
+        return f"sentence-transformers:{name}:{contents.digest(settings)}"
     inner = getattr(model, "model", None) or getattr(model[0], "auto_model", None)
     commit = getattr(getattr(inner, "config", None), "_commit_hash", None)
     if not commit:
         return ""
-    return (
-        f"sentence-transformers:{model_source}@{commit}:{FileFingerprint.of([]).digest(settings)}"
-    )
+    digest = FileFingerprint.of([]).digest(settings)
+    return f"sentence-transformers:{model_source}@{commit}:{digest}"

@@ -1,8 +1,8 @@
 # The names of the package, for type checkers and editors.
 
 from lazyrag.read.explore import grep as grep
-from lazyrag.read.explore import marks as marks
 from lazyrag.read.explore import near_duplicates as near_duplicates
 from lazyrag.read.explore import outline as outline
-from lazyrag.read.explore import page_image as page_image
 from lazyrag.read.explore import related as related
+from lazyrag.read.page_marks import marks as marks
+from lazyrag.read.page_marks import page_image as page_image

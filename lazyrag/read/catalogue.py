@@ -10,43 +10,36 @@ import functools
 import itertools
 import json
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypedDict
-
-import numpy as np
 
 from lazyrag.data.encoding import ErrorInfo
 from lazyrag.data.fields import BUILT_IN_FIELDS, DocField, Schema, parse_value
 from lazyrag.data.filters import And, Filter, FilterLike, Not, Or, both, matches
-from lazyrag.data.node import DocNode, describe_span
 from lazyrag.data.segment import (
     LAZY_ROOT_NAME,
-    TABLE,
     Location,
     Segment,
     Span,
     content_text,
     root_uid,
 )
-from lazyrag.errors import ConfigError, DatasetPathError, StaleNodeError
+from lazyrag.errors import ConfigError, DatasetPathError
 from lazyrag.groups.node_group import Step
-from lazyrag.indexes.bm25 import BM25
 from lazyrag.ledger.jobs import documents_in_work
 from lazyrag.ledger.ledger import Ledger
 from lazyrag.ledger.tables import DOCUMENT_COLUMNS, BuildRow, DocumentRow, document_row
 from lazyrag.read.scope import Reader
-from lazyrag.read.snapshot import Hits, LocalSnapshot, Snapshot
+from lazyrag.read.snapshot import LocalSnapshot
 from lazyrag.read.source import LiveState
-from lazyrag.read.versions import DocumentVersion, list_versions
+from lazyrag.read.versions import DocumentVersion, versions_of
 from lazyrag.storage.database import batches_reaching
 from lazyrag.stores.sqlite import read_text, stored_text
-from lazyrag.text.analyzers import aligned, term_function, without_ignorable
 from lazyrag.types import FieldValue, State
 from lazyrag.validation import (
     normal_name,
     require,
-    validate_boolean,
     validate_choice,
     validate_integer,
     validate_text,
@@ -56,12 +49,7 @@ _SCANNED = 500  # documents that a filter looks at together
 # bytes and number of those whose root nodes it reads together
 _MAX_READ = 16 * 2**20
 _MAX_READ_TOGETHER = 100
-_GREP_TOGETHER = 32  # documents whose texts it reads together
-_MAX_PATTERN, _MAX_MATCHES = 1_000, 1_000  # characters of a text to find; matches
-_MAX_LINE = 200  # characters before and after it
-_SKETCHED_TOGETHER = 1 << 20  # characters of texts
-_MAX_TERMS = 64  # of a node, to find nodes with the same ones
-_ROOT = frozenset([Step(LAZY_ROOT_NAME)])
+ROOT_STEPS = frozenset([Step(LAZY_ROOT_NAME)])
 
 
 class GroupInfo(TypedDict):
@@ -191,13 +179,18 @@ def find_document(reader: Reader, identity: str) -> DocumentInfo:
         [info] = _describe(reader, [row])
         if (row.id and row.status != "skipped") or info.error is not None:
             return info
-    raise DatasetPathError(f"There is no document {identity!r}. See documents().")
+    raise _no_document(identity)
+
+
+def _no_document(identity: str) -> DatasetPathError:
+    return DatasetPathError(f"There is no document {identity!r}. See documents().")
 
 
 def _live_rows(ledger: Ledger, condition: str, identity: str) -> list[_LiveRow]:
     query = (
-        "SELECT identity, uid, size, loaded, said, updates FROM document WHERE ledger = ? AND status = 'live' "  # noqa: S608
-        f"AND {condition} ORDER BY identity LIMIT {_SCANNED}"
+        "SELECT identity, uid, size, loaded, said, updates FROM document"  # noqa: S608
+        f" WHERE ledger = ? AND status = 'live' AND {condition}"
+        f" ORDER BY identity LIMIT {_SCANNED}"
     )
     with ledger.reading() as connection:
         ledger.id = ledger.id or ledger.find_row()
@@ -206,8 +199,9 @@ def _live_rows(ledger: Ledger, condition: str, identity: str) -> list[_LiveRow]:
 
 
 def _page(ledger: Ledger, after: str, limit: int, status: str | None) -> list[DocumentRow]:
+    columns = DOCUMENT_COLUMNS.replace("identity", "document.identity")
     query = (
-        f"SELECT found.identity, {DOCUMENT_COLUMNS.replace('identity', 'document.identity')} FROM ("  # noqa: S608
+        f"SELECT found.identity, {columns} FROM ("  # noqa: S608
         "SELECT identity FROM document WHERE ledger = :ledger AND identity > :after AND"
         f" {_CONDITIONS[status]} "
         f"{_FAILED if status in (None, 'FAILED') else ''}ORDER BY identity LIMIT :limit) AS found "
@@ -260,7 +254,7 @@ def _roots(reader: Reader, uids: Sequence[str]) -> list[Segment]:
     def read(snapshot: LocalSnapshot) -> list[Segment]:
         return [node.segment for node in snapshot.walk(LAZY_ROOT_NAME, None, {"document_id": uids})]
 
-    return reader.read(read, _ROOT)
+    return reader.read(read, ROOT_STEPS)
 
 
 def _field_names(condition: Filter) -> Iterator[str]:
@@ -313,7 +307,6 @@ def _parsed(text: str) -> Any:
 
 
 def _describe(reader: Reader, rows: Sequence[DocumentRow]) -> list[DocumentInfo]:
-
     ledger = reader.indexer.ledger
     numbers = [row.id for row in rows]
     with ledger.reading() as connection:
@@ -333,8 +326,13 @@ def _describe(reader: Reader, rows: Sequence[DocumentRow]) -> list[DocumentInfo]
         status = in_work.get(row.identity) or _status(
             row, is_failed=bool(failed), is_begun=row.id in begun
         )
-        stage, kind, message, failed_at = failed[0] if failed else ("", "", "", None)
-        updated = created.get(row.id, failed_at)
+        stage = ""
+        error = None
+        updated = created.get(row.id)
+        if failed:
+            stage, kind, message, failed_at = failed[0]
+            error = ErrorInfo.from_message(kind.partition(" ")[0], read_text(message))
+            updated = failed_at if updated is None else updated
         group_ids = {} if row.status in _GONE else groups
         infos.append(
             DocumentInfo(
@@ -342,7 +340,7 @@ def _describe(reader: Reader, rows: Sequence[DocumentRow]) -> list[DocumentInfo]
                 path=row.identity,
                 status=status,
                 stage=stage,
-                error=_error_info(kind, message) if failed else None,
+                error=error,
                 bytes=None if row.signature is None else row.signature.size,
                 pages=_parsed(row.loaded).get("pages") if '"pages"' in row.loaded else None,
                 groups=_describe_groups(group_ids, builds.get(row.id, {}), failed),
@@ -369,12 +367,8 @@ def _labels(row: DocumentRow, schema: Schema) -> tuple[str, ...]:
     return tuple(map(str, labels)) if isinstance(labels, tuple) else ()
 
 
-def _error_info(kind: str, message: str) -> ErrorInfo:
-    return ErrorInfo.from_message(kind.partition(" ")[0], read_text(message))
-
-
 def _iso_time(timestamp: float) -> str:
-    return dt.datetime.fromtimestamp(timestamp, dt.timezone.utc).isoformat()
+    return dt.datetime.fromtimestamp(timestamp, dt.UTC).isoformat()
 
 
 def _status(row: DocumentRow, *, is_failed: bool, is_begun: bool) -> State:
@@ -452,22 +446,23 @@ def visible_versions(reader: Reader, identity: str) -> list[DocumentVersion]:
     find_document(reader, identity)
 
     def read(snapshot: LocalSnapshot) -> list[DocumentVersion]:
-        _, roots = _row_and_roots(indexer, identity)
+        row, roots = _row_and_roots(indexer, identity)
         builds = indexer.ledger.builds.with_parents(list(roots.values()))
         collection = snapshot.group(LAZY_ROOT_NAME).collection
         nodes = indexer.nodes.of_builds(collection, [builds[build] for build in roots.values()])
         seen = {number for number, [node] in zip(roots, nodes, strict=True) if snapshot.sees(node)}
-        return [version for version in list_versions(indexer, identity) if version.number in seen]
+        return [version for version in versions_of(indexer, row) if version.number in seen]
 
     return reader.read(read)
 
 
 def _row_and_roots(indexer: LiveState, identity: str) -> tuple[DocumentRow, dict[int, int]]:
     """The row of a document, and the builds of its versions' root nodes by number."""
-    [row] = indexer.ledger.documents.named([identity]).values()
-    return row, {
-        version.number: version.root for version in indexer.ledger.documents.versions(row.id)
-    }
+    row = indexer.ledger.documents.find(identity)
+    if row is None:
+        raise _no_document(identity)
+    versions = indexer.ledger.documents.versions(row.id)
+    return row, {version.number: version.root for version in versions}
 
 
 def diff_versions(reader: Reader, identity: str, before: int, after: int | None) -> VersionDiff:
@@ -504,8 +499,10 @@ def _version_texts(snapshot: LocalSnapshot, identity: str, number: int) -> dict[
             nodes = indexer.nodes.of_build(group.collection, keyed[build_numbers[group.id]])
             texts[name] = [content_text(node.content) for node in nodes if snapshot.sees(node)]
     if not texts.get(LAZY_ROOT_NAME):
-        msg = f"Version {number} of {identity!r} is not stored. See versions(), and "
-        raise ConfigError(f"{msg}Document(keep_versions=n), which stores n earlier ones.")
+        raise ConfigError(
+            f"Version {number} of {identity!r} is not stored. See versions.list({identity!r}), and"
+            " Document(keep_versions=n), which stores n earlier ones."
+        )
     return texts | {LAZY_ROOT_NAME: texts[LAZY_ROOT_NAME][0].splitlines()}
 
 
@@ -557,30 +554,7 @@ def _longest_ascending(numbers: Sequence[int]) -> set[int]:
     return members
 
 
-# What agents read
-
-
-@dataclass(frozen=True, slots=True)
-class TextMatch:
-    """An occurrence of a text.
-
-    Args:
-        path: The document.
-        span: Its position in the text of the document, in characters; `Document.read` reads around
-            it.
-        line: The line with it, without the white space around it; of a long one the part near it.
-        location: Its place, see `DocNode.location`.
-    """
-
-    path: str
-    span: Span
-    line: str
-    location: str
-
-
-def outline(reader: Reader, path: str) -> list[Location]:
-    """Return the headings and pages of a document; see `lazyrag.read.outline`."""
-    return [location for location in find_root(reader, path).locations if location.kind != TABLE]
+# Texts
 
 
 def read_text_of(reader: Reader, path: str, span: Span | None) -> str:
@@ -606,147 +580,4 @@ def find_root(reader: Reader, path: str) -> Segment:
     """The visible root node of a document; hidden ones are as unknown as others."""
     for root in _roots(reader, [root_uid(validate_text("path", path))]):
         return root
-    raise DatasetPathError(f"There is no document {path!r}. See documents().")
-
-
-def grep(
-    reader: Reader, text: str, where: FilterLike | None, limit: int, *, ignore_case: bool
-) -> list[TextMatch]:
-    """Find a literal text; see `lazyrag.read.grep`."""
-    require(
-        len(validate_text("text", text)) <= _MAX_PATTERN,
-        "text",
-        text,
-        f"of at most {_MAX_PATTERN} characters",
-    )
-    most = validate_integer("limit", limit, 1, _MAX_MATCHES)
-    fold = _lowered if validate_boolean("ignore_case", ignore_case) else str
-    reader.bind(where)
-
-    def read(snapshot: LocalSnapshot) -> list[TextMatch]:
-        uids = [document.uid for document in snapshot.state.view.tree.in_order()]
-        batches = (
-            {"document_id": uids[at : at + _GREP_TOGETHER]}
-            for at in range(0, len(uids), _GREP_TOGETHER)
-        )
-        text_matches: list[TextMatch] = []
-        for batch in batches:
-            for node in snapshot.walk(LAZY_ROOT_NAME, where, batch):
-                root = node.segment
-                spans = _places(content_text(root.content), text, fold)
-                missing = most - len(text_matches)
-                text_matches += [_match(root, span) for span in itertools.islice(spans, missing)]
-                if len(text_matches) == most:
-                    return text_matches
-        return text_matches
-
-    return reader.read(read, _ROOT)
-
-
-def _places(text: str, literal: str, fold: Callable[[str], str]) -> Iterator[Span]:
-    """Where a text occurs in another one. It takes linear time, as no regular expression that
-    ignores case does.
-
-    Neither invisible characters nor the normal form count, unless the literal has nothing else.
-    """
-    folded_literal = fold(_visible(literal))
-    starts: Sequence[int] = range(len(text))
-    ends: Sequence[int] = range(1, len(text) + 1)
-    if not folded_literal:
-        folded_literal = literal
-        folded = text
-    elif text.isascii() or _visible(text) == text:
-        folded = fold(text)
-    else:
-        folded, starts, ends = aligned(text, lambda piece: fold(_visible(piece)))
-    at = folded.find(folded_literal)
-    while at >= 0:
-        end = at + len(folded_literal)
-        yield starts[at], ends[end - 1]
-        at = folded.find(folded_literal, end)
-
-
-def _visible(text: str) -> str:
-    return normal_name(without_ignorable(text))
-
-
-def _lowered(text: str) -> str:
-    """A text in lower case, of the same length."""
-    lower = text.lower()
-    if len(lower) == len(text):
-        return lower
-    lowered = ((character.lower(), character) for character in text)
-    return "".join(lower if len(lower) == 1 else character for lower, character in lowered)
-
-
-def _match(root: Segment, span: Span) -> TextMatch:
-    text = content_text(root.content)
-    (start, end) = span
-    first = max(text.rfind("\n", 0, start) + 1, start - _MAX_LINE)
-    last = text.find("\n", end, end + _MAX_LINE)
-    line = text[first : end + _MAX_LINE if last < 0 else last].strip()
-    return TextMatch(root.path, span, line, describe_span(root, span))
-
-
-def related_nodes(reader: Reader, uid: str, topk: int) -> list[DocNode]:
-    """Return the nodes nearest to a node; see `lazyrag.read.related`."""
-    validate_text("uid", uid)
-    most = validate_integer("topk", topk, 1) + 1
-
-    def read(snapshot: Snapshot) -> list[DocNode]:
-        for part in snapshot.parts:
-            for key, node in part.find(uid):
-                ranking, embed_key = _nearest(snapshot, part, node, most)
-                hits = [hit for hit in ranking if hit[0] != key][: most - 1]
-                return snapshot.nodes(node.group, hits, embed_key)
-        raise StaleNodeError(f"There is no node {uid!r}. Retrieve it again.")
-
-    return reader.read(read)
-
-
-def near_duplicates(
-    reader: Reader, group: str, threshold: float, filters: FilterLike | None
-) -> list[list[DocNode]]:
-    """Return clusters of near-duplicates; see `lazyrag.read.near_duplicates`."""
-    from lazyrag.text import near_duplicates as texts
-
-    texts.validate_threshold(threshold)
-    reader.bind(filters)  # raises before anything is built
-
-    def read(snapshot: LocalSnapshot) -> list[list[DocNode]]:
-        batches = batches_reaching(
-            (node.text for node in snapshot.walk(group, filters)), len, _SKETCHED_TOGETHER
-        )
-        table = np.concatenate([texts.sketches([]), *map(texts.sketches, batches)])
-        pairs = texts.similar_pairs(table, threshold)
-        ordinals = set(pairs.flat)
-        nodes = {
-            at: node for at, node in enumerate(snapshot.walk(group, filters)) if at in ordinals
-        }
-        clusters = texts.clusters(pairs, lambda at: nodes[at].text, threshold)
-        return [list(map(nodes.__getitem__, cluster)) for cluster in clusters]
-
-    return reader.read(read, frozenset([Step(group)]))
-
-
-def _nearest(
-    snapshot: Snapshot, part: LocalSnapshot, node: Segment, topk: int
-) -> tuple[Hits, str | None]:
-    """Rank the group of a node by its stored vector; by its rarest terms if it has none."""
-    indexes = part.group(node.group).indexes.values()
-    for embed_key in part.indexer.embedders:
-        [vector] = part.vectors([node], embed_key)
-        if vector is not None and any(
-            index.name == embed_key and index.complete for index in indexes
-        ):
-            vectors = [vector] * len(snapshot.parts)
-            return snapshot.rank_vectors(node.group, embed_key, vectors, topk, None), embed_key
-    analyser = next(
-        (index.name for index in indexes if index.kind == "terms" and index.complete), "en"
-    )
-    terms = list(dict.fromkeys(term_function(analyser)(content_text(node.content))))
-    if terms:
-        statistics = snapshot.term_statistics(node.group, analyser, terms, BM25())
-        rarest = sorted(zip(statistics.frequencies, terms, strict=True))[:_MAX_TERMS]
-        terms = [term for _, term in rarest]
-    return snapshot.rank_terms(node.group, analyser, terms, topk, None, BM25()), None
+    raise _no_document(path)

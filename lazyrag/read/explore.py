@@ -1,24 +1,59 @@
 """Functions that read a Document beside its methods: outlines, literal texts, related nodes, near
-duplicates, marks on pages.
+duplicates.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 from lazyrag.data.filters import FilterLike
-from lazyrag.data.node import DocNode
-from lazyrag.data.segment import LAZY_ROOT_NAME, Location, Span
-from lazyrag.groups.node_group import group_name
-from lazyrag.read import catalogue
-from lazyrag.read.catalogue import TextMatch
-from lazyrag.read.scope import Collection
-from lazyrag.validation import known_keywords
+from lazyrag.data.node import DocNode, describe_span
+from lazyrag.data.segment import LAZY_ROOT_NAME, TABLE, Location, Segment, Span, content_text
+from lazyrag.errors import StaleNodeError
+from lazyrag.groups.node_group import Step, group_name
+from lazyrag.indexes.bm25 import BM25
+from lazyrag.read.catalogue import ROOT_STEPS, find_root
+from lazyrag.read.scope import Collection, reader_of
+from lazyrag.read.snapshot import Hits, LocalSnapshot, Snapshot
+from lazyrag.storage.database import batches_reaching
+from lazyrag.text.analyzers import aligned, term_function, without_ignorable
+from lazyrag.validation import (
+    known_keywords,
+    normal_name,
+    require,
+    validate_boolean,
+    validate_integer,
+    validate_text,
+)
 
-if TYPE_CHECKING:
-    import os
+_GREP_TOGETHER = 32  # documents whose texts it reads together
+_MAX_PATTERN = 1_000  # characters of a text to find
+_MAX_MATCHES = 1_000
+_MAX_LINE = 200  # characters before and after a match
+_SKETCHED_TOGETHER = 1 << 20  # characters of texts
+_MAX_TERMS = 64  # of a node, to find nodes with the same ones
 
-    from lazyrag.read.page_marks import Marks
+
+@dataclass(frozen=True, slots=True)
+class TextMatch:
+    """An occurrence of a text.
+
+    Args:
+        path: The document.
+        span: Its position in the text of the document, in characters; `Document.read` reads around
+            it.
+        line: The line with it, without the white space around it; of a long one the part near it.
+        location: Its place, see `DocNode.location`.
+    """
+
+    path: str
+    span: Span
+    line: str
+    location: str
 
 
 def outline(docs: Collection, path: str) -> list[Location]:
@@ -32,7 +67,8 @@ def outline(docs: Collection, path: str) -> list[Location]:
     Raises:
         DatasetPathError: If the document does not exist, or is not visible here.
     """
-    return catalogue.outline(docs.reader, path)
+    root = find_root(reader_of(docs), path)
+    return [location for location in root.locations if location.kind != TABLE]
 
 
 @known_keywords
@@ -67,7 +103,35 @@ def grep(
         >>> grep(docs, "dry", ignore_case=True)[0].span
         (9, 12)
     """
-    return catalogue.grep(docs.reader, text, filters, limit, ignore_case=ignore_case)
+    reader = reader_of(docs)
+    require(
+        len(validate_text("text", text)) <= _MAX_PATTERN,
+        "text",
+        text,
+        f"of at most {_MAX_PATTERN} characters",
+    )
+    most = validate_integer("limit", limit, 1, _MAX_MATCHES)
+    fold = _lowered if validate_boolean("ignore_case", ignore_case) else str
+    reader.bind(filters)
+
+    def read(snapshot: LocalSnapshot) -> list[TextMatch]:
+        uids = [document.uid for document in snapshot.state.view.tree.in_order()]
+        batches = (
+            {"document_id": uids[at : at + _GREP_TOGETHER]}
+            for at in range(0, len(uids), _GREP_TOGETHER)
+        )
+        text_matches: list[TextMatch] = []
+        for batch in batches:
+            for node in snapshot.walk(LAZY_ROOT_NAME, filters, batch):
+                root = node.segment
+                spans = _places(content_text(root.content), text, fold)
+                missing = most - len(text_matches)
+                text_matches += [_match(root, span) for span in itertools.islice(spans, missing)]
+                if len(text_matches) == most:
+                    return text_matches
+        return text_matches
+
+    return reader.read(read, ROOT_STEPS)
 
 
 def related(docs: Collection, uid: str, topk: int = 6) -> list[DocNode]:
@@ -91,7 +155,19 @@ def related(docs: Collection, uid: str, topk: int = 6) -> list[DocNode]:
         >>> [node.path for node in related(docs, docs.get_nodes("FineChunk")[0].uid)]
         ['b']
     """
-    return catalogue.related_nodes(docs.reader, uid, topk)
+    reader = reader_of(docs)
+    validate_text("uid", uid)
+    most = validate_integer("topk", topk, 1) + 1
+
+    def read(snapshot: Snapshot) -> list[DocNode]:
+        for part in snapshot.parts:
+            for key, node in part.find(uid):
+                ranking, embed_key = _nearest(snapshot, part, node, most)
+                hits = [hit for hit in ranking if hit[0] != key][: most - 1]
+                return snapshot.nodes(node.group, hits, embed_key)
+        raise StaleNodeError(f"There is no node {uid!r}. Retrieve it again.")
+
+    return reader.read(read)
 
 
 def near_duplicates(
@@ -131,75 +207,91 @@ def near_duplicates(
         >>> [[node.path for node in cluster] for cluster in near_duplicates(docs)]
         [['a', 'c']]
     """
+    from lazyrag.text import near_duplicates as texts
+
+    reader = reader_of(docs)
     name = group_name(group)
-    docs.reader.line(name)  # raises for an unknown one
-    return catalogue.near_duplicates(docs.reader, name, threshold, filters)
+    reader.line(name)  # raises for an unknown one
+    texts.validate_threshold(threshold)
+    reader.bind(filters)  # raises before anything is built
+
+    def read(snapshot: LocalSnapshot) -> list[list[DocNode]]:
+        batches = batches_reaching(
+            (node.text for node in snapshot.walk(name, filters)), len, _SKETCHED_TOGETHER
+        )
+        table = np.concatenate([texts.sketches([]), *map(texts.sketches, batches)])
+        pairs = texts.similar_pairs(table, threshold)
+        ordinals = set(pairs.flat)
+        nodes = {at: node for at, node in enumerate(snapshot.walk(name, filters)) if at in ordinals}
+        clusters = texts.clusters(pairs, lambda at: nodes[at].text, threshold)
+        return [list(map(nodes.__getitem__, cluster)) for cluster in clusters]
+
+    return reader.read(read, frozenset([Step(name)]))
 
 
-@known_keywords
-def marks(
-    docs: Collection,
-    path: str,
-    span: Span | Location,
-    *,
-    file: str | os.PathLike[str] | None = None,
-) -> Marks:
-    """Find where a span of a document's text is shown: for highlighting a hit or a citation.
+def _places(text: str, literal: str, fold: Callable[[str], str]) -> Iterator[Span]:
+    """Where a text occurs in another one. It takes linear time, as no regular expression that
+    ignores case does.
 
-    For a PDF, the result has boxes around exactly the characters of the span, line by line.
-    Nothing is stored for it: the file is read again. For other formats, and for files in
-    archives and mails, it is the range in the document's text, which is what a program can show
-    of them: the text of its root node.
-
-    Args:
-        docs: The Document.
-        path: The document's path relative to the dataset, or its id.
-        span: Start and end in the document's text, such as `DocNode.span` of a node whose
-            source is the root node; or one of `DocNode.locations`.
-        file: The document's file, where this program does not know it: it was added by
-            `add_files` in another one.
-
-    Raises:
-        ConfigError: If there is no such document here, the span is not in it, or its file is
-            not known.
-        LoadError: If the file is gone or has changed since it was ingested, or a page has no
-            places of words.
-
-    Example:
-        >>> from lazyrag import Document
-        >>> from lazyrag.read import marks
-        >>> docs = Document()
-        >>> _ = docs.add_texts({"tea": "Green tea is not roasted."})
-        >>> marks(docs, "tea", (6, 9)).text
-        'tea'
+    Neither invisible characters nor the normal form count, unless the literal has nothing else.
     """
-    from lazyrag.read.page_marks import find_marks
+    folded_literal = fold(_visible(literal))
+    starts: Sequence[int] = range(len(text))
+    ends: Sequence[int] = range(1, len(text) + 1)
+    if not folded_literal:
+        folded_literal = literal
+        folded = text
+    elif text.isascii() or _visible(text) == text:
+        folded = fold(text)
+    else:
+        folded, starts, ends = aligned(text, lambda piece: fold(_visible(piece)))
+    at = folded.find(folded_literal)
+    while at >= 0:
+        end = at + len(folded_literal)
+        yield starts[at], ends[end - 1]
+        at = folded.find(folded_literal, end)
 
-    return find_marks(docs.reader, path, span, file)
+
+def _visible(text: str) -> str:
+    return normal_name(without_ignorable(text))
 
 
-@known_keywords
-def page_image(
-    docs: Collection,
-    path: str,
-    page: int,
-    *,
-    width: int = 1000,
-    file: str | os.PathLike[str] | None = None,
-) -> bytes:
-    """Render a page of a PDF as PNG, on which the boxes of `marks` fit.
+def _lowered(text: str) -> str:
+    """A text in lower case, of the same length."""
+    lower = text.lower()
+    if len(lower) == len(text):
+        return lower
+    lowered = ((character.lower(), character) for character in text)
+    return "".join(lower if len(lower) == 1 else character for lower, character in lowered)
 
-    Args:
-        docs: The Document.
-        path: The document's path relative to the dataset, or its id.
-        page: Number of the page, from 1.
-        width: In pixels, at most 10,000; less for a page of more than 40 megapixels.
-        file: As for `marks`.
 
-    Raises:
-        ConfigError: If there is no such document or page here, or it is not a PDF.
-        LoadError: If the file is gone, or has changed since it was ingested.
-    """
-    from lazyrag.read.page_marks import render_page
+def _match(root: Segment, span: Span) -> TextMatch:
+    text = content_text(root.content)
+    (start, end) = span
+    first = max(text.rfind("\n", 0, start) + 1, start - _MAX_LINE)
+    last = text.find("\n", end, end + _MAX_LINE)
+    line = text[first : end + _MAX_LINE if last < 0 else last].strip()
+    return TextMatch(root.path, span, line, describe_span(root, span))
 
-    return render_page(docs.reader, path, page, width, file)
+
+def _nearest(
+    snapshot: Snapshot, part: LocalSnapshot, node: Segment, topk: int
+) -> tuple[Hits, str | None]:
+    """Rank the group of a node by its stored vector; by its rarest terms if it has none."""
+    indexes = part.group(node.group).indexes.values()
+    for embed_key in part.indexer.embedders:
+        [vector] = part.vectors([node], embed_key)
+        if vector is not None and any(
+            index.name == embed_key and index.complete for index in indexes
+        ):
+            vectors = [vector] * len(snapshot.parts)
+            return snapshot.rank_vectors(node.group, embed_key, vectors, topk, None), embed_key
+    analyser = next(
+        (index.name for index in indexes if index.kind == "terms" and index.complete), "en"
+    )
+    terms = list(dict.fromkeys(term_function(analyser)(content_text(node.content))))
+    if terms:
+        statistics = snapshot.term_statistics(node.group, analyser, terms, BM25())
+        rarest = sorted(zip(statistics.frequencies, terms, strict=True))[:_MAX_TERMS]
+        terms = [term for _, term in rarest]
+    return snapshot.rank_terms(node.group, analyser, terms, topk, None, BM25()), None

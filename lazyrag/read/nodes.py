@@ -156,13 +156,12 @@ class NodeStore:
                 isinstance(store, ExactWhenSmall) and store.count(collection) <= store.exact_rows
             )
         if "exact" not in store.features and not is_small:
-            msg = (
+            raise ConfigError(
                 f"A restricted Document needs exact vector search, and {type(store).__name__}"
                 " searches approximately: hidden rows would decide which visible ones are found."
                 " Keep the vectors in the map store, raise exact_rows of chroma to the number of"
                 " visible rows, or choose the index FLAT of milvus."
             )
-            raise ConfigError(msg)
 
     def text_search(self) -> NativeText:
         """The segment store, if it has a full-text search of its own.
@@ -196,12 +195,11 @@ def _some_keys(build: Build, uids: Collection[str]) -> list[str]:
 def ensure_complete(build: Build, count: int) -> None:
     """Raise a StoreError unless so many of a build's nodes are all of them."""
     if count != len(build.uids):
-        msg = (
+        raise StoreError(
             f"The store has {count} of {len(build.uids)} nodes of group {build.group!r} of document"
             f" {build.document}. Run verify() to see what else is missing, and repair() to"
             " rebuild it."
         )
-        raise StoreError(msg)
 
 
 # Factors for the next depth. With half of the hits live or more, the missing ones are near; with

@@ -17,8 +17,8 @@ from lazyrag.loaders.pdf import PdfFile, PdfLoader
 from lazyrag.loaders.pdf_layout import page_text, without_repeated_lines
 from lazyrag.loaders.pdf_lines import PlacedText
 from lazyrag.read.catalogue import checked_span, find_root
-from lazyrag.read.scope import Reader
-from lazyrag.validation import validate_integer
+from lazyrag.read.scope import Collection, Reader, reader_of
+from lazyrag.validation import known_keywords, validate_integer
 
 _MAX_WIDTH = 10_000
 
@@ -62,10 +62,44 @@ class Marks:
     boxes: tuple[PageBox, ...] = ()
 
 
-def find_marks(
-    reader: Reader, path: str, span: Span | Location, file: str | os.PathLike[str] | None
+@known_keywords
+def marks(
+    docs: Collection,
+    path: str,
+    span: Span | Location,
+    *,
+    file: str | os.PathLike[str] | None = None,
 ) -> Marks:
-    """Find where a span of a document is shown; see `lazyrag.read.marks`."""
+    """Find where a span of a document's text is shown: for highlighting a hit or a citation.
+
+    For a PDF, the result has boxes around exactly the characters of the span, line by line.
+    Nothing is stored for it: the file is read again. For other formats, and for files in
+    archives and mails, it is the range in the document's text, which is what a program can show
+    of them: the text of its root node.
+
+    Args:
+        docs: The Document.
+        path: The document's path relative to the dataset, or its id.
+        span: Start and end in the document's text, such as `DocNode.span` of a node whose
+            source is the root node; or one of `DocNode.locations`.
+        file: The document's file, where this program does not know it: it was added by
+            `add_files` in another one.
+
+    Raises:
+        ConfigError: If there is no such document here, the span is not in it, or its file is
+            not known.
+        LoadError: If the file is gone or has changed since it was ingested, or a page has no
+            places of words.
+
+    Example:
+        >>> from lazyrag import Document
+        >>> from lazyrag.read import marks
+        >>> docs = Document()
+        >>> _ = docs.add_texts({"tea": "Green tea is not roasted."})
+        >>> marks(docs, "tea", (6, 9)).text
+        'tea'
+    """
+    reader = reader_of(docs)
     root = find_root(reader, path)
     text = content_text(root.content)
     start, end = checked_span(span, len(text))
@@ -131,13 +165,33 @@ class _PageTexts:
         """Boxes around characters of a placed page."""
         if number in self._words:
             return _word_boxes(number, *self._words[number], characters)
-        return _page_boxes(self._opened, number, characters)
+        height, boxes = self._opened.boxes(number - 1, dict.fromkeys(characters))
+        return _united(number, height, boxes)
 
 
-def render_page(
-    reader: Reader, path: str, page: int, width: int, file: str | os.PathLike[str] | None
+@known_keywords
+def page_image(
+    docs: Collection,
+    path: str,
+    page: int,
+    *,
+    width: int = 1000,
+    file: str | os.PathLike[str] | None = None,
 ) -> bytes:
-    """Render a page of a PDF; see `lazyrag.read.page_image`."""
+    """Render a page of a PDF as PNG, on which the boxes of `marks` fit.
+
+    Args:
+        docs: The Document.
+        path: The document's path relative to the dataset, or its id.
+        page: Number of the page, from 1.
+        width: In pixels, at most 10,000; less for a page of more than 40 megapixels.
+        file: As for `marks`.
+
+    Raises:
+        ConfigError: If there is no such document or page here, or it is not a PDF.
+        LoadError: If the file is gone, or has changed since it was ingested.
+    """
+    reader = reader_of(docs)
     root = find_root(reader, path)
     width = validate_integer("width", width, 1, _MAX_WIDTH)
     loader = _pdf_loader(reader, root)
@@ -186,11 +240,6 @@ def _word_boxes(
     return _united(
         number, height, ((word.x0, word.y0 * height, word.x1, word.y1 * height) for word in marked)
     )
-
-
-def _page_boxes(file: PdfFile, number: int, characters: Iterable[int]) -> list[PageBox]:
-    """Boxes around characters of a page."""
-    return _united(number, *file.boxes(number - 1, dict.fromkeys(characters)))
 
 
 def _united(number: int, height: float, boxes: Iterable[tuple[float, ...]]) -> list[PageBox]:

@@ -6,7 +6,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, SupportsIndex, TypeVar, cast
 
 from lazyrag.data.fields import Schema
 from lazyrag.data.filters import (
@@ -36,6 +36,7 @@ from lazyrag.read.snapshot import (
 )
 from lazyrag.read.source import LiveState, Needs
 from lazyrag.types import Embedding
+from lazyrag.validation import require
 
 R = TypeVar("R")
 
@@ -59,6 +60,16 @@ class Reader:
 
     def __str__(self) -> str:
         return self.indexer.where
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        """Refuse `copy.copy`, `copy.deepcopy` and pickle: both objects would write to the same open
+        stores.
+        """
+        raise ConfigError(
+            "A Document cannot be copied or pickled: it holds open stores. Share this one among"
+            " threads, make a view of it with restricted(filters), or open its stores again with"
+            " Document(..., read_only=True)."
+        )
 
     @property
     def document_token(self) -> object:
@@ -106,11 +117,10 @@ class Reader:
         """
         embedders = self.indexer.embedders
         if not embedders:
-            msg = (
+            raise ConfigError(
                 "The Document has no embed, so nothing can be ranked by embedding. "
                 "Pass Document(embed=...), or a text similarity such as similarity='bm25'."
             )
-            raise ConfigError(msg)
         for key in keys or ():
             if key not in embedders:
                 raise ConfigError(
@@ -147,11 +157,10 @@ class Reader:
                 return self._empty_view(needs)
             has_failed = True
         if has_failed:
-            msg = (
+            raise IngestionError(
                 "Every file failed in a step of ingestion. The whole Document's last_report says"
                 " which and why."
             )
-            raise IngestionError(msg)
         return view
 
     def _all_failed(self, view: View, needs: Needs) -> bool:
@@ -257,7 +266,11 @@ class Reader:
         root = self.read(lambda snapshot: snapshot.root(segment))
         return ReadOnly(copy_value(dict(root.metadata))) if self._sees(root) else EMPTY
 
-    def source_texts(self, segment: Segment, kind: bool | str = True) -> Sequence[tuple[str, str]]:  # noqa: ARG002, FBT001, FBT002  the Protocol's signature
+    def source_texts(
+        self,
+        segment: Segment,  # noqa: ARG002  the Protocol's signature
+        kind: bool | str = True,  # noqa: ARG002, FBT001, FBT002
+    ) -> Sequence[tuple[str, str]]:
         """See `NodeSource.source_texts`; only groups that are built need the source."""
         return ()
 
@@ -362,3 +375,14 @@ class Collection(Protocol):
 
     def get_nodes(self, group: str, /) -> list[DocNode]:
         """The nodes of a group."""
+
+
+def reader_of(docs: Collection) -> Reader:
+    """Return the reader of a Document.
+
+    Raises:
+        ConfigError: If it is something else.
+    """
+    reader = getattr(docs, "reader", None)
+    require(isinstance(reader, Reader), "docs", docs, "a Document")
+    return cast("Reader", reader)

@@ -58,9 +58,14 @@ def list_versions(indexer: LiveState, identity: str) -> list[DocumentVersion]:
         ConfigError: If the document does not exist.
     """
     [row] = live_rows(indexer, [identity])
+    return versions_of(indexer, row)
+
+
+def versions_of(indexer: LiveState, row: DocumentRow) -> list[DocumentVersion]:
+    """The stored versions of a document by its row, oldest first."""
     return [
         DocumentVersion(
-            identity,
+            row.identity,
             version.number,
             dt.datetime.fromtimestamp(version.created_at, dt.timezone.utc),
             version.number == row.version,

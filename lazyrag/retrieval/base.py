@@ -191,44 +191,35 @@ class LazyStage:
         if why is not None and self.query is not None:
             why = self.query.during_call(why)
         inputs = tuple(stage.record() for stage in self.inputs)
-        nodes = self.nodes()
-        contributions = self._contributions(nodes)
-        retriever = self.retriever.wrapped if self.retriever is not None and not inputs else None
-        origins = self._origins(nodes)
         self._stage = Stage(
             self.kind,
             name,
-            nodes,
+            self.nodes(),
             inputs,
-            contributions,
+            self._contributions(),
             settings,
             self.seconds,
-            retriever,
-            origins,
-            why,
+            retriever=self.retriever.wrapped if self.retriever is not None and not inputs else None,
+            origins=self._origins(),
+            why=why,
         )
         return self._stage
 
-    def _contributions(self, nodes: Sequence[DocNode]) -> Any:
+    def _contributions(self) -> Any:
         """The contributions by uid, or by node where several Documents may have nodes of one
         uid.
         """
         if not self.contributions:
             return EMPTY
-        several = (
-            self.group
-            or len(self.snapshot.parts) > 1
-            or len({key[1] for key in self.contributions}) > 1
-        )
-        pairs = zip(nodes, self.hits, strict=True)
-        return {
-            (node if several else node.uid): self.contributions[key] for node, (key, _) in pairs
-        }
+        by_key = [self.contributions[key] for key, _ in self.hits]
+        by_node = dict(zip(self.nodes(), by_key, strict=True))
+        parts = {part for _, part, _ in self.contributions}
+        if self.group or len(self.snapshot.parts) > 1 or len(parts) > 1:
+            return by_node
+        return {node.uid: contributions for node, contributions in by_node.items()}
 
-    def _origins(
-        self,
-        nodes: Sequence[DocNode],  # noqa: ARG002
-    ) -> dict[DocNode, tuple[DocNode, ...]]:
+    def _origins(self) -> dict[DocNode, tuple[DocNode, ...]]:
+        """By node, those of the inputs that it represents, where it is another one."""
         return {}
 
 
@@ -237,7 +228,7 @@ class LoadedStage(LazyStage):
     has nan.
     """
 
-    __slots__ = ("_replaced", "by_key")
+    __slots__ = ("_sources", "by_key")
 
     def __init__(
         self,
@@ -251,7 +242,7 @@ class LoadedStage(LazyStage):
         **more: Any,
     ) -> None:
         super().__init__(kind, name, [], snapshot, **more)
-        self._replaced = origins or {}
+        self._sources = origins or {}
         self._nodes = tuple(nodes)
         self._stage = stage
         self.by_key: dict[NodeKey, DocNode] = {}
@@ -268,21 +259,17 @@ class LoadedStage(LazyStage):
     def set_hits(self) -> None:
         """Set ``hits`` and ``by_key`` for a fusion."""
         if not self.by_key:
-            listed = [(node_key(node, self.snapshot), node) for node in self.nodes()]
-            self.by_key = dict(reversed(listed))  # of duplicates the first
-            self.hits = [
-                (key, math.nan if node.score is None else node.score) for key, node in listed
-            ]
+            for node in self.nodes():
+                key = node_key(node, self.snapshot)
+                self.by_key.setdefault(key, node)  # of duplicates the first
+                self.hits.append((key, math.nan if node.score is None else node.score))
 
     def then(self, kind: StageKind, name: str, topk: int | None = None, **more: Any) -> LazyStage:
         """See `LazyStage.then`."""
         return LoadedStage(kind, name, self.nodes()[:topk], self.snapshot, inputs=(self,), **more)
 
-    def _origins(
-        self,
-        nodes: Sequence[DocNode],  # noqa: ARG002
-    ) -> dict[DocNode, tuple[DocNode, ...]]:
-        return dict(self._replaced)
+    def _origins(self) -> dict[DocNode, tuple[DocNode, ...]]:
+        return dict(self._sources)
 
 
 def node_key(node: DocNode, snapshot: Snapshot) -> NodeKey:
@@ -503,9 +490,9 @@ class BaseRetriever(Generic[T_co]):
     def _set_topk(self, topk: int | None, *, is_optional: bool = False) -> None:
         """Validate and set the number of nodes; None for no limit, if it is optional."""
         if topk is not DEFAULT_TOPK:
-            topk = self.own_topk = (
-                None if topk is None and is_optional else validate_integer("topk", topk, 1)
-            )
+            if topk is not None or not is_optional:
+                topk = validate_integer("topk", topk, 1)
+            self.own_topk = topk
         self._topk = topk
 
     def _limit(self, query: Query) -> Any:
@@ -514,16 +501,16 @@ class BaseRetriever(Generic[T_co]):
 
     def _fused_depth(self, limit: int) -> int:
         """The number of nodes of each ranking that are fused; a default one where ``limit`` is."""
-        depth = max(self._least_depth, 4 * limit) if self._depth is None else self._depth
-        return DefaultInt(depth) if self._depth is None and isinstance(limit, DefaultInt) else depth
+        if self._depth is not None:
+            return self._depth
+        depth = max(self._least_depth, 4 * limit)
+        return DefaultInt(depth) if isinstance(limit, DefaultInt) else depth
 
     def _render(self, ranked: LazyStage) -> Any:
         nodes = ranked.nodes()
-        return (
-            list(nodes)
-            if self.output_format is None
-            else render(nodes, self.output_format, self._join)
-        )
+        if self.output_format is None:
+            return list(nodes)
+        return render(nodes, self.output_format, self._join)
 
     def _set_output(self, output_format: OutputFormat | None, join: bool | str) -> None:
         """Validate and set the form of the results."""
@@ -568,12 +555,10 @@ class FunctionRetriever(BaseRetriever[list[DocNode]]):
             self.sources = self._inner.sources
             self.own_topk = self._inner.own_topk
         trace = getattr(function, "trace", None)
-        inherited = self._inner is not None and type(self._inner).trace.__module__.startswith(
-            "lazyrag."
-        )
-        self._trace: Callable[..., Any] | None = (
-            trace if callable(trace) and not inherited else None
-        )
+        is_ours = self._inner is not None and _is_of_package(type(self._inner).trace)
+        self._trace: Callable[..., Any] | None = None
+        if callable(trace) and not is_ours:
+            self._trace = trace
 
     @property
     def wrapped(self) -> Any:
@@ -602,10 +587,9 @@ class FunctionRetriever(BaseRetriever[list[DocNode]]):
         if query.feedback is not None and self.supports_feedback:
             return self.with_feedback(*query.feedback).run(replace(query, feedback=None), snapshot)
         if query.is_explained and self._trace is not None:
-            stage = self._trace(query.text, filters=query.filters, topk=query.topk)
-            return LoadedStage.of(
-                validate_stage(stage, f"The trace of {self._function!r:.80}"), snapshot
-            )
+            traced = self._trace(query.text, filters=query.filters, topk=query.topk)
+            stage = validate_stage(traced, f"The trace of {self._function!r:.80}")
+            return LoadedStage.of(stage, snapshot)
         begun = time.perf_counter()
         nodes = retrieve_nodes(self._function, query.text, query.filters, query.topk)
         seconds = time.perf_counter() - begun
@@ -665,39 +649,31 @@ class SearchClient:
         if filters is not None and not self._filters:
             raise ConfigError(f"{self.__name__}.search takes no filters; got {filters!r:.60}.")
         limits = () if topk is None else (topk,)
+        keywords = {} if filters is None else {"filters": filters}
         with errors_of(f"{self.__name__}.search", RetrievalError):
-            results = self.client.search(
-                query, *limits, **({} if filters is None else {"filters": filters})
-            )
-            items = list(settle(results))
+            items = list(settle(self.client.search(query, *limits, **keywords)))
         return [self._node(item) for item in items]
 
     def _node(self, item: Any) -> DocNode:
         if isinstance(item, DocNode):
             return item
-        is_pair = isinstance(item, (tuple, list)) and len(item) == 2
-        fields: Any = (
-            item
-            if isinstance(item, Mapping)
-            else {name: getattr(item, name, None) for name in _HIT_FIELDS}
-        )
-        uid, score = item if is_pair else (fields.get("id"), fields.get("score"))
+        fields: Any = item
+        if isinstance(item, (tuple, list)) and len(item) == 2:
+            fields = dict(zip(("id", "score"), item, strict=True))
+        elif not isinstance(item, Mapping):
+            fields = {name: getattr(item, name, None) for name in _HIT_FIELDS}
+        uid = fields.get("id")
+        score = fields.get("score")
         text = fields.get("text")
         node = self.node_of(str(uid)) if text is None else None
-        is_valid = (
-            uid is not None and isinstance(score, numbers.Real) and (node or isinstance(text, str))
-        )
+        has_text = node is not None or isinstance(text, str)
+        is_valid = uid is not None and isinstance(score, numbers.Real) and has_text
         expected = (
             "nodes, or objects with id, text and score, or pairs (id, score) of texts that another"
             " retriever has"
         )
-        require(
-            bool(is_valid),
-            f"A result of {self.__name__}.search",
-            item,
-            expected,
-            error=RetrievalError,
-        )
+        name = f"A result of {self.__name__}.search"
+        require(is_valid, name, item, expected, error=RetrievalError)
         if node is not None:
             return node.with_score(float(score))
         node = DocNode(text=text, uid=str(uid), metadata=fields.get("metadata"))
@@ -707,6 +683,11 @@ class SearchClient:
             number=int(fields.get("chunk_id") or 0),
         )
         return DocNode.from_segment(segment, None, score=float(score))
+
+
+def _is_of_package(method: Callable[..., Any]) -> bool:
+    """Whether a method is this package's own, not an override by a user's class."""
+    return method.__module__.startswith("lazyrag.")
 
 
 def as_retriever(retriever: Any) -> BaseRetriever[Any]:
@@ -719,9 +700,7 @@ def as_retriever(retriever: Any) -> BaseRetriever[Any]:
         ConfigError: If it cannot be called as a retriever, and has no ``search`` that can be
             called.
     """
-    if isinstance(retriever, BaseRetriever) and type(retriever).__call__.__module__.startswith(
-        "lazyrag."
-    ):
+    if isinstance(retriever, BaseRetriever) and _is_of_package(type(retriever).__call__):
         return retriever
     if callable(retriever) or not hasattr(retriever, "trace"):
         try:

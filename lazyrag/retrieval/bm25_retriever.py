@@ -127,9 +127,8 @@ class BM25Retriever(BaseRetriever[list[DocNode]]):
         terms = [terms_of(node.text) for node in nodes]
         with self._writing:
             self._index.add(uids, terms)
-            self._texts = _Texts(
-                self._index.state, {**self._texts.nodes, **dict(zip(uids, nodes, strict=True))}
-            )
+            by_uid = dict(zip(uids, nodes, strict=True))
+            self._texts = _Texts(self._index.state, {**self._texts.nodes, **by_uid})
 
     @property
     def corpus(self) -> list[str]:
@@ -154,7 +153,8 @@ class BM25Retriever(BaseRetriever[list[DocNode]]):
         corpus = self.corpus
         if self._okapi is None or self._okapi[0] != corpus:
             terms = [*map(term_function(self._search.analyser), corpus)]
-            self._okapi = corpus, rank_bm25_of(terms, "okapi") if any(terms) else None
+            okapi = rank_bm25_of(terms, "okapi") if any(terms) else None
+            self._okapi = corpus, okapi
         return self._okapi[1]
 
     def indexed_node(self, uid: str) -> DocNode | None:
@@ -179,10 +179,8 @@ class BM25Retriever(BaseRetriever[list[DocNode]]):
         Returns:
             Best first, ties by id; over a Document, the ids are the nodes' uids.
         """
-        return [
-            (node.uid, node.score or 0.0)
-            for node in self(query, topk=validate_integer("top_k", top_k, 1))
-        ]
+        nodes = self(query, topk=validate_integer("top_k", top_k, 1))
+        return [(node.uid, node.score or 0.0) for node in nodes]
 
     def run(self, query: Query, snapshot: Snapshot) -> LazyStage:
         """Search the Document or the texts in memory, whose nodes belong to no Document."""
@@ -230,16 +228,25 @@ class BM25Retriever(BaseRetriever[list[DocNode]]):
         return Reason(uid, self._name, "It shares no term with the query.", cause="terms")
 
 
+def _pop_first(fields: dict[str, Any], names: Sequence[str]) -> Any:
+    """Remove the first of some fields that is there, and return its value."""
+    for name in names:
+        if name in fields:
+            return fields.pop(name)
+    return None
+
+
 def _node(document: Any) -> DocNode:
     """A mapping as a node outside of any Document."""
     fields = dict(document) if isinstance(document, Mapping) else {}
-    uid = fields.pop(next((name for name in _IDS if name in fields), "id"), None)
-    text = fields.pop(next((name for name in _TEXTS if name in fields), "text"), None)
-    is_id = (isinstance(uid, str) and uid) or (isinstance(uid, int) and not isinstance(uid, bool))
+    uid = _pop_first(fields, _IDS)
+    text = _pop_first(fields, _TEXTS)
+    is_id = isinstance(uid, (str, int)) and not isinstance(uid, bool) and uid != ""
     expected = "a mapping with an 'id' (a string or an integer) and a 'text'"
-    require(bool(is_id) and isinstance(text, str), "Each document", document, expected)
+    require(is_id and isinstance(text, str), "Each document", document, expected)
     metadata = fields.pop("metadata", None)
-    metadata = {} if metadata is None else metadata
+    if metadata is None:
+        metadata = {}
     require(isinstance(metadata, Mapping), f"metadata of the id {uid!r}", metadata, "a mapping")
     both = [name for name in fields if name in metadata]
     if both:

@@ -436,11 +436,7 @@ def _inputs_first(last: Stage) -> list[Stage]:
     pending = [last]
     while pending:
         stage = pending[-1]
-        below = (
-            []
-            if id(stage) in ordered
-            else [source for source in stage.inputs if id(source) not in ordered]
-        )
+        below = [source for source in stage.inputs if id(source) not in ordered]
         if below:
             pending += reversed(below)
         else:
@@ -542,7 +538,7 @@ class _HitTrack:
             ]
             is_fusion = False
             for node in there:
-                self._note(stage, node, self._tracks.standing_of(stage, node))
+                self._note(stage, node, *self._tracks.standing_of(stage, node))
                 is_fusion |= self._note_contributions(
                     stage, node, hit, is_last=id(stage) not in under_fusion
                 )
@@ -563,12 +559,11 @@ class _HitTrack:
         return sorted(ranks, key=ranks.__getitem__)
 
     def _note(
-        self, stage: Stage, node: DocNode, standing_of: tuple[int | None, float | None]
+        self, stage: Stage, node: DocNode, rank: int | None = None, score: float | None = None
     ) -> Standing:
         number = self._tracks.number(stage)
-        return self.seen.setdefault(
-            (number, node), Standing(number, stage.kind, stage.name, node.uid, *standing_of)
-        )
+        standing = Standing(number, stage.kind, stage.name, node.uid, rank, score)
+        return self.seen.setdefault((number, node), standing)
 
     def _note_contributions(
         self, stage: Stage, node: DocNode, hit: DocNode, *, is_last: bool
@@ -588,10 +583,9 @@ class _HitTrack:
         sources = [_uncut(source) for source in stage.inputs]
         added: dict[int, list[float]] = {}
         for input_stage, source, share in zip(stage.inputs, sources, contributions, strict=True):
-            is_given = self._tracks.standing_of(input_stage, node)[0] is not None
-            standing = self._note(
-                source, node, self._tracks.standing_of(source, node) if is_given else (None, None)
-            )
+            is_input = self._tracks.standing_of(input_stage, node)[0] is not None
+            ranked = self._tracks.standing_of(source, node) if is_input else ()
+            standing = self._note(source, node, *ranked)
             parts = added.setdefault(standing.stage, [])
             parts.append(share)
             by_fusion = {**standing.contributions, number: math.fsum(parts)}
@@ -643,14 +637,12 @@ def filter_text(condition: Filter) -> str:
     if not condition.filters:
         return "everything" if isinstance(condition, And) else "nothing"
     word = " and " if isinstance(condition, And) else " or "
-    parts = [
-        (
-            f"({filter_text(part)})"
-            if isinstance(part, (And, Or)) and len(condition.filters) > 1
-            else filter_text(part)
-        )
-        for part in condition.filters
-    ]
+    if len(condition.filters) == 1:
+        return filter_text(condition.filters[0])
+    parts = []
+    for part in condition.filters:
+        text = filter_text(part)
+        parts.append(f"({text})" if isinstance(part, (And, Or)) else text)
     return word.join(parts)
 
 
@@ -726,11 +718,9 @@ def _stage_table(explanation: Explanation) -> str:
 
 
 def _node_text(item: ExplainedHit | DroppedNode) -> str:
-    return (
-        f"{clipped(_line(item.path), 40)} {_line(item.group)} {item.number}"
-        if item.path
-        else item.uid
-    )
+    if not item.path:
+        return item.uid
+    return f"{clipped(_line(item.path), 40)} {_line(item.group)} {item.number}"
 
 
 def _table(rows: Sequence[Sequence[str]], right: Sequence[int]) -> list[str]:
@@ -783,6 +773,5 @@ def _character_width(character: str) -> int:
 
 def _line(text: str) -> str:
     """A text on one line, without terminal control characters."""
-    return "".join(
-        character if character.isprintable() else " " for character in " ".join(text.split())
-    )
+    line = " ".join(text.split())
+    return "".join(character if character.isprintable() else " " for character in line)

@@ -131,11 +131,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
                     f"Two fusions: {parts[-1]!r} and fusion_method={fusion_method!r}. Pass one."
                 )
             fusion_method = parts.pop()
-        parts = [
-            retriever
-            for retriever in (vector_retriever, *parts, bm25_retriever)
-            if retriever is not None
-        ]
+        parts = [part for part in (vector_retriever, *parts, bm25_retriever) if part is not None]
         self._set_retrievers(check_retrievers("HybridRetriever", parts))
         self._fusing = BoundFusion.checked(fusion_method, fusion_kw, _PARAMETERS)
         self._set_topk(topk)
@@ -353,9 +349,9 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
     def _left_out(self, query: Query) -> dict[BaseRetriever[Any], str]:
         """The retrievers whose models cannot read a query, with the reason, where others can."""
         reasons = {part: part.unread(query) for part in self.running}
-        return (
-            {part: why for part, why in reasons.items() if why} if not all(reasons.values()) else {}
-        )
+        if all(reasons.values()):
+            return {}
+        return {part: why for part, why in reasons.items() if why}
 
     def _reweighted(self, weights: WeightsLike | None) -> HybridRetriever:
         if weights is None:
@@ -394,13 +390,17 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
                 f"These weights need two retrievers; there are {len(self.retrievers)}. Pass"
                 " weights=[...]."
             )
-        if first is None or second is None:
-            weight = first if second is None else second
-            share = validate_number(
-                "weight", weight, "a number from 0 to 1", lambda value: 0 <= value <= 1
-            )
-            first, second = (share, 1 - share) if second is None else (1 - share, share)
+        if second is None:
+            first = _validate_share(first)
+            second = 1 - first
+        elif first is None:
+            second = _validate_share(second)
+            first = 1 - second
         return self._checked_weights([first, second])
+
+
+def _validate_share(weight: Any) -> float:
+    return validate_number("weight", weight, "a number from 0 to 1", lambda value: 0 <= value <= 1)
 
 
 @dataclass(slots=True)
@@ -466,18 +466,17 @@ class _FusedStage(LazyStage):
                 nodes.update(zip(scores, source.load(list(scores.items())), strict=True))
         return [nodes[key] for key, _ in hits]
 
-    def _origins(self, nodes: Sequence[DocNode]) -> dict[DocNode, tuple[DocNode, ...]]:
+    def _origins(self) -> dict[DocNode, tuple[DocNode, ...]]:
         """Map each Document node to the external nodes with the same uid."""
-        fused = dict(zip((key for key, _ in self.hits), nodes, strict=True))
+        keys = (key for key, _ in self.hits)
+        fused = dict(zip(keys, self.nodes(), strict=True))
         origins: dict[DocNode, tuple[DocNode, ...]] = {}
         for source in self._sources:
             if source.has_aliases and isinstance(source.ranked, LoadedStage):
                 for key, original in source.original_keys.items():
                     if original[1] == OUTSIDE and key in fused:
-                        origins[fused[key]] = (
-                            *origins.get(fused[key], ()),
-                            source.ranked.by_key[original],
-                        )
+                        node = fused[key]
+                        origins[node] = (*origins.get(node, ()), source.ranked.by_key[original])
         return origins
 
 
@@ -563,11 +562,9 @@ class BoundFusion:
 
     def with_weights(self, weights: Sequence[float] | None) -> BoundFusion:
         """Return the fusion with weights; None leaves them to the fusion."""
-        return (
-            self
-            if weights is None
-            else replace(self, keywords={**self.keywords, "weights": weights})
-        )
+        if weights is None:
+            return self
+        return replace(self, keywords={**self.keywords, "weights": weights})
 
     def try_out(self, count: int) -> None:
         """Fuse as many empty rankings, which raises a ConfigError for invalid keywords."""
@@ -590,9 +587,8 @@ class BoundFusion:
         hows = _for_each(self.keywords.get("normalise"), len(directions))
         lows = _for_each(self.keywords.get("lowest"), len(directions))
         for number, (up, how, low) in enumerate(zip(directions, hows, lows, strict=True), start=1):
-            if up is False and (
-                how == "max" or (how == "theoretical" and low is not None and low >= 0)
-            ):
+            is_at_least_0 = how == "theoretical" and low is not None and low >= 0
+            if up is False and (how == "max" or is_at_least_0):
                 raise ConfigError(
                     f"Smaller scores of retriever {number} are better, so they are negated and 0 is"
                     f" not the lowest, as normalise={how!r} expects. Pass normalise='min_max', or"
@@ -737,9 +733,9 @@ class FeedbackRetriever(BaseRetriever[list[DocNode]]):
         """Run the retriever twice."""
         [retriever] = self.retrievers
         begun = time.perf_counter()
-        first = (
-            () if query.is_blank else retriever.run(query.with_topk(self._nodes), snapshot).nodes()
-        )
+        first: tuple[DocNode, ...] = ()
+        if not query.is_blank:
+            first = retriever.run(query.with_topk(self._nodes), snapshot).nodes()
         seconds = time.perf_counter() - begun
         stage = retriever.run(replace(query, feedback=(first, self._weight)), snapshot)
         params = {"feedback": [node.uid for node in first], "weight": self._weight}

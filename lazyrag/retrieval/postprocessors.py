@@ -134,19 +134,14 @@ class RetrievalChain(BaseRetriever[T_co]):
         self._set_retrievers(check_retrievers("RetrievalChain", [retriever]))
         for step in steps:
             is_step = callable(step) and not isinstance(step, type)
-            require(
-                is_step,
-                "Each step",
-                step,
-                "a callable (nodes, query) -> nodes, such as AutoMerge()",
-            )
+            expected = "a callable (nodes, query) -> nodes, such as AutoMerge()"
+            require(is_step, "Each step", step, expected)
             if getattr(step, "output_format", None) is not None:
                 raise ConfigError(
                     f"{step!r} returns no nodes. Set output_format= on the RetrievalChain instead."
                 )
-            check_call(
-                f"The step {_step_name(step)!r} cannot be called with (nodes, query)", step, [], ""
-            )
+            message = f"The step {_step_name(step)!r} cannot be called with (nodes, query)"
+            check_call(message, step, [], "")
         _check_directions(self.retrievers[0].higher_is_better, steps)
         self._steps = steps
         self._set_topk(topk, is_optional=True)
@@ -188,17 +183,14 @@ class RetrievalChain(BaseRetriever[T_co]):
             ['green tea', 'black coffee']
         """
         hybrid = HybridRetriever.over(doc, group_name, topk, embed_keys=embed_keys)
-        able = [
-            token_embedders(document.reader.embedders(embed_keys))
-            for document in validate_documents(doc)
-        ]
-        common = sorted(set(able[0]).intersection(*able[1:]))
+        readers = [document.reader for document in validate_documents(doc)]
+        able = [set(token_embedders(reader.embedders(embed_keys))) for reader in readers]
+        common = set.intersection(*able)
         if not common:
             return RetrievalChain(hybrid, topk=topk)
-        reranker = Reranker("MaxSimReranker", embed_key=common[0])
-        return RetrievalChain(
-            FeedbackRetriever(hybrid, nodes=2), reranker, topk=topk, fetch=max(_RERANKED, topk)
-        )
+        retriever = FeedbackRetriever(hybrid, nodes=2)
+        reranker = Reranker("MaxSimReranker", embed_key=min(common))
+        return RetrievalChain(retriever, reranker, topk=topk, fetch=max(_RERANKED, topk))
 
     @property
     def higher_is_better(self) -> bool | None:
@@ -333,13 +325,11 @@ def _run_step(step: Postprocessor, stage: LoadedStage, query: Query) -> LoadedSt
     """
     name = _step_name(step)
     trace = getattr(step, "trace", None)
-    origins = getattr(step, "origins", None)
     if query.is_explained and callable(trace):
         with errors_of(f"The step {name!r}", RetrievalError):
             traced = trace(stage.record(), query.text)
-        return LoadedStage.of(
-            validate_stage(traced, f"The trace of the step {name!r}"), stage.snapshot
-        )
+        record = validate_stage(traced, f"The trace of the step {name!r}")
+        return LoadedStage.of(record, stage.snapshot)
     begun = time.perf_counter()
     with errors_of(f"The step {name!r}", RetrievalError):
         nodes: Any = step(list(stage.nodes()), query.text)
@@ -348,6 +338,10 @@ def _run_step(step: Postprocessor, stage: LoadedStage, query: Query) -> LoadedSt
         raise RetrievalError(
             f"The step {name!r} must return a list of nodes; it returned {nodes!r:.80}."
         )
+    find_origins = getattr(step, "origins", None)
+    origins = {}
+    if query.is_explained and callable(find_origins):
+        origins = find_origins(stage.nodes(), nodes)
     return LoadedStage(
         _step_kind(step),
         name,
@@ -356,7 +350,7 @@ def _run_step(step: Postprocessor, stage: LoadedStage, query: Query) -> LoadedSt
         inputs=(stage,),
         settings=_step_settings(step),
         seconds=seconds,
-        origins=origins(stage.nodes(), nodes) if query.is_explained and callable(origins) else {},
+        origins=origins,
     )
 
 
@@ -375,11 +369,9 @@ def _step_settings(step: Any) -> Mapping[str, Any]:
     settings = getattr(step, "settings", None)
     if isinstance(settings, Mapping):
         return settings
-    values = (
-        {field.name: getattr(step, field.name) for field in fields(step)}
-        if is_dataclass(step)
-        else {}
-    )
+    if not is_dataclass(step):
+        return {}
+    values = {field.name: getattr(step, field.name) for field in fields(step)}
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -461,10 +453,9 @@ def auto_merge(
         >>> [(node.group, node.text) for node in auto_merge(hits)]
         [('sentence', 'Tea. '), ('line', 'Green tea. White tea. Coffee.')]
     """
+    expected = "a share of a parent's children above 0 and up to 1"
     rule = _Rule(
-        validate_number(
-            "ratio", ratio, "a share of a parent's children above 0 and up to 1", _is_share
-        ),
+        validate_number("ratio", ratio, expected, _is_share),
         validate_integer("least", least, 1),
         None if up_to is None else group_name(up_to),
         higher_is_better=validate_boolean("descend", descend),
@@ -530,7 +521,7 @@ class _MergedNode:
     Args:
         segment: The node's.
         score: The best one of the hits that it represents.
-        given: The hit, as long as it represents itself alone.
+        hit: The hit, as long as it represents itself alone.
         merged_from: Uids of the hits below it.
         is_hit: Whether it is a hit itself.
     """
@@ -603,17 +594,15 @@ class _Merging:
     def _lift(self, children: list[_MergedNode]) -> None:
         """Replace children by their parent if there are enough of them."""
         group = children[0].segment.group
-        line = self._line(group)
-        if len(children) < self._rule.least or (
-            self._rule.up_to is not None and self._rule.up_to not in line[1:]
-        ):
+        above = self._line(group)[1:]
+        is_top = self._rule.up_to is not None and self._rule.up_to not in above
+        if is_top or len(children) < self._rule.least:
             return
         parent = self._snapshot.parent(children[0].segment)
         if parent is None or not self._snapshot.sees(parent):
             return
-        siblings = self._snapshot.children_up_to(
-            parent, group, int(len(children) / self._rule.ratio) + 1
-        )
+        most = int(len(children) / self._rule.ratio) + 1
+        siblings = self._snapshot.children_up_to(parent, group, most)
         if siblings is None:
             return
         all_uids = {sibling.uid for sibling in siblings}
@@ -630,11 +619,9 @@ class _Merging:
                 self._replace([merged], above)
                 return
             # Further up are complete documents, which take long to read.
-            above = (
-                None
-                if groups.isdisjoint(self._line(above.group)[1:])
-                else self._snapshot.parent(above)
-            )
+            if groups.isdisjoint(self._line(above.group)[1:]):
+                return
+            above = self._snapshot.parent(above)
 
     def _replace(self, lower: list[_MergedNode], segment: Segment) -> None:
         present = self._merged_nodes.get(segment.uid)
@@ -735,10 +722,8 @@ class Windows:
         windows: list[tuple[int, list[DocNode]]] = []
         for positions in by_tree.values():
             part = [nodes[at] for at in positions]
-            windows += [
-                (positions[rank], window)
-                for rank, window in _reader(part[0]).read(partial(self._windows, part))
-            ]
+            windows_of_tree = _reader(part[0]).read(partial(self._windows, part))
+            windows += [(positions[rank], window) for rank, window in windows_of_tree]
         windows.sort(key=lambda placed: placed[0])
         return list(chain.from_iterable(window for _, window in windows))
 
@@ -748,7 +733,7 @@ class Windows:
         return build_windows(snapshot, nodes, self.before, self.after, merge=self.merge)
 
     def origins(
-        self, nodes: Sequence[DocNode], gave: Sequence[DocNode]
+        self, nodes: Sequence[DocNode], results: Sequence[DocNode]
     ) -> dict[DocNode, tuple[DocNode, ...]]:
         """For each neighbour the nodes in whose windows it is."""
         beside: dict[tuple[Any, ...], list[DocNode]] = {}
@@ -756,7 +741,7 @@ class Windows:
             beside.setdefault(_location(node), []).append(node)
         before = set(nodes)
         origins = {}
-        for node in gave:
+        for node in results:
             if node not in before and not node.merged_from:
                 origins[node] = tuple(
                     hit
@@ -843,11 +828,8 @@ class MMR:
         for (_, key), group in by_source.items():
             reader = group[0].reader
             if isinstance(reader, Reader):
-                vectors.update(
-                    zip(
-                        group, reader.vectors_of([node.segment for node in group], key), strict=True
-                    )
-                )
+                stored = reader.vectors_of([node.segment for node in group], key)
+                vectors.update(zip(group, stored, strict=True))
             else:
                 vectors.update((node, node.embeddings.get(key)) for node in group)
             missing = [node for node in group if vectors[node] is None and node.get_text().strip()]
@@ -859,9 +841,8 @@ class MMR:
                     f" {key!r}."
                 )
             [embedder] = reader.embedders([key])
-            vectors.update(
-                zip(missing, embedder.embed([node.get_text() for node in missing]), strict=True)
-            )
+            embedded = embedder.embed([node.get_text() for node in missing])
+            vectors.update(zip(missing, embedded, strict=True))
         return [vectors[node] for node in nodes]
 
     def _key(self, node: DocNode) -> str:

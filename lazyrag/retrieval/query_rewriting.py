@@ -59,10 +59,7 @@ PROMPTS: Mapping[tuple[str, str], str] = {
         "Write a short passage, as it might stand in a handbook, that answers the question below."
         " Write the passage alone, in two or three sentences.\n\nQuestion: {query}"
     ),
-    (
-        "passage",
-        "zh",
-    ): (
+    ("passage", "zh"): (
         "写一小段可能出现在手册中的文字来回答下面的问题。只写这段文字，两三句话即可。"
         "\n\n问题：{query}"
     ),
@@ -261,11 +258,8 @@ def _texts_in(value: Any) -> list[str]:
     if isinstance(value, Mapping):
         lists = [item for item in value.values() if isinstance(item, list)]
         inner = [item for item in value.values() if isinstance(item, Mapping)]
-        value = (
-            lists[0]
-            if len(lists) == 1
-            else _under_keys(value) or (inner if len(inner) == 1 else [])
-        )
+        queries = _under_keys(value) or (inner if len(inner) == 1 else [])
+        value = lists[0] if len(lists) == 1 else queries
     return [text for text in _flat(value) if any(map(str.isalnum, text))]
 
 

@@ -101,13 +101,11 @@ class RerankFunction:
                 allow.
         """
         with errors_of(f"The reranker {self.name!r}", RetrievalError):
-            returned = (
-                self.func(list(nodes), **kwargs)
-                if self.batch
-                else [self.func(node, **kwargs) for node in nodes]
-            )
-        if not self.batch:
-            returned = [node for node in returned if node is not None]
+            if self.batch:
+                returned = self.func(list(nodes), **kwargs)
+            else:
+                results = [self.func(node, **kwargs) for node in nodes]
+                returned = [node for node in results if node is not None]
         if not is_list_of(returned, DocNode):
             expected = "a list of nodes" if self.batch else "the node or None"
             raise RetrievalError(
@@ -243,27 +241,18 @@ class Reranker(Generic[T_co]):
         if topk != -1 and self._takes_topk:
             kwargs["topk"] = topk
         self._kwargs = kwargs
-        check_keywords(
-            f"The reranker {name!r}",
-            func,
-            kwargs,
-            skip=skip,
-            also_known=() if takes_any else _KEYWORDS,
-        )
-        missing = [
-            keyword
-            for keyword in required_names(func, skip=skip)
-            if keyword not in {"query", *kwargs}
-        ]
-        if missing:
-            raise ConfigError(
-                f"The reranker {name!r} needs {missing[0]}=. Its keywords: {', '.join(named)}."
-            )
+        also_known = () if takes_any else _KEYWORDS
+        check_keywords(f"The reranker {name!r}", func, kwargs, skip=skip, also_known=also_known)
+        for keyword in required_names(func, skip=skip):
+            if keyword not in {"query", *kwargs}:
+                raise ConfigError(
+                    f"The reranker {name!r} needs {keyword}=. Its keywords: {', '.join(named)}."
+                )
         if self._function.check is not None:
             self._function.check(**kwargs)
-        self._step: ModelStep | FusionStep | None = (
-            func(**kwargs) if self._function.makes_step else None
-        )
+        self._step: ModelStep | FusionStep | None = None
+        if self._function.makes_step:
+            self._step = func(**kwargs)
 
     def __repr__(self) -> str:
         return f"Reranker({self.name!r})"
@@ -514,7 +503,7 @@ class ModelStep:
         )
         if self.weight == 1:
             return ranked
-        return _cut(self._mixed(stage, nodes, ranked, scores), self.topk)
+        return _cut(self._mixed(nodes, ranked, scores), self.topk)
 
     def _scored(self, nodes: Sequence[DocNode], query: str, count: int) -> _Scores:
         """The model's scores, best first, ties in the order of the nodes."""
@@ -538,9 +527,8 @@ class ModelStep:
         others_at = [at for at in range(len(nodes)) if at not in scores]
         return {**scores, **dict.fromkeys(others_at[: count - len(scores)], lowest)}
 
-    def _mixed(
-        self, stage: Stage, nodes: Sequence[DocNode], ranked: Stage, scores: _Scores
-    ) -> Stage:
+    def _mixed(self, nodes: Sequence[DocNode], ranked: Stage, scores: _Scores) -> Stage:
+        """Fuse the incoming scores of nodes with those of the reranker's stage."""
         started = time.perf_counter()
         contributions = self._contributions(_incoming(nodes), list(scores.items()))
         totals = {at: math.fsum(both) for at, both in contributions.items()}
@@ -550,7 +538,7 @@ class ModelStep:
             "fusion",
             "weighted",
             mixed,
-            (stage, ranked),
+            (*ranked.inputs, ranked),
             contributions={nodes[at]: contributions[at] for at in order},
             settings={"weight": self.weight, "normalise": self.normalise},
             seconds=time.perf_counter() - started,

@@ -20,7 +20,7 @@ from lazyrag.groups.node_group import Step
 from lazyrag.groups.node_group import group_name as normal_group_name
 from lazyrag.models.concurrency import map_in_threads
 from lazyrag.read.scope import Collection, Reader, related
-from lazyrag.read.snapshot import LocalSnapshot, NodeKey, Snapshot, read
+from lazyrag.read.snapshot import Hits, LocalSnapshot, NodeKey, Snapshot, read
 from lazyrag.read.source import Needs
 from lazyrag.retrieval.base import (
     DEFAULT_TOPK,
@@ -158,12 +158,8 @@ class Retriever(BaseRetriever[T_co]):
             document for document in self._documents if document not in self._lacking
         ]
         self.similarity = _similarity(similarity)
-        require(
-            isinstance(similarity_kw, (Mapping, type(None))),
-            "similarity_kw",
-            similarity_kw,
-            "a mapping",
-        )
+        is_mapping = isinstance(similarity_kw, (Mapping, type(None)))
+        require(is_mapping, "similarity_kw", similarity_kw, "a mapping")
         keywords = {**(similarity_kw or {}), **more_similarity_kw}
         self.similarity.check_kwargs(similarity_kw or {})
         self.similarity.check_kwargs(more_similarity_kw, _PARAMETERS)
@@ -209,12 +205,10 @@ class Retriever(BaseRetriever[T_co]):
             unread = self._unread(query)
             rankings = []
             for key in self._rankings:
-                why = unread.get(str(key))
-                rankings.append(
-                    skipped_stage(self, snapshot, why)
-                    if why
-                    else self._ranked(query, snapshot, key, depth)
-                )
+                if why := unread.get(str(key)):
+                    rankings.append(skipped_stage(self, snapshot, why))
+                else:
+                    rankings.append(self._ranked(query, snapshot, key, depth))
             last = self._fused(rankings, snapshot, topk)
         return last if self.target is None else self._mapped(last, query, snapshot, self.target)
 
@@ -253,11 +247,9 @@ class Retriever(BaseRetriever[T_co]):
         """The best nodes by one embed key, or by their texts."""
         begun = time.perf_counter()
         query = query.with_topk(topk)
-        hits = (
-            []
-            if query.is_blank
-            else self.search.rank(self._request(query, snapshot, embed_key, topk))
-        )
+        hits: Hits = []
+        if not query.is_blank:
+            hits = self.search.rank(self._request(query, snapshot, embed_key, topk))
         ranked = LazyStage(
             "retriever",
             self.similarity.name,
@@ -363,9 +355,8 @@ class Retriever(BaseRetriever[T_co]):
             if embed_key is not None:
                 params["embed_key"] = embed_key
             if self._lacking:
-                params["without the group"] = ", ".join(
-                    map(str, (document.reader for document in self._lacking))
-                )
+                lacking = ", ".join(str(document.reader) for document in self._lacking)
+                params["without the group"] = lacking
             bound = ranked.snapshot.parts[0].source.bind(query.parsed_filters())
             if bound is not None:
                 from lazyrag.retrieval.explain import filter_text
@@ -376,12 +367,8 @@ class Retriever(BaseRetriever[T_co]):
     def _ranking_name(self, ranked: LazyStage) -> str:
         name = self.similarity.name
         embed_key = ranked.embed_key
-        if (
-            self.similarity is OWN_METRIC
-            and embed_key is not None
-            and ranked.query
-            and not ranked.query.is_blank
-        ):
+        is_searched = ranked.query is not None and not ranked.query.is_blank
+        if self.similarity is OWN_METRIC and embed_key is not None and is_searched:
             name = min(map(str, ranked.snapshot.metrics(self.group, embed_key)), default=name)
         return name if len(self._embed_keys) < 2 else f"{name}:{embed_key}"
 
@@ -448,13 +435,8 @@ class Retriever(BaseRetriever[T_co]):
                     f"The similarity {self.similarity.name!r} compares texts; omit embed_keys."
                 )
             return ()
-        require(
-            requested != (),
-            "embed_keys",
-            embed_keys,
-            "a list with at least one embed key",
-            "Omit it for all.",
-        )
+        expected = "a list with at least one embed key"
+        require(requested != (), "embed_keys", embed_keys, expected, "Omit it for all.")
         keys = [_embed_keys_of(document, requested) for document in self._documents]
         if any(set(other) != set(keys[0]) for other in keys):
             raise ConfigError(
@@ -462,17 +444,12 @@ class Retriever(BaseRetriever[T_co]):
                 " embed_keys=[...]."
             )
         for key in keys[0]:  # a bare callable does not name its model
-            models = {
-                document.reader.embedders([key])[0].embedder.identity
-                for document in self._documents
-            } - {""}
+            embedders = [document.reader.embedders([key])[0] for document in self._documents]
+            models = {embedder.embedder.identity for embedder in embedders} - {""}
             if len(models) > 1:
-                problem = (
-                    f"The Documents have different models for the embed key {key!r}:"
-                    f" {sorted(models)}"
-                )
                 raise ConfigError(
-                    f"{problem}. Their scores do not compare. Use a Retriever for each."
+                    f"The Documents have different models for the embed key {key!r}:"
+                    f" {sorted(models)}. Their scores do not compare. Use a Retriever for each."
                 )
         return tuple(dict.fromkeys(keys[0]))
 
@@ -515,10 +492,9 @@ class Retriever(BaseRetriever[T_co]):
             ranked_uids.update(node.uid for node in stage.nodes if node.uid in uids)
         if ranked_uids:
             reasons = [tracks.reason(uid) for uid in sorted(ranked_uids)]
-            best = min(reasons, key=lambda reason: math.inf if reason.rank is None else reason.rank)
-            return replace(
-                best, uid=uid, message=unmapped_message(self.group, len(sources), best.message)
-            )
+            best = min(reasons, key=lambda reason: reason.rank or math.inf)  # ranks begin with 1
+            message = unmapped_message(self.group, len(sources), best.message)
+            return replace(best, uid=uid, message=message)
         reason = tracks.reason(uid)
         if reason.cause != "found":
             return reason
@@ -591,9 +567,8 @@ def _validate_cut_offs(cut_off: Any, embed_keys: Sequence[str | None]) -> dict[s
     cut-off.
     """
     cut_offs = dict.fromkeys(embed_keys, -math.inf)
-    for key, value in (
-        cut_off if isinstance(cut_off, Mapping) else dict.fromkeys(embed_keys, cut_off)
-    ).items():
+    by_key = cut_off if isinstance(cut_off, Mapping) else dict.fromkeys(embed_keys, cut_off)
+    for key, value in by_key.items():
         if key not in embed_keys:
             names = [key for key in embed_keys if key is not None]
             raise ConfigError(
@@ -713,14 +688,13 @@ class _MissingNode:
         embed_key = self.ranked.embed_key
         if isinstance(search, KeywordSearch):
             terms = list(dict.fromkeys(search.terms(self.query.text)))
-            named = ", ".join(repr(plain_term(term)) for term in terms[:_TERMS_SHOWN]) + (
-                ", ..." if len(terms) > _TERMS_SHOWN else ""
-            )
             if not terms:
                 return self._because("query", "The query has no terms that could be looked for.")
-            return self._because(
-                "terms", f"It shares no term with the query, whose terms are {named}."
-            )
+            named = [repr(plain_term(term)) for term in terms[:_TERMS_SHOWN]]
+            if len(terms) > _TERMS_SHOWN:
+                named.append("...")
+            message = f"It shares no term with the query, whose terms are {', '.join(named)}."
+            return self._because("terms", message)
         if embed_key is not None and not any(
             embed_key in part.embeddings(segment) for part, _, segment in located
         ):
@@ -755,22 +729,18 @@ def describe_excluding_condition(condition: Filter, fields: Fields) -> str:
         fields: The node's.
 
     Example:
-        >>> wanted = And(Condition("year", "gt", 2000), Condition("author", "eq", "A"))
-        >>> describe_excluding_condition(wanted, {"year": 2004, "author": "B"})
+        >>> condition = And(Condition("year", "gt", 2000), Condition("author", "eq", "A"))
+        >>> describe_excluding_condition(condition, {"year": 2004, "author": "B"})
         "The filter author == 'A' excludes it: its author is 'B'."
     """
     from lazyrag.retrieval.explain import filter_text, value_text
 
     while isinstance(condition, And):
         condition = next(part for part in condition.filters if not matches(part, fields))
-    has = [
-        (
-            f"its {name} is {value_text(fields[name])}"
-            if fields.get(name) is not None
-            else f"it has no {name}"
-        )
-        for name in dict.fromkeys(_field_names(condition))
-    ]
+    has = []
+    for name in dict.fromkeys(_field_names(condition)):
+        value = fields.get(name)
+        has.append(f"it has no {name}" if value is None else f"its {name} is {value_text(value)}")
     return f"The filter {filter_text(condition)} excludes it{': ' if has else ''}{', '.join(has)}."
 
 

@@ -234,10 +234,8 @@ class Similarity:
         """
         sign = -1.0 if self.descend else 1.0
         ranked, scores = self.scored(query, nodes, **kwargs)
-        return sorted(
-            zip(ranked, scores.tolist(), strict=True),
-            key=lambda pair: (sign * pair[1], pair[0].uid),
-        )
+        pairs = zip(ranked, scores.tolist(), strict=True)
+        return sorted(pairs, key=lambda pair: (sign * pair[1], pair[0].uid))
 
     def scored(
         self, query: str | list[float] | SparseVector, nodes: Sequence[DocNode], **kwargs: Any
@@ -350,10 +348,8 @@ class _FunctionSearch:
     def __init__(self, similarity: Similarity, kwargs: Keywords) -> None:
         self._similarity = similarity
         self._kwargs = kwargs
-        self._takes_key = (
-            similarity.mode == "embedding"
-            and "embed_key" in keyword_names(similarity.func, skip=2)[0]
-        )
+        named, _ = keyword_names(similarity.func, skip=2)
+        self._takes_key = similarity.mode == "embedding" and "embed_key" in named
 
     def rank(self, request: SearchRequest) -> Hits:
         """See `Search.rank`."""
@@ -362,10 +358,12 @@ class _FunctionSearch:
         queries: list[Any] = [
             dict(vector) if isinstance(vector, dict) else vector.tolist()
             for vector in request.vectors
-        ] or [request.query] * len(parts)
-        kwargs = (
-            {**self._kwargs, "embed_key": request.embed_key} if self._takes_key else self._kwargs
-        )
+        ]
+        if not queries:
+            queries = [request.query] * len(parts)
+        kwargs = dict(self._kwargs)
+        if self._takes_key:
+            kwargs["embed_key"] = request.embed_key
         rankings: list[Hits] = []
         for part, query in zip(parts, queries, strict=True):
             nodes: list[DocNode] = []
@@ -554,10 +552,10 @@ def _vector_search(
 ) -> Search:
     search = similarity.make_search(kwargs)
     if not isinstance(search, VectorSearch):
-        problem = (
-            f"index={index!r} searches by embeddings; the similarity {similarity.name!r} does not"
+        raise ConfigError(
+            f"index={index!r} searches by embeddings; the similarity {similarity.name!r} does not."
+            " Use similarity='cosine', or index='default'."
         )
-        raise ConfigError(f"{problem}. Use similarity='cosine', or index='default'.")
     return replace(search, mode=mode)
 
 
@@ -565,12 +563,9 @@ def server_index(similarity: Similarity, kwargs: Keywords) -> Search:
     """``"native"``: a search server's own ranking of texts, by the terms of our analysers."""
     search = similarity.make_search(kwargs)
     if not isinstance(search, TermSearch):
-        problem = (
-            f"index='native' ranks by terms on a server; the similarity {similarity.name!r}"
-            " does not"
-        )
         raise ConfigError(
-            f"{problem}. Use similarity='bm25' or 'bm25_chinese', or index='default'."
+            f"index='native' ranks by terms on a server; the similarity {similarity.name!r} does"
+            " not. Use similarity='bm25' or 'bm25_chinese', or index='default'."
         )
     keywords = sorted(kwargs.keys() - {"analyser"})
     if keywords:
@@ -773,12 +768,10 @@ def feedback_vector(
     """
     if isinstance(plain, dict):
         return plain
-    vectors = [
-        node.embeddings.get(embed_key) for node in nodes if _embeds_alike(node, embedder, embed_key)
-    ]
-    return shift_query_vector(
-        plain, [vector for vector in vectors if isinstance(vector, np.ndarray)], weight
-    )
+    alike = [node for node in nodes if _embeds_alike(node, embedder, embed_key)]
+    vectors = [node.embeddings.get(embed_key) for node in alike]
+    dense = [vector for vector in vectors if isinstance(vector, np.ndarray)]
+    return shift_query_vector(plain, dense, weight)
 
 
 def shift_query_vector(vector: Vector, vectors: Sequence[Vector], weight: float) -> Vector:
@@ -812,9 +805,9 @@ def shift_query_vector(vector: Vector, vectors: Sequence[Vector], weight: float)
     mean = _unit(np.mean([_unit(vector.astype(np.float64)) for vector in vectors], axis=0))
     plain = vector.astype(np.float64)
     direction = _unit(_unit(plain) + weight * mean)
-    return (
-        (float(np.linalg.norm(plain)) * direction).astype(np.float32) if direction.any() else vector
-    )
+    if not direction.any():
+        return vector
+    return (float(np.linalg.norm(plain)) * direction).astype(np.float32)
 
 
 def _embeds_alike(node: DocNode, embedder: CheckedEmbedder, embed_key: str) -> bool:
@@ -842,6 +835,6 @@ def validate_feedback(nodes: Any, weight: Any) -> tuple[list[DocNode], float]:
         ConfigError: If these are no nodes, or the weight is below 0 or not finite.
     """
     listed = validate_nodes(nodes, "Pass the result of a retriever.")
-    return listed, validate_number(
-        "weight", weight, "a finite number >= 0", lambda value: 0 <= value < math.inf
-    )
+    expected = "a finite number >= 0"
+    weight = validate_number("weight", weight, expected, lambda value: 0 <= value < math.inf)
+    return listed, weight

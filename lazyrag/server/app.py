@@ -25,7 +25,13 @@ from lazyrag.server.api import search as routes_search
 from lazyrag.server.core import sets
 from lazyrag.server.core.middleware import AccessMiddleware, wants_page
 from lazyrag.server.core.principal import Principal
-from lazyrag.server.core.problems import ProblemError, describe_field, problem_of, with_problems
+from lazyrag.server.core.problems import (
+    ProblemError,
+    describe_field,
+    problem_of,
+    try_again,
+    with_problems,
+)
 from lazyrag.server.core.service import Service
 from lazyrag.server.core.sets import unopened_sets
 from lazyrag.server.openai import answers as openai_answers
@@ -91,7 +97,7 @@ def create_app(service: Service, *, root_path: str = "") -> FastAPI:
         """Report whether every set can be read."""
         reasons = [*service.pending.values(), *await service.run(unopened_sets, service)]
         for reason in reasons:
-            raise ProblemError(503, reason, "Try again in a moment.", headers={"Retry-After": "1"})
+            raise try_again(503, reason)
         for docs in [*service.sets.values()]:  # others come while one is waited for
             await service.run(repr, docs)
         return {"status": "ready"}

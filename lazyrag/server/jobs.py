@@ -48,7 +48,7 @@ from lazyrag.ledger.jobs import (
 from lazyrag.ledger.lease import Program
 from lazyrag.ledger.tables import HIDDEN
 from lazyrag.progress.calls import Progress, during_call
-from lazyrag.types import State
+from lazyrag.types import JsonObject, State
 from lazyrag.validation import (
     normal_name,
     require,
@@ -242,7 +242,7 @@ class Jobs:
             )
             return self._read(connection, str(cursor.lastrowid))
 
-    def _validate_arguments(self, kind: str, arguments: dict[str, Any]) -> tuple[str, list[str]]:
+    def _validate_arguments(self, kind: str, arguments: JsonObject) -> tuple[str, list[str]]:
         """The arguments as JSON, and the documents that they name."""
         method = inspect.signature(_method(self._docs, kind))
         files = (
@@ -625,7 +625,7 @@ class Worker:
         with self._guard(claim.kind, keywords, claim.key):
             return self._result(claim, args, keywords)
 
-    def _result(self, claim: _Claim, args: list[Any], keywords: dict[str, Any]) -> Any:
+    def _result(self, claim: _Claim, args: list[Any], keywords: JsonObject) -> Any:
         if claim.begun is not None and claim.kind in ("add_texts", "add_files"):
             keywords |= self._without_deleted(claim, keywords)
         if claim.kind == "delete_files":
@@ -643,7 +643,7 @@ class Worker:
             return dataclasses.replace(self._docs.maintenance.purge(**keywords), document="")
         return _method(self._docs, claim.kind)(*args, **keywords)
 
-    def _without_deleted(self, claim: _Claim, keywords: Mapping[str, Any]) -> dict[str, Any]:
+    def _without_deleted(self, claim: _Claim, keywords: JsonObject) -> JsonObject:
         """What an addition has left to add: later jobs may have deleted documents beside an earlier
         attempt.
         """
@@ -652,7 +652,7 @@ class Worker:
         deleted: set[str] = set()
         for job in later:
             deleted.update(documents_of(job.kind, job.arguments))
-        left: dict[str, Any] = {}
+        left: JsonObject = {}
         for name in {DOCUMENTS_OF[claim.kind], "metadata"} & keywords.keys():
             values = keywords[name] or {}
             documents = [
@@ -846,7 +846,8 @@ def _is_small(arguments: str | None) -> bool:
     if arguments is None:
         return False
     paths = json.loads(arguments).get("files", {}).values()
-    sizes = [os.stat(path).st_size for path in paths if os.path.exists(path)]  # noqa: PTH110, PTH116
+    existing = [path for path in paths if os.path.exists(path)]  # noqa: PTH110
+    sizes = [os.stat(path).st_size for path in existing]  # noqa: PTH116
     return sum(sizes) < _BESIDE_BYTES
 
 
@@ -854,14 +855,15 @@ def _set(
     connection: sqlite3.Connection, values: Mapping[str, Any], where: str, *parameters: Any
 ) -> None:
     changes = ", ".join(f"{name} = ?" for name in values)
-    connection.execute(f"UPDATE job SET {changes} WHERE {where}", (*values.values(), *parameters))  # noqa: S608
+    query = f"UPDATE job SET {changes} WHERE {where}"  # noqa: S608
+    connection.execute(query, (*values.values(), *parameters))
 
 
 def _json(value: ErrorInfo | Progress) -> str:
     return json.dumps(dataclasses.asdict(value))
 
 
-def _as_result(value: Any) -> dict[str, Any] | None:
+def _as_result(value: Any) -> JsonObject | None:
     """What a method returned, as the result of a job."""
     if value is None:
         return None

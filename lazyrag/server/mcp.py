@@ -13,7 +13,7 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass
 from inspect import signature
@@ -47,7 +47,6 @@ from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError, describe_field, problem_of
 from lazyrag.server.core.service import Service, passage_url
 from lazyrag.server.core.set_request import SetRequest
-from lazyrag.server.jobs import Jobs
 from lazyrag.types import JsonObject
 from lazyrag.validation import require
 
@@ -116,7 +115,7 @@ class Caller:
         scope = self.scope(of_set)
         return scope, scope.node(uid)
 
-    def url(self, scope: SetRequest, node: Mapping[str, Any]) -> str:
+    def url(self, scope: SetRequest, node: JsonObject) -> str:
         """The address of a document: its own on the web, that of the page with the node marked, or
         that of its file.
         """
@@ -135,7 +134,7 @@ class Caller:
         """Nodes as results of a search."""
         return [self._passage(scope, fields) for fields in scope.nodes(nodes)]
 
-    def _passage(self, scope: SetRequest, node: Mapping[str, Any]) -> JsonObject:
+    def _passage(self, scope: SetRequest, node: JsonObject) -> JsonObject:
         return {
             "id": f"{scope.name}:{node['uid']}",
             **self.cite(scope, node),
@@ -146,7 +145,7 @@ class Caller:
             "score": node["score"],
         }
 
-    def cite(self, scope: SetRequest, node: Mapping[str, Any]) -> dict[str, str]:
+    def cite(self, scope: SetRequest, node: JsonObject) -> dict[str, str]:
         """Title and address of a node."""
         title = str(node["global_metadata"].get("title") or _PREFIX.sub("", node["path"]))
         title = f"{title} ({node['location']})" if node["location"] else title
@@ -235,9 +234,8 @@ def search(
     passages_by_set = []
     for scope in caller.scopes(set):
         options = SearchOptions(group=group or caller.service.group_of(scope.name))
-        passages_by_set.append(
-            caller.passages(scope, scope.retriever(options)(query, filter_of(filters), limit))
-        )
+        nodes = scope.retriever(options)(query, filter_of(filters), limit)
+        passages_by_set.append(caller.passages(scope, nodes))
     # scores of sets cannot be compared
     in_turn = itertools.chain.from_iterable(itertools.zip_longest(*passages_by_set))
     return {"results": [passage for passage in in_turn if passage is not None][:limit]}
@@ -309,12 +307,8 @@ def grep(
     condition = filter_of(filters)
     matches: list[JsonObject] = []
     for scope in caller.scopes(set):
-        matches += [
-            {"set": scope.name, **to_dict(match)}
-            for match in find_text(
-                scope.docs, text, condition, limit=limit, ignore_case=ignore_case
-            )
-        ]
+        found_in_set = find_text(scope.docs, text, condition, limit=limit, ignore_case=ignore_case)
+        matches += [{"set": scope.name, **to_dict(match)} for match in found_in_set]
         if len(matches) >= limit:
             break
     return {"matches": matches[:limit]}
@@ -330,16 +324,11 @@ def related(caller: Caller, id: Identity, limit: Limit = 6) -> JsonObject:
 @_tool(sets=(list_of(_Set), ...))
 def list_sets(caller: Caller) -> JsonObject:
     """List the sets of documents, with their node groups and the fields for filters."""
-    return {
-        "sets": [
-            {
-                "name": scope.name,
-                "groups": [*scope.docs.groups],
-                "fields": [*scope.docs.reader.fields],
-            }
-            for scope in caller.scopes()
-        ]
-    }
+    sets = []
+    for scope in caller.scopes():
+        fields = [*scope.docs.reader.fields]
+        sets.append({"name": scope.name, "groups": [*scope.docs.groups], "fields": fields})
+    return {"sets": sets}
 
 
 @_tool(**_Place, state=(str, ...))
@@ -352,22 +341,16 @@ def add_text(caller: Caller, path: DocumentPath, text: NewText, set: InSet = "")
     # for the audit log
     caller.request.state.documents = [ids[path]]
     caller.request.state.dataset = scope.name
-    return {
-        "set": scope.name,
-        "path": ids[path],
-        "state": Jobs(scope.unrestricted).wait(job.id, _WAIT_S).state,
-    }
+    state = scope.jobs.wait(job.id, _WAIT_S).state
+    return {"set": scope.name, "path": ids[path], "state": state}
 
 
-async def call_tool(
-    caller: Caller, name: str, arguments: Mapping[str, Any]
-) -> types.CallToolResult:
+async def call_tool(caller: Caller, name: str, arguments: JsonObject) -> types.CallToolResult:
     """Call a tool; its errors are results, which a model can read."""
     function, model, _ = TOOLS[name]
     try:
-        validated = model.model_validate(
-            {key: value for key, value in arguments.items() if value is not None}
-        )
+        present = {key: value for key, value in arguments.items() if value is not None}
+        validated = model.model_validate(present)
         async with caller.service.slow if name in _SLOW else nullcontext():
             result = await caller.service.run(function, caller, **dict(validated))
         text = json.dumps(result, ensure_ascii=False, allow_nan=False)
@@ -380,7 +363,7 @@ async def call_tool(
         problem = problem_of(exc)
         if problem.status == 500:
             log.exception("The tool %s failed.", name)
-        return _result(f"{problem.detail} {problem.remedy}".rstrip(), is_error=True)
+        return _result(problem.message, is_error=True)
     return _result(text)
 
 
@@ -404,10 +387,9 @@ def _server(call: Any, *, writes: bool) -> Server[Any]:
 
     async def on_call(context: Any, params: types.CallToolRequestParams) -> Any:
         if params.name not in tools:
-            raise MCPError(
-                types.INVALID_PARAMS,
-                f"Unknown tool {params.name[:80]!a}. Known: {', '.join(tools)}.",
-            )
+            known_tools = ", ".join(tools)
+            message = f"Unknown tool {params.name[:80]!a}. Known: {known_tools}."
+            raise MCPError(types.INVALID_PARAMS, message)
         return await call(context.request, params.name, params.arguments or {})
 
     return Server(

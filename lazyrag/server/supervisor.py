@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import gc
-import importlib
 import ipaddress
 import itertools
 import json
@@ -56,13 +55,6 @@ _RETRY_S = 0.1
 _LOOK_S = 1.0
 # Windows has no SIGHUP
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
-_PRELOADED = (
-    "lazyrag.document.document",
-    "lazyrag.server.jobs",
-    "lazyrag.server.app",
-    "uvicorn.protocols.http.httptools_impl",
-)
-"""Modules that import what the processes need."""
 _NO_STORE = "The writer process has not made the store of a set yet."
 
 
@@ -227,8 +219,8 @@ class _Supervisor:
         for handled in _SIGNALS:
             signal.signal(handled, lambda number, _: self.signals.add(number))
         if sys.platform != "darwin":
-            for name in _PRELOADED:
-                importlib.import_module(name)
+            import lazyrag.server.app  # noqa: F401  it imports what the processes need
+
             gc.freeze()  # so that the processes share the memory
         try:
             while self._tend():
@@ -349,7 +341,7 @@ def listen(host: str, port: int | None, wait_s: float = 0.0) -> socket.socket:
                     f" ({str(exc.strerror).partition(' (')[0]})."
                 )
                 raise ConfigError(
-                    f"{msg} Choose another one: --port N, or --port 0 for a free one."
+                    f"{msg} Choose another one, or a free one: --port 0, or Document(manager=True)."
                 ) from exc
         else:
             # Its connections inherit it: asyncio sets it only where the protocol is named, and
@@ -488,11 +480,7 @@ def _follow(docs: Document, chosen: SetConfig, stop: threading.Event) -> None:
     from lazyrag.ingest.report import IngestReport
     from lazyrag.ingest.watch import Watcher
 
-    build = {
-        "names": chosen.groups,
-        "analysers": chosen.analysers,
-        "embed_keys": list(docs.reader.embed_keys),
-    }
+    build = chosen.build_arguments(docs)
     indexer = indexer_of(docs)
     watched = WatchedFiles.of(indexer.dataset, indexer.ledger.file.path)
 

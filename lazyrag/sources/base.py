@@ -211,7 +211,7 @@ _FILE_NAME = re.compile(r"[a-z0-9][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ManifestEntry:
     """The item of one file.
 
     Args:
@@ -257,7 +257,7 @@ class Manifest:
         """Close the file."""
         self._file.close()
 
-    def enter(self, name: str, entry: Entry) -> None:
+    def enter(self, name: str, entry: ManifestEntry) -> None:
         """Add or update a file."""
         self.entries[name] = entry
         self._append(_line(name, entry))
@@ -283,12 +283,12 @@ class Manifest:
         self._file.flush()
 
 
-def _line(name: str, entry: Entry) -> str:
+def _line(name: str, entry: ManifestEntry) -> str:
     fields = {"name": name, "identity": entry.identity, "metadata": dict(entry.metadata)}
     return json.dumps(fields, ensure_ascii=True, allow_nan=False)
 
 
-def read_manifest(folder: Path) -> tuple[str, dict[str, Entry]]:
+def read_manifest(folder: Path) -> tuple[str, dict[str, ManifestEntry]]:
     """Read the source's name and the entries of a folder; "" and {} without a manifest.
 
     Raises:
@@ -301,7 +301,7 @@ def read_manifest(folder: Path) -> tuple[str, dict[str, Entry]]:
     except FileNotFoundError:
         return "", {}
     *lines, _ = text.split("\n")
-    entries: dict[str, Entry] = {}
+    entries: dict[str, ManifestEntry] = {}
     try:
         head = json.loads(lines[0])
         source = head["source"]
@@ -314,7 +314,7 @@ def read_manifest(folder: Path) -> tuple[str, dict[str, Entry]]:
             fields = json.loads(line)
             name = _file_name(fields["name"])
             if "identity" in fields:
-                entries[name] = Entry(fields["identity"], fields["metadata"])
+                entries[name] = ManifestEntry(fields["identity"], fields["metadata"])
             else:
                 entries.pop(name, None)
     except (ValueError, KeyError, IndexError, TypeError) as exc:
@@ -382,7 +382,7 @@ def metadata_of(folder: str | Path) -> Callable[[Path], Mapping[str, Any] | None
         {'source': '7', 'price': 12}
     """
     top = _folder_path(folder)
-    manifests: dict[Path, tuple[Signature | None, dict[str, Entry]]] = {}
+    manifests: dict[Path, tuple[Signature | None, dict[str, ManifestEntry]]] = {}
 
     def metadata(path: Path) -> Mapping[str, Any] | None:
         where = Path(path).absolute().parent
@@ -492,7 +492,7 @@ def fetch(source: Source, folder: str | os.PathLike[str]) -> FetchReport:
         with _writing(path):
             manifest = Manifest(path, source.name)
         with closing(manifest):
-            report = _Run(path, manifest).of(source)
+            report = _FolderSync(path, manifest).of(source)
             with _writing(path):
                 manifest.compact()
     return report
@@ -529,7 +529,7 @@ def _writing(folder: Path) -> Iterator[None]:
         raise LoadError(msg, path=str(folder)) from exc
 
 
-class _Run:
+class _FolderSync:
     """One run into a folder."""
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
@@ -582,7 +582,7 @@ class _Run:
                 self._failed.append(FailedItem(item.identity, error))
             return
         self._seen[name] = item.identity
-        entry = Entry(
+        entry = ManifestEntry(
             item.identity, {str(key): plain(value) for key, value in item.metadata.items()}
         )
         if same_text and self._manifest.entries.get(name) == entry:

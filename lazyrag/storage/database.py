@@ -200,11 +200,12 @@ class Database:
         >>> tables = ("CREATE TABLE note (text TEXT);",)
         >>> notes = FileFormat("notebook", 0x6E6F7465, tables, "Delete it.")
         >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder, Database(Path(folder, "notes.db"), notes) as database:
-        ...     with database.writing() as connection:
-        ...         _ = connection.execute("INSERT INTO note VALUES ('tea')")
-        ...     with database.reading() as connection:
-        ...         connection.execute("SELECT text FROM note").fetchall()
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with Database(Path(folder, "notes.db"), notes) as database:
+        ...         with database.writing() as connection:
+        ...             _ = connection.execute("INSERT INTO note VALUES ('tea')")
+        ...         with database.reading() as connection:
+        ...             connection.execute("SELECT text FROM note").fetchall()
         [('tea',)]
     """
 
@@ -250,7 +251,7 @@ class Database:
         mode = "ro" if self.read_only else "rwc"
         # SQLite reads a file in WAL mode only with two files beside it, unless it can rely on the
         # file not to change.
-        if self.read_only and not _is_writable(os.path.dirname(os.path.realpath(self.path))):  # noqa: PTH120
+        if self.read_only and not _is_folder_writable(self.path):
             self._unchanging = self._signature()
             mode += "&immutable=1" * (self._unchanging is not None)
         self._connection = sqlite3.connect(
@@ -645,7 +646,8 @@ def _roll_back(connection: sqlite3.Connection) -> None:
             cursor.close()
 
 
-def _is_writable(folder: str) -> bool:
+def _is_folder_writable(path: Path) -> bool:
+    folder = os.path.dirname(os.path.realpath(path))  # noqa: PTH120
     return os.access(folder, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 

@@ -45,10 +45,15 @@ _OLD_S = 3600.0  # a local copy of that age may be removed
 _OWN_TABLES = """
 CREATE TABLE store (kind INTEGER NOT NULL, format INTEGER NOT NULL, commits INTEGER NOT NULL);
 CREATE TABLE array_file (name TEXT PRIMARY KEY, modified REAL NOT NULL);
-CREATE TABLE array_piece (name TEXT, number INTEGER, content BLOB NOT NULL, PRIMARY KEY (name, number));
+CREATE TABLE array_piece (
+    name TEXT, number INTEGER, content BLOB NOT NULL, PRIMARY KEY (name, number)
+);
 CREATE TABLE selection (name TEXT PRIMARY KEY, chosen TEXT NOT NULL);
-CREATE TABLE result (key TEXT PRIMARY KEY, content BLOB, worker TEXT NOT NULL, changed REAL NOT NULL);
-CREATE VIEW sqlite_master AS SELECT tablename AS name FROM pg_catalog.pg_tables WHERE schemaname = current_schema();
+CREATE TABLE result (
+    key TEXT PRIMARY KEY, content BLOB, worker TEXT NOT NULL, changed REAL NOT NULL
+);
+CREATE VIEW sqlite_master AS SELECT tablename AS name
+    FROM pg_catalog.pg_tables WHERE schemaname = current_schema();
 """
 _READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _NOW = "extract(epoch FROM clock_timestamp())::float8"
@@ -87,8 +92,8 @@ _QUERIES = [
 _PLACE = re.compile(r"'(?:[^']|'')*'|--[^\n]*|::|(\?|:[a-z_]+)")
 _NUMBERED = re.compile(
     r"INSERT INTO"
-    r" (ledger|document|node_group|space|term_part|job|segment_origin|segment_collection|vector_collection|"
-    r"vector_part) \((id, )?"
+    r" (ledger|document|node_group|space|term_part|job|segment_origin|segment_collection|"
+    r"vector_collection|vector_part) \((id, )?"
 )
 _ONE_ROW = re.compile(r"(.* VALUES )(\([^()]*\))((?! ON CONFLICT .* DO UPDATE).*)", re.DOTALL)
 _ESCAPED = re.compile("[\0\x1a\ud800-\udfff]")
@@ -160,8 +165,10 @@ def literal(value: Any) -> str:
     PostgreSQL's texts have no NUL and no half surrogate pairs; both are escaped, see `_read`.
 
     Example:
-        >>> literal("it's"), literal(None), literal(-1), literal(b"\x00"), literal(True), literal(chr(0))
-        ("'it''s'", 'NULL', '(-1)', "'\\x00'::bytea", '1', "'\x1a0000'")
+        >>> literal("it's"), literal(None), literal(-1), literal(True)
+        ("'it''s'", 'NULL', '(-1)', '1')
+        >>> literal(b"\x00"), literal(chr(0))
+        ("'\\x00'::bytea", "'\x1a0000'")
     """
     if value is None:
         return "NULL"
@@ -212,7 +219,7 @@ def _bound(query: str, parameters: Parameters) -> str:
     return "".join(map("".join, itertools.zip_longest(pieces, map(literal, values), fillvalue="")))
 
 
-class Cursor:
+class StatementResult:
     """The result of a statement, as `sqlite3.Cursor` has it; all rows are there already.
 
     Args:
@@ -278,7 +285,7 @@ class Connection:
         self.begin = ""
         """Beginning of a transaction that travels with its first statement."""
 
-    def run(self, text: str) -> Cursor:
+    def run(self, text: str) -> StatementResult:
         """Run statements in PostgreSQL's own dialect; returns the result of the last one."""
         while True:
             is_new = self.raw is None
@@ -305,27 +312,27 @@ class Connection:
                 self.total_changes += 0 if cursor.description else max(0, cursor.rowcount)
                 return cursor
 
-    def _send(self, text: str) -> Cursor:
+    def _send(self, text: str) -> StatementResult:
         cursor = self.raw.cursor()
         cursor.execute(text)
         while hasattr(cursor, "nextset") and cursor.nextset():  # pg8000 has the last result only
             pass
         rows = [tuple(map(_read, row)) for row in cursor.fetchall()] if cursor.description else []
-        result = Cursor(rows, cursor.description, cursor.rowcount, None)
+        result = StatementResult(rows, cursor.description, cursor.rowcount, None)
         cursor.close()
         return result
 
-    def execute(self, query: str, parameters: Parameters = ()) -> Cursor:
+    def execute(self, query: str, parameters: Parameters = ()) -> StatementResult:
         """Run a statement."""
         if query.startswith("PRAGMA"):  # of SQLite's own checks
-            return Cursor([("ok",)], None, -1, None)
+            return StatementResult([("ok",)], None, -1, None)
         numbered = _NUMBERED.match(query)
         if numbered is None:
             return self.run(_bound(query, parameters))
         cursor = self.run(_bound(f"{query} RETURNING id", parameters))
         row = cursor.fetchone()
         self.total_changes += row is not None
-        return Cursor([], None, int(row is not None), None if row is None else row[0])
+        return StatementResult([], None, int(row is not None), None if row is None else row[0])
 
     def fetch_each(self, query: str, rows: Iterable[Parameters]) -> list[tuple[Any, ...]]:
         """The first rows of a query for each row of parameters, in order."""
@@ -350,9 +357,8 @@ class Connection:
         numbered = _NUMBERED.match(query)
         if numbered is not None and numbered[2]:  # rows that brought their numbers
             table = numbered[1]
-            self.run(
-                f"SELECT setval(pg_get_serial_sequence('{table}', 'id'), max(id)) FROM {table}"  # noqa: S608
-            )
+            sequence = f"pg_get_serial_sequence('{table}', 'id')"
+            self.run(f"SELECT setval({sequence}, max(id)) FROM {table}")  # noqa: S608
 
 
 def _script(text: str) -> str:
@@ -469,7 +475,8 @@ class PostgresDatabase:
         del checked
         lazily = "" if durable else "SET LOCAL synchronous_commit = off; "
         lazily += f"SET LOCAL idle_in_transaction_session_timeout = '{_IDLE_S}s'"
-        return self.transaction(f"BEGIN; {lazily}; UPDATE store SET commits = commits + 1")  # noqa: S608
+        begin = f"BEGIN; {lazily}; UPDATE store SET commits = commits + 1"  # noqa: S608
+        return self.transaction(begin)
 
     @contextmanager
     def transaction(self, begin: str) -> Iterator[Connection]:
@@ -565,8 +572,8 @@ class PostgresDatabase:
             raw = self._connect()
         except TypeError as exc:
             msg = (
-                f"The URL of {self.address} has a parameter that the driver does not take: {exc}."
-                " Leave it out."
+                f"The URL of {self.address} lacks the user, or has a parameter that the driver does"
+                f" not take: {exc}. Add the user, or leave the parameter out."
             )
             raise ConfigError(msg) from exc
         raw.autocommit = True  # transactions begin where we say so
@@ -590,14 +597,18 @@ class PostgresDatabase:
                 key = int.from_bytes(hashlib.sha256(self._schema.encode()).digest()[:7], "big")
                 # others may create it at the same time
                 connection.run(f"SELECT pg_advisory_xact_lock({key})")
-            query = f"SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = '{self._schema}' AND tablename = 'store'"  # noqa: S608
+            query = (
+                "SELECT 1 FROM pg_catalog.pg_tables"  # noqa: S608
+                f" WHERE schemaname = '{self._schema}' AND tablename = 'store'"
+            )
             if connection.run(query).fetchone() is None:
                 if self.read_only:
                     raise self._error(
                         "does not exist, and read_only=True makes none. Check the URL."
                     )
                 schema_query = (
-                    f"SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = '{self._schema}'"  # noqa: S608
+                    "SELECT 1 FROM pg_catalog.pg_namespace"  # noqa: S608
+                    f" WHERE nspname = '{self._schema}'"
                 )
                 if connection.run(schema_query).fetchone() is None:
                     connection.run(f'CREATE SCHEMA "{self._schema}"')
@@ -730,23 +741,26 @@ class _ArrayRows:
         with self._database.transaction("BEGIN") as connection:
             # and waits for who saves it, too
             again = "ON CONFLICT (name) DO UPDATE SET modified = excluded.modified"
-            connection.run(f"INSERT INTO array_file VALUES ({literal(name)}, {_NOW}) {again}")  # noqa: S608
+            row = f"({literal(name)}, {_NOW})"
+            connection.run(f"INSERT INTO array_file VALUES {row} {again}")  # noqa: S608
             connection.execute("DELETE FROM array_piece WHERE name = ?", (name,))
             for number, start in enumerate(range(0, len(content), _PIECE)):
-                row = name, number, content[start : start + _PIECE]
-                connection.execute("INSERT INTO array_piece VALUES (?, ?, ?)", row)
+                piece = name, number, content[start : start + _PIECE]
+                connection.execute("INSERT INTO array_piece VALUES (?, ?, ?)", piece)
 
     def secure(self) -> None:
         """A commit is durable."""
 
     def renew(self, name: str) -> bool:
         with self._database.transaction("BEGIN") as connection:
-            query = f"UPDATE array_file SET modified = {_NOW} WHERE name = {literal(name)}"  # noqa: S608
+            is_named = f"name = {literal(name)}"
+            query = f"UPDATE array_file SET modified = {_NOW} WHERE {is_named}"  # noqa: S608
             return connection.run(query).rowcount > 0
 
     def modified(self, name: str) -> float:
         with self._database.transaction("BEGIN") as connection:
-            query = f"SELECT {_NOW} - modified FROM array_file WHERE name = {literal(name)}"  # noqa: S608
+            is_named = f"name = {literal(name)}"
+            query = f"SELECT {_NOW} - modified FROM array_file WHERE {is_named}"  # noqa: S608
             row = connection.run(query).fetchone()
         if row is None:
             raise FileNotFoundError(2, os.strerror(2))

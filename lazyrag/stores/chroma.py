@@ -49,11 +49,10 @@ from lazyrag.stores.protocol import (
     foreign_collection,
     native_ranking,
     other_schema,
-    part_of_rows,
     searched,
-    state_of,
+    state_of_rows,
 )
-from lazyrag.types import Embeddings, Fields, Matrix, Metric, Ranking, Vector
+from lazyrag.types import Embeddings, Matrix, Metric, Ranking, Vector
 from lazyrag.validation import (
     validate_choice,
     validate_integer,
@@ -241,18 +240,11 @@ class ChromaVectorStore:
     def delete(
         self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None
     ) -> int:
-        """See `VectorStore.delete`."""
+        """See `Store.delete`."""
         check_deletion(keys, filter)
 
         def remove(target: _ChromaCollection) -> int:
-            if filter is None:
-                return target.delete(keys or ())
-            pushed = split_filter(filter, target.schema.fields)
-            if (rest := pushed.rest) is None:
-                return target.delete(target.keys(pushed.native))
-            return target.delete(
-                key for key, fields in target.fields(pushed.native) if matches(rest, fields)
-            )
+            return target.delete(keys or () if filter is None else target.matching(filter))
 
         self._scans.pop(collection, None)
         return self._run(collection, remove)
@@ -274,7 +266,7 @@ class ChromaVectorStore:
             state = None if self._connection.uri else target.copy(self._exact_rows)
             if state is not None:
                 return searched(state, vectors, topk, filter)
-            part = target.known_part(filter)
+            part = target.cached_part(filter)
             if part is not None:
                 return searched(part, vectors, topk, filter)
             return self._ranked(target, vectors, topk, filter, rank)
@@ -460,18 +452,14 @@ class _ChromaCollection:
             self._version = version
             self._copy = None
         elif self._copy is None and 0 < version[1] <= most:
-            answer = self._call("get", include=["embeddings", "metadatas"])
-            rows = decode_rows(
-                answer["ids"], answer["embeddings"], answer["metadatas"], self.schema.fields
-            )
-            parts = [part_of_rows(rows, self.schema.dimension)] if rows else []
-            state = state_of(parts, [None] * len(parts), self.schema.dimension, self.schema.metric)
+            rows = self._read_rows()
+            state = state_of_rows(rows, self.schema)
             if version != (_changes[self._handle.id], len(rows)):
                 return None
             self._copy = state
         return self._copy
 
-    def known_part(self, filter: Filter | None) -> State | None:  # noqa: A002  the word of the domain
+    def cached_part(self, filter: Filter | None) -> State | None:
         """The rows that `read_part` has read for a filter, or for a part of it; None if there are
         none.
         """
@@ -479,7 +467,7 @@ class _ChromaCollection:
         cached = next((self._parts[part] for part in filters if part in self._parts), None)
         return cached[1] if cached is not None and cached[0] == self._state_of_rows() else None
 
-    def read_part(self, filter: Filter, most: int) -> bool:  # noqa: A002  the word of the domain
+    def read_part(self, filter: Filter, most: int) -> bool:
         """Read the rows that satisfy a filter, if they are at most so many; whether they are.
 
         Those of the last filters stay in memory until this program changes rows, or their number
@@ -498,42 +486,40 @@ class _ChromaCollection:
         return _changes[self._handle.id], self.count()
 
     def _read_part(self, filter: Filter, most: int) -> State | None:  # noqa: A002
-        pushed = split_filter(filter, self.schema.fields)
-        if (rest := pushed.rest) is None:
-            keys = cast(
-                "list[str]",
-                self._call("get", where=pushed.native, include=[], limit=most + 1)["ids"],
-            )
-        else:
-            keys = [key for key, fields in self.fields(pushed.native) if matches(rest, fields)]
+        keys = self.matching(filter, most + 1)
         if len(keys) > most:
             return None
-        rows = [*self.rows(keys).values()]
-        parts = [part_of_rows(rows, self.schema.dimension)] if rows else []
-        return state_of(parts, [None] * len(parts), self.schema.dimension, self.schema.metric)
+        return state_of_rows([*self.rows(keys).values()], self.schema)
 
-    def keys(self, where: Where | None = None) -> list[str]:
-        """The keys of all rows that meet a filter, in no order."""
-        return cast("list[str]", self._call("get", where=where, include=[])["ids"])
+    def keys(self, where: Where | None = None, limit: int | None = None) -> list[str]:
+        """The keys of all rows that Chroma's part of a filter lets through, in no order."""
+        return cast("list[str]", self._call("get", where=where, include=[], limit=limit)["ids"])
 
-    def fields(self, where: Where | None) -> list[tuple[str, Fields]]:
-        """The keys and fields of all rows that meet a filter, in no order."""
-        rows = self._call("get", where=where, include=["metadatas"])
+    def matching(self, filter: Filter, limit: int | None = None) -> list[str]:  # noqa: A002
+        """The keys of the rows that meet a filter, in no order; with a limit perhaps no more."""
+        pushed = split_filter(filter, self.schema.fields)
+        if pushed.rest is None:
+            return self.keys(pushed.native, limit)
+        rows = self._call("get", where=pushed.native, include=["metadatas"])
         return [
-            (key, decode_fields(metadata, self.schema.fields))
+            key
             for key, metadata in zip(rows["ids"], rows["metadatas"], strict=True)
+            if matches(pushed.rest, decode_fields(metadata, self.schema.fields))
         ]
 
     def rows(self, keys: Iterable[str]) -> dict[str, VectorRow]:
         """The present ones of some rows, by key."""
         rows: dict[str, VectorRow] = {}
         for some in batches(dict.fromkeys(keys), _KEYS_PER_CALL):
-            answer = self._call("get", ids=some, include=["embeddings", "metadatas"])
-            decoded = decode_rows(
-                answer["ids"], answer["embeddings"], answer["metadatas"], self.schema.fields
-            )
-            rows.update((row.key, row) for row in decoded)
+            rows.update((row.key, row) for row in self._read_rows(ids=some))
         return rows
+
+    def _read_rows(self, **selection: Any) -> list[VectorRow]:
+        """The selected rows, or all."""
+        answer = self._call("get", include=["embeddings", "metadatas"], **selection)
+        return decode_rows(
+            answer["ids"], answer["embeddings"], answer["metadatas"], self.schema.fields
+        )
 
     def upsert(self, rows: Sequence[VectorRow]) -> None:
         """Write rows of different keys; at least one."""
@@ -682,12 +668,9 @@ class _NearestRows:
         rows = self._collection.rows(present - {key for key, _ in ranked})
         self._rows.update(rows)
         if rows:
-            raw_score = self._raw_scores(
-                np.stack([cast("Vector", row.vector) for row in rows.values()])
-            )
-            ranked = sorted(
-                [*ranked, *zip(rows, raw_score, strict=True)], key=lambda pair: -pair[1]
-            )
+            vectors = np.stack([cast("Vector", row.vector) for row in rows.values()])
+            ranked += zip(rows, self._raw_scores(vectors), strict=True)
+            ranked.sort(key=lambda pair: -pair[1])
         self._ranked = ranked
 
     def _raw_scores(self, vectors: Matrix) -> list[float]:

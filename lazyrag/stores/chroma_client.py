@@ -70,7 +70,10 @@ class ChromaConnection:
         self._options = validate_mapping("client_kwargs", {} if options is None else options, names)
         self.uri = None if uri is None else server_address(uri, self._options.get("ssl"))
         # One spelling for each folder: Chroma shares open ones by their path.
-        self.folder = None if folder is None else os.path.realpath(os.path.expanduser(folder))  # noqa: PTH111
+        self.folder: str | None = None
+        if folder is not None:
+            expanded = os.path.expanduser(folder)  # noqa: PTH111
+            self.folder = os.path.realpath(expanded)
         self.address = self.uri or self.folder or "memory"
         self.prefix = ""
         self._timeout_s = timeout_s
@@ -162,24 +165,18 @@ class ChromaConnection:
         return client
 
     def _error(self, exc: Exception) -> StoreError:
-        if _is_caused_by(exc, _chromadb().errors.NotFoundError):
-            return CollectionGoneError(f"Chroma at {self.address}: {exc}", store=_STORE)
         errors = _chromadb().errors
-        if _is_network(exc) or _is_caused_by(
-            exc, errors.AuthorizationError, errors.ChromaAuthError
-        ):
+        if _is_caused_by(exc, errors.NotFoundError):
+            return CollectionGoneError(f"Chroma at {self.address}: {exc}", store=_STORE)
+        is_refused = _is_caused_by(exc, errors.AuthorizationError, errors.ChromaAuthError)
+        if is_refused or _is_network(exc):
             return self._unreachable(exc)
-        error = self._error_class(exc)
-        return error(
-            f"The request to Chroma at {self.address} failed: {_describe(exc)}", store=_STORE
-        )
+        msg = f"The request to Chroma at {self.address} failed: {_describe(exc)}"
+        return self._error_class(exc)(msg, store=_STORE)
 
     def _error_class(self, exc: Exception) -> type[StoreError]:
-        return (
-            StoreDamagedError
-            if self.folder is not None and is_damage(_describe(exc))
-            else StoreError
-        )
+        is_damaged = self.folder is not None and is_damage(_describe(exc))
+        return StoreDamagedError if is_damaged else StoreError
 
     def _unreachable(self, exc: Exception) -> StoreConnectionError:
         if self.uri is None:

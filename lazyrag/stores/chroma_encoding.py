@@ -22,6 +22,7 @@ from lazyrag.stores.protocol import (
     VectorSchema,
     check_layout,
     has_type,
+    join_parts,
     push_down,
 )
 from lazyrag.types import Fields, FieldValue, Matrix, Metric, Scalar, Vector
@@ -112,11 +113,9 @@ def decode_rows(
     rows = []
     for key, vector, values in zip(keys, np.asarray(vectors, np.float32), metadata, strict=True):
         original = _rest(values).get(_VECTOR)
-        exact = (
-            vector
-            if original is None
-            else np.frombuffer(base64.b64decode(original), "<f4").astype(np.float32)
-        )
+        exact = vector
+        if original is not None:
+            exact = np.frombuffer(base64.b64decode(original), "<f4").astype(np.float32)
         rows.append(VectorRow(key, exact, decode_fields(values, schema)))
     return rows
 
@@ -213,8 +212,8 @@ def undecodable_fields(fields: Fields, schema: Schema) -> dict[str, FieldValue]:
     """The fields that cannot be decoded from the output of `encode_fields`.
 
     Example:
-        >>> undecodable_fields({"year": 2002, "pages": 7, "size": -0.0},
-        ...                    {"year": DocField(DataType.INT32), "size": DocField(DataType.DOUBLE)})
+        >>> schema = {"year": DocField(DataType.INT32), "size": DocField(DataType.DOUBLE)}
+        >>> undecodable_fields({"year": 2002, "pages": 7, "size": -0.0}, schema)
         {'pages': 7, 'size': -0.0}
     """
     return {
@@ -249,11 +248,9 @@ def encode_value(field: DocField, value: Scalar) -> Scalar:
     """
     data_type = field.element_type or field.data_type
     if isinstance(value, str):
-        return (
-            dt.date.fromisoformat(value).toordinal()
-            if data_type is DataType.DATE
-            else _encode_text(value)
-        )
+        if data_type is DataType.DATE:
+            return dt.date.fromisoformat(value).toordinal()
+        return _encode_text(value)
     return _float_to_int(float(value)) if data_type in _FLOATS else value
 
 
@@ -285,9 +282,8 @@ def _float_to_int(value: float) -> int:
 
 
 def _int_to_float(ordered: int) -> float:
-    [value] = struct.unpack(
-        ">d", struct.pack(">q", ordered if ordered >= 0 else ordered ^ _OTHER_BITS)
-    )
+    bits = ordered if ordered >= 0 else ordered ^ _OTHER_BITS
+    [value] = struct.unpack(">d", struct.pack(">q", bits))
     return float(value)
 
 
@@ -367,11 +363,8 @@ class ChromaDialect:
             return _is_missing(name, True)
         is_array = field.element_type is not None
         is_text = field.data_type is DataType.VARCHAR
-        if (
-            op not in _COMPARISONS
-            or is_array != (op == "contains")
-            or (is_text and op not in ("eq", "contains"))
-        ):
+        is_ordering = op not in ("eq", "contains")
+        if op not in _COMPARISONS or is_array != (op == "contains") or (is_text and is_ordering):
             return None
         return {_FIELD + name: {_COMPARISONS[op]: encode_value(field, value)}}
 
@@ -411,9 +404,7 @@ class ChromaDialect:
             parts = [{key: {"$in": present}}]
         if None in values:
             parts.append(_is_missing(name, True))
-        if not parts:
-            return self.never()
-        return parts[0] if len(parts) == 1 else self.any_of(parts)
+        return join_parts(parts, self.any_of) or self.never()
 
 
 def _is_missing(name: str, is_missing: bool) -> Where:

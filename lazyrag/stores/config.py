@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -146,8 +147,8 @@ class StoreConf:
         A part that is missing, or names no file, is stored with the other one.
 
         Args:
-            store_conf: The default of both parts, and of None, is ``map`` in memory. A path or a URL
-                is the ``uri`` of a ``map`` store.
+            store_conf: The default of both parts, and of None, is ``map`` in memory. A path or a
+                URL is the ``uri`` of a ``map`` store.
             dataset: The dataset's folder; with a server and no other place for the ledger it is in
                 ``.lazyrag`` there.
 
@@ -187,14 +188,20 @@ class StoreConf:
                 " Document(dataset_path=...), a folder."
             )
             raise ConfigError(msg)
-        if (ledger or segment.uri) is not None and (segment.is_in_memory or vector.is_in_memory):
+        parsed = cls(segment, vector, ledger, "vector_store" in conf)
+        parsed._check_memory()
+        return parsed
+
+    def _check_memory(self) -> None:
+        """Refuse a ledger in a file beside a store in memory."""
+        is_in_file = (self.ledger or self.segment.uri) is not None
+        if is_in_file and (self.segment.is_in_memory or self.vector.is_in_memory):
             msg = (
                 "store_conf has a ledger in a file, and a store in memory, which is lost when the"
                 " program ends. Give the map store a 'uri', chromadb a 'dir', or leave the file"
                 " out."
             )
             raise ConfigError(msg)
-        return cls(segment, vector, ledger, "vector_store" in conf)
 
     @property
     def ledger_file(self) -> Path | None:
@@ -359,14 +366,16 @@ def _file_beside(location: StoreLocation) -> str:
 
 
 def _path(name: str, value: Any) -> str:
-    is_path = isinstance(value, (str, os.PathLike)) and bool(value)
+    if is_server(value):
+        return DatabaseUrl(value)
+    is_other_url = isinstance(value, str) and re.match(r"[a-zA-Z][\w+.-]*://", value) is not None
     require(
-        is_path,
+        isinstance(value, (str, os.PathLike)) and bool(value) and not is_other_url,
         name,
-        value,
+        DatabaseUrl(value) if is_other_url else value,
         "the path of a file, created if missing, or the URL of a PostgreSQL database",
     )
-    return DatabaseUrl(value) if is_server(value) else str(os.fspath(value))
+    return str(os.fspath(value))
 
 
 def _parse_store(part: str, store_conf: Mapping[str, Any], registry: Registry[Any]) -> StoreChoice:

@@ -10,7 +10,6 @@ from typing import Generic, TypeVar
 from lazyrag.data.fields import Schema
 from lazyrag.data.filters import Filter, matches
 from lazyrag.data.segment import Segment
-from lazyrag.errors import SchemaMismatchError, StoreError, known_names
 from lazyrag.stores.graphs import Graphs
 from lazyrag.stores.protocol import (
     Feature,
@@ -22,8 +21,10 @@ from lazyrag.stores.protocol import (
     check_vectors,
     index_of,
     only_dense,
+    other_fields,
     other_schema,
     searched,
+    unknown_collection,
 )
 from lazyrag.types import Embeddings, Fields, Ranking
 
@@ -89,11 +90,7 @@ class MapSegmentStore:
         with self._lock:
             present = self._collections.setdefault(collection, _Keyed(schema))
         if dict(present.schema) != dict(schema):
-            msg = (
-                f"Collection {collection!r} has other fields than requested:"
-                f" {', '.join(sorted(present.schema))}."
-            )
-            raise SchemaMismatchError(msg, store="map", collection=collection)
+            raise other_fields(collection, present.schema)
 
     def drop(self, collection: str) -> None:
         """See `Store.drop`."""
@@ -124,7 +121,7 @@ class MapSegmentStore:
     def delete(
         self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None
     ) -> int:
-        """See `SegmentStore.delete`."""
+        """See `Store.delete`."""
         rows = self._rows(collection)
         check_deletion(keys, filter)
         with self._lock:
@@ -199,10 +196,8 @@ class MapVectorStore:
 
     def get(self, collection: str, keys: Sequence[str]) -> list[VectorRow]:
         """See `VectorStore.get`."""
-        return [
-            VectorRow(*row)
-            for row in _existing(self._collections, collection).index.state.get(keys)
-        ]
+        state = _existing(self._collections, collection).index.state
+        return [VectorRow(*row) for row in state.get(keys)]
 
     def scan(self, collection: str, *, after: str = "", limit: int = 1000) -> list[VectorRow]:
         """See `VectorStore.scan`."""
@@ -213,7 +208,7 @@ class MapVectorStore:
     def delete(
         self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None
     ) -> int:
-        """See `VectorStore.delete`."""
+        """See `Store.delete`."""
         target = _existing(self._collections, collection)
         check_deletion(keys, filter)
         with self._lock:
@@ -239,9 +234,5 @@ class MapVectorStore:
 def _existing(collections: dict[str, C], collection: str) -> C:
     present = collections.get(collection)
     if present is None:
-        msg = (
-            f"There is no collection {collection!r}. {known_names(collection, collections)} Create"
-            " it first."
-        )
-        raise StoreError(msg, store="map", collection=collection)
+        raise unknown_collection(collection, collections)
     return present

@@ -192,7 +192,7 @@ class MilvusVectorStore:
     def delete(
         self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None
     ) -> int:
-        """See `VectorStore.delete`."""
+        """See `Store.delete`."""
         opened = self._opened(collection)
         check_deletion(keys, filter)
         # Milvus counts the given keys, present or not: the present ones are looked up first.
@@ -313,18 +313,17 @@ class _MilvusCollection:
     def get(self, keys: Sequence[str]) -> list[VectorRow]:
         by_key: dict[str, VectorRow] = {}
         for some in batches(dict.fromkeys(keys), min(self.window, _KEYS_PER_CALL)):
-            rows = self._rows(key_in(some), row_columns(self.schema.fields))
-            by_key |= {row.key: row for row in (decode_row(values, self.schema) for values in rows)}
+            for values in self._rows(key_in(some), row_columns(self.schema.fields)):
+                row = decode_row(values, self.schema)
+                by_key[row.key] = row
         return [by_key[key] for key in keys if key in by_key]
 
     def present(self, keys: Sequence[str]) -> list[str]:
         """Those of some keys that exist, each once."""
-        present_keys: list[str] = []
+        rows: list[dict[str, Any]] = []
         for some in batches(dict.fromkeys(keys), _KEYS_PER_CALL):
-            present_keys += [
-                decode_text(values[KEY]) for values in self._rows(key_in(some), (KEY,))
-            ]
-        return present_keys
+            rows += self._rows(key_in(some), (KEY,))
+        return [decode_text(values[KEY]) for values in rows]
 
     def matching(self, filter: Filter) -> list[str]:
         """The keys of the rows that meet a bound filter."""
@@ -461,9 +460,8 @@ class _MilvusCollection:
         """
         while limit is None or limit > 0:
             size = self.window if limit is None else min(limit, self.window)
-            page = self._rows(
-                all_of(key_after(after) if after else ALWAYS, expression), columns, size
-            )
+            behind = key_after(after) if after else ALWAYS
+            page = self._rows(all_of(behind, expression), columns, size)
             if not page:  # a page may be short though there is more behind it
                 return
             yield page

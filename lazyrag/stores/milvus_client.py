@@ -178,9 +178,8 @@ class MilvusConnection:
         described = self._run("a description", collection, describe)
         if described is None:
             return None
-        text = described.get("description") or dict(described.get("properties") or {}).get(
-            _PROPERTY, ""
-        )
+        properties = dict(described.get("properties") or {})
+        text = described.get("description") or properties.get(_PROPERTY, "")
         layout = Layout.parse(text, collection)
         if layout is None:
             raise foreign_collection(collection, f"Milvus at {self.address}", "milvus")
@@ -291,9 +290,8 @@ class MilvusConnection:
     def no_collection(self, collection: str) -> StoreError:
         """The error for a collection that does not exist; a file may have lost it."""
         msg = f"Milvus at {self.address} has no collection {collection!r}. Create it first."
-        return (StoreError if self.path is None else StoreDamagedError)(
-            msg, store="milvus", collection=collection
-        )
+        error = StoreError if self.path is None else StoreDamagedError
+        return error(msg, store="milvus", collection=collection)
 
     def _error(
         self, operation: str, collection: str, exc: Exception, *, is_opening: bool
@@ -309,20 +307,18 @@ class MilvusConnection:
         lost = (_UNREACHED, kinds.UNAVAILABLE, kinds.DEADLINE_EXCEEDED, kinds.CANCELLED)
         if not is_opening and code not in lost and not any(text in cause for text in _TRANSIENT):
             error = StoreDamagedError if self.path is not None and is_damage(cause) else StoreError
-            return error(
-                f"Milvus at {self.address} refused {operation}: {cause}",
-                store="milvus",
-                collection=collection,
+            msg = f"Milvus at {self.address} refused {operation}: {cause}"
+            return error(msg, store="milvus", collection=collection)
+        if self.path is None:
+            advice = (
+                "Start Milvus there, or give the path of a file that ends in '.db' as the uri, for"
+                " Milvus Lite."
             )
-        advice = (
-            "Start Milvus there, or give the path of a file that ends in '.db' as the uri, for"
-            " Milvus Lite."
-            if self.path is None
-            else (
+        else:
+            advice = (
                 "Only one program can have such a file open; its folder must be there. If neither"
                 " is the cause, the file is damaged: move it away, and the next sync rebuilds it."
             )
-        )
         tried = "Cannot connect to" if is_opening else f"Cannot reach, for {operation},"
         msg = f"{tried} Milvus at {self.address} (timeout {self._timeout_s:g} s): {cause} {advice}"
         return StoreConnectionError(msg, store="milvus", collection=collection)

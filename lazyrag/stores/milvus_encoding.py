@@ -106,7 +106,8 @@ def _encode_scalar(data_type: DataType, value: Scalar) -> str:
         # The bits of positive numbers ascend with them, those of negative ones descend; adding 0.0
         # turns -0.0 into 0.0.
         [bits] = struct.unpack(">Q", struct.pack(">d", float(value) + 0.0))
-        return f"{bits ^ _ALL_BITS if bits & _SIGN else bits | _SIGN:016x}"
+        ordered = bits ^ _ALL_BITS if bits & _SIGN else bits | _SIGN
+        return f"{ordered:016x}"
     return "s" + encode_text(str(value))
 
 
@@ -129,11 +130,9 @@ def is_decodable(field: DocField, value: FieldValue, text: str) -> bool:
         value: Not None.
         text: From `encode_field`.
     """
-    return (
-        value == ()
-        if field.data_type is DataType.ARRAY
-        else has_type(field, value) and len(text) < CUT
-    )
+    if field.data_type is DataType.ARRAY:
+        return value == ()
+    return has_type(field, value) and len(text) < CUT
 
 
 def decode_field(field: DocField, text: str) -> FieldValue:
@@ -284,7 +283,8 @@ def encode_rows(rows: Sequence[VectorRow], schema: VectorSchema) -> list[dict[st
         vector = row.vector
         pairs = list[tuple[int, float]]()
         if isinstance(vector, dict) and is_unrankable:
-            vector, pairs = _STAND_IN, [*vector.items()]
+            pairs = [*vector.items()]
+            vector = _STAND_IN
         key = encode_text(row.key)
         rest = ""
         if others or is_unrankable:
@@ -389,9 +389,8 @@ def milvus_query(query: Embedding, schema: VectorSchema) -> Embedding | None:
         representable = {at: weight for at, weight in query.items() if at <= _MAX_SPARSE}
         return representable if all(map(_is_in_range, representable.values())) else None
     length = math.sqrt(float(np.square(query, dtype=np.float64).sum()))
-    return (
-        query if _is_in_range(length) or (schema.metric != "cosine" and not query.any()) else None
-    )
+    is_zero = schema.metric != "cosine" and not query.any()
+    return query if is_zero or _is_in_range(length) else None
 
 
 def _are_unrankable(rows: Sequence[VectorRow], schema: VectorSchema) -> list[bool]:

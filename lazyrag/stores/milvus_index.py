@@ -15,22 +15,29 @@ IndexKwargs: TypeAlias = "Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
 
 _KEYS = ("embed_key", "index_type", "metric_type", "params", "search_params")
 _DENSE = (
-    *(
-        "AUTOINDEX",
-        "DISKANN",
-        "FLAT",
-        "GPU_BRUTE_FORCE",
-        "GPU_CAGRA",
-        "GPU_IVF_FLAT",
-        "GPU_IVF_PQ",
-        "HNSW",
-        "HNSW_PQ",
-    ),
-    *("HNSW_PRQ", "HNSW_SQ", "IVF_FLAT", "IVF_PQ", "IVF_RABITQ", "IVF_SQ8", "SCANN"),
+    "AUTOINDEX",
+    "DISKANN",
+    "FLAT",
+    "GPU_BRUTE_FORCE",
+    "GPU_CAGRA",
+    "GPU_IVF_FLAT",
+    "GPU_IVF_PQ",
+    "HNSW",
+    "HNSW_PQ",
+    "HNSW_PRQ",
+    "HNSW_SQ",
+    "IVF_FLAT",
+    "IVF_PQ",
+    "IVF_RABITQ",
+    "IVF_SQ8",
+    "SCANN",
 )
-
-
 _SPARSE = ("SPARSE_INVERTED_INDEX", "SPARSE_WAND")
+_ALLOWED = {
+    "dense": ("FLAT", _DENSE),
+    "sparse": ("SPARSE_INVERTED_INDEX", (*_SPARSE, "AUTOINDEX")),
+}
+"""By the kind of vectors, the default type and all."""
 _METRICS = ("COSINE", "IP", "L2")
 
 
@@ -85,14 +92,10 @@ class IndexSettings:
             ConfigError: If the index is for other vectors or for another metric.
         """
         entry = self._by_embed_key.get(schema.embed_key, self._by_embed_key.get(None, {}))
-        default, allowed = (
-            ("SPARSE_INVERTED_INDEX", (*_SPARSE, "AUTOINDEX"))
-            if schema.is_sparse
-            else ("FLAT", _DENSE)
-        )
+        kind = "sparse" if schema.is_sparse else "dense"
+        default, allowed = _ALLOWED[kind]
         chosen = _choice(entry, default)
         if chosen.type not in allowed:
-            kind = "sparse" if schema.is_sparse else "dense"
             msg = (
                 f"index_type must be one of {', '.join(allowed)} for {kind} vectors; got"
                 f" {chosen.type!r}. For vectors of both kinds pass a list of dicts, each with its"
@@ -159,21 +162,20 @@ class IndexChoice:
     @property
     def is_exact(self) -> bool:
         """Whether it finds the true nearest rows."""
-        return self.type in _EXACT and not any(
-            params.get(name) for params in (self.params, self.search_params) for name in _DROPPING
-        )
+        drops = any(map(self.params.get, _DROPPING)) or any(map(self.search_params.get, _DROPPING))
+        return self.type in _EXACT and not drops
 
     def params_for(self, depth: int) -> dict[str, Any]:
         """The parameters of a search for that many rows.
 
         Example:
-            >>> IndexChoice("HNSW", {}, {}).params_for(100), IndexChoice("FLAT", {}, {}).params_for(100)
-            ({'ef': 100}, {})
+            >>> IndexChoice("HNSW", {}, {}).params_for(100)
+            {'ef': 100}
+            >>> IndexChoice("FLAT", {}, {}).params_for(100)
+            {}
         """
         name = _DEPTHS.get(self.type)
-        depth_params = (
-            {}
-            if name is None
-            else {name: max(depth, int(self.search_params.get(name, _MIN_DEPTH)))}
-        )
-        return {**self.search_params, **depth_params}
+        if name is None:
+            return {**self.search_params}
+        least = int(self.search_params.get(name, _MIN_DEPTH))
+        return {**self.search_params, name: max(depth, least)}

@@ -51,6 +51,7 @@ from lazyrag.stores.protocol import (
     batches,
     check_deletion,
     foreign_collection,
+    other_fields,
     push_down,
 )
 from lazyrag.text.analyzers import analysers
@@ -238,7 +239,7 @@ class OpenSearchSegmentStore:
     def delete(
         self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None
     ) -> int:
-        """See `SegmentStore.delete`.
+        """See `Store.delete`.
 
         A row that another program changes between the search and the deletion is checked again.
         Where a request is retried after a broken connection, rows that the first try has deleted
@@ -285,10 +286,10 @@ class OpenSearchSegmentStore:
             return []
         pushed = push_down(filter, FilterDialect(shape.schema))
         query: Query = {"must": [{"match": {f"{TERMS}.{analyser}": {"query": join_terms(terms)}}}]}
+        if pushed.native is not None:
+            query["filter"] = [pushed.native]
         body = {
-            "query": {
-                "bool": query | ({} if pushed.native is None else {"filter": [pushed.native]})
-            },
+            "query": {"bool": query},
             "sort": [{"_score": "desc"}, {KEY: "asc"}],
             "_source": pushed.rest is not None,
         }
@@ -308,16 +309,12 @@ class OpenSearchSegmentStore:
         alias = _alias(collection, shape)
         deleted = conflicts = 0
         try:
-            for batch in batches(
-                actions, _BULK_ROWS, _BULK_CHARACTERS, lambda action: len(action[1])
-            ):
+            for batch in batches(actions, _BULK_ROWS, _BULK_CHARACTERS, _size):
                 results = self._bulk(collection, alias, batch)
                 deleted += results.count("deleted")
                 conflicts += results.count("conflict")
-            raise_for_shards(
-                collection,
-                self._run(collection, lambda client: client.indices.refresh(index=collection)),
-            )
+            answer = self._run(collection, lambda client: client.indices.refresh(index=collection))
+            raise_for_shards(collection, answer)
         except StoreError:
             self._shapes.pop(collection, None)  # the index may be another one by now
             raise
@@ -459,11 +456,7 @@ def _parse_index_kwargs(
 
 def _check_shape(collection: str, present: Shape, requested: Shape) -> None:
     if schema_text(present.schema) != schema_text(requested.schema):
-        msg = (
-            f"Collection {collection!r} has other fields than requested:"
-            f" {', '.join(sorted(present.schema))}."
-        )
-        raise SchemaMismatchError(msg, store=STORE, collection=collection)
+        raise other_fields(collection, present.schema, store=STORE)
     lacking = sorted({*requested.analysers} - {*present.analysers})
     if lacking:
         msg = (
@@ -490,6 +483,11 @@ def _delete_action(key: str, version: dict[str, int] | None = None) -> Action:
     ``if_primary_term``), if given.
     """
     return key, json.dumps({"delete": {"_id": key, **(version or {})}}) + "\n"
+
+
+def _size(action: Action) -> int:
+    """Characters of an action in a request."""
+    return len(action[1])
 
 
 def _matching(hits: Iterable[dict[str, Any]], rest: Filter | None) -> Iterator[dict[str, Any]]:

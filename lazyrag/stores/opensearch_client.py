@@ -211,8 +211,8 @@ def _client_keywords(library: Any, options: Mapping[str, Any]) -> set[str]:
     connection = options.get("connection_class", library.Urllib3HttpConnection)
     pool = options.get("connection_pool_class", library.ConnectionPool)
     takers = (library.OpenSearch, transport, connection, *connection.__mro__[1:-1], pool)
-    names = {name for taker in takers for name in inspect.signature(taker).parameters}
-    return names - {"self", "hosts", "kwargs", "connections"} | {"user", "password"}
+    names = {"user", "password"}.union(*(inspect.signature(taker).parameters for taker in takers))
+    return names - {"self", "hosts", "kwargs", "connections"}
 
 
 def _reason(info: Any) -> str:

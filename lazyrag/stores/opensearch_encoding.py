@@ -23,7 +23,7 @@ from lazyrag.data.segment import (
 )
 from lazyrag.errors import ConfigError
 from lazyrag.stores.opensearch_client import STORE
-from lazyrag.stores.protocol import LAYOUT, batches, check_layout
+from lazyrag.stores.protocol import LAYOUT, batches, check_layout, join_parts
 from lazyrag.text.analyzers import term_function
 from lazyrag.types import Fields, FieldValue, Scalar
 
@@ -149,6 +149,9 @@ def segment_encoder(shape: Shape) -> Callable[[Segment], str]:
     return encode
 
 
+_PARTS = 10
+
+
 def decode_segment(source: Mapping[str, Any]) -> Segment:
     """The segment in a document of `segment_encoder`.
 
@@ -159,9 +162,8 @@ def decode_segment(source: Mapping[str, Any]) -> Segment:
         True
     """
     parts = json.loads(source[SEGMENT])
-    group, document_id, path, parent, number, content, metadata, others, span, locations = parts + [
-        None
-    ] * (10 - len(parts))
+    parts += [None] * (_PARTS - len(parts))  # empty ones at the end are left out
+    group, document_id, path, parent, number, content, metadata, others, span, locations = parts
     fields = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in {**source[_FIELD], **(others or {})}.items()
@@ -197,12 +199,8 @@ def _segment_text(segment: Segment, indexed: Mapping[str, Any]) -> str:
     )
     parts: list[Any] = [group, document_id, path, parent, number, content]
     others = fields_beside_index(fields, indexed)
-    more: list[Any] = [
-        metadata,
-        others,
-        span,
-        [dataclasses.astuple(location) for location in locations],
-    ]
+    places = [dataclasses.astuple(location) for location in locations]
+    more: list[Any] = [metadata, others, span, places]
     while more and not more[-1]:
         more.pop()
     parts += [part or None for part in more]
@@ -223,11 +221,8 @@ def join_terms(terms: Sequence[str]) -> str:
         '绿茶 tea'
     """
     joined = " ".join(terms)
-    if (
-        joined.split() == [*terms]
-        and _is_utf8(joined)
-        and len(max(terms, key=len, default="")) <= _MAX_TERM_LENGTH
-    ):
+    longest = max(map(len, terms), default=0)
+    if longest <= _MAX_TERM_LENGTH and joined.split() == [*terms] and _is_utf8(joined):
         return joined
     return " ".join(term if _is_plain(term) else digest([term]) for term in terms)
 
@@ -320,9 +315,8 @@ def _index_scalar(value: Scalar) -> Scalar:
 
 def _index_array(value: Sequence[Scalar]) -> str:
     """An array as one value."""
-    return digest(
-        [json.dumps([value + 0.0 if isinstance(value, float) else value for value in value])]
-    )
+    elements = [element + 0.0 if isinstance(element, float) else element for element in value]
+    return digest([json.dumps(elements)])
 
 
 _MAX_TERMS = 50_000  # in one `terms` query: OpenSearch takes 65,536
@@ -397,9 +391,7 @@ class FilterDialect:
         ]
         if None in values:
             parts.append(self.negated(_exists(name)))
-        if not parts:
-            return self.never()
-        return parts[0] if len(parts) == 1 else self.any_of(parts)
+        return join_parts(parts, self.any_of) or self.never()
 
 
 def _exists(name: str) -> Query:

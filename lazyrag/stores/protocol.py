@@ -21,7 +21,15 @@ import numpy as np
 from lazyrag.data.fields import DataType, DocField, Schema
 from lazyrag.data.filters import And, Condition, Filter, Not, both, matches
 from lazyrag.data.segment import EMPTY, Segment, digest
-from lazyrag.errors import ConfigError, IngestionWarning, SchemaMismatchError, sentence, warn_user
+from lazyrag.errors import (
+    ConfigError,
+    IngestionWarning,
+    SchemaMismatchError,
+    StoreError,
+    known_names,
+    sentence,
+    warn_user,
+)
 from lazyrag.indexes.dense import Allocate, DenseBlock, DenseIndex, DenseState, checked_queries
 from lazyrag.indexes.postings import Mask
 from lazyrag.indexes.sparse import SparseIndex, SparsePart, SparseState
@@ -60,8 +68,10 @@ def collection_name(
 
     Example:
         >>> name = collection_name("default", "doc-summary", "f1")
-        >>> name.startswith("lr_default_doc_summary_"), name == collection_name("default", "doc_summary", "f1")
-        (True, False)
+        >>> name.startswith("lr_default_doc_summary_")
+        True
+        >>> name == collection_name("default", "doc_summary", "f1")
+        False
     """
     kind = "s" if embed_key is None else "v"
     full = digest([document, group, fingerprint, kind, embed_key or ""])
@@ -170,6 +180,15 @@ class Store(Protocol):
     def count(self, collection: str) -> int:
         """Number of rows; 0 for a collection without rows. StoreError for one that was never
         created.
+        """
+
+    def delete(
+        self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None
+    ) -> int:
+        """Delete by keys or by a bound filter, exactly one of them; returns the number of deleted
+        rows.
+
+        Unknown keys are ignored. An empty list of keys deletes nothing.
         """
 
 
@@ -285,15 +304,6 @@ class SegmentStore(Store, Protocol):
         the builds), so a page can begin behind a deleted row.
         """
 
-    def delete(
-        self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None
-    ) -> int:
-        """Delete by keys or by a bound filter, exactly one of them; returns the number of deleted
-        rows.
-
-        Unknown keys are ignored. An empty list of keys deletes nothing.
-        """
-
 
 class VectorStore(Store, Protocol):
     """Stores vectors by key, in collections, and searches them (spec 001's ``vector_store``)."""
@@ -319,13 +329,6 @@ class VectorStore(Store, Protocol):
     def scan(self, collection: str, *, after: str = "", limit: int = 1000) -> list[VectorRow]:
         """The next ``limit`` rows in key order whose key is greater than ``after``. Pages cover all
         rows once.
-        """
-
-    def delete(
-        self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None
-    ) -> int:
-        """Delete by keys or by a bound filter, exactly one of them; returns the number of deleted
-        rows.
         """
 
     def search(
@@ -418,7 +421,7 @@ class NativeText(Protocol):
 
 
 def check_deletion(keys: Sequence[str] | None, filter: Filter | None) -> None:
-    """Check the arguments of `SegmentStore.delete` and `VectorStore.delete`.
+    """Check the arguments of `Store.delete`.
 
     Raises:
         ConfigError: If both or neither of keys and a filter are given.
@@ -517,9 +520,8 @@ def push_down(filter: Filter | None, dialect: Dialect[T]) -> Pushed[T]:
     parts = [push_down(part, dialect) for part in filter.filters]
     if isinstance(filter, And):
         rest = functools.reduce(both, (part.rest for part in parts), None)
-        return Pushed(
-            _join([part.native for part in parts if part.native is not None], dialect.all_of), rest
-        )
+        natives = [part.native for part in parts if part.native is not None]
+        return Pushed(join_parts(natives, dialect.all_of), rest)
     return _push_down_or(filter, parts, dialect)
 
 
@@ -534,7 +536,7 @@ def _push_down_or(filter: Filter, parts: Sequence[Pushed[T]], dialect: Dialect[T
     # Where an alternative has a rest, the backend lets too many rows through: all of them are
     # checked again.
     is_complete = all(part.rest is None for part in parts)
-    return Pushed(_join(natives, dialect.any_of), None if is_complete else filter)
+    return Pushed(join_parts(natives, dialect.any_of), None if is_complete else filter)
 
 
 def _native_or_rest(native: T | None, filter: Filter) -> Pushed[T]:
@@ -547,7 +549,8 @@ def _negate(inner: Pushed[T], dialect: Dialect[T]) -> T | None:
     return None if inner.native is None or inner.rest is not None else dialect.negated(inner.native)
 
 
-def _join(parts: Sequence[T], join: Callable[[Sequence[T]], T]) -> T | None:
+def join_parts(parts: Sequence[T], join: Callable[[Sequence[T]], T]) -> T | None:
+    """The parts joined if they are several; the only one, or None, as it is."""
     if len(parts) > 1:
         return join(parts)
     return parts[0] if parts else None
@@ -573,7 +576,25 @@ def check_schema(schema: VectorSchema) -> None:
     Example:
         >>> check_schema(VectorSchema(SPARSE, "ip", {}))
     """
-    state_of([], [], schema.dimension, schema.metric)
+    state_of_rows([], schema)
+
+
+def unknown_collection(
+    collection: str, names: Iterable[str], error: type[StoreError] = StoreError
+) -> StoreError:
+    """The error for a collection that a ``map`` store does not have."""
+    hint = known_names(collection, names)
+    msg = f"There is no collection {collection!r}. {hint} Create it first."
+    return error(msg, store="map", collection=collection)
+
+
+def other_fields(
+    collection: str, names: Iterable[str], *, store: str = "map"
+) -> SchemaMismatchError:
+    """The error for a collection of segments that exists with other fields."""
+    listed = ", ".join(sorted(names))
+    msg = f"Collection {collection!r} has other fields than requested: {listed}."
+    return SchemaMismatchError(msg, store=store, collection=collection)
 
 
 def other_schema(
@@ -599,6 +620,12 @@ def state_of(
             f"The metric of sparse vectors must be 'ip', the inner product; got {metric!r}."
         )
     return SparseState(cast("Sequence[SparsePart]", parts), alive)
+
+
+def state_of_rows(rows: Sequence[VectorRow], schema: VectorSchema) -> State:
+    """The input of a search over some rows, which `check_vectors` has accepted."""
+    parts = [part_of_rows(rows, schema.dimension)] if rows else []
+    return state_of(parts, [None] * len(parts), schema.dimension, schema.metric)
 
 
 def index_of(schema: VectorSchema) -> Index:
@@ -672,7 +699,7 @@ def check_queries(schema: VectorSchema, vectors: Embeddings, topk: int) -> None:
         >>> check_queries(VectorSchema(2, "cosine", {}), np.ones((1, 2), np.float32), 10)
     """
     if schema.is_sparse:
-        searched(state_of([], [], schema.dimension, schema.metric), vectors, topk, None)
+        searched(state_of_rows([], schema), vectors, topk, None)
         return
     _check_kind(vectors, is_sparse=False)
     checked_queries(np.asarray(vectors), topk, schema.dimension)
@@ -737,9 +764,8 @@ def check_layout(version: int, backend: str, store: str, collection: str) -> Non
     if version != LAYOUT:
         msg = (
             f"Collection {collection!r} in {backend} has rows of layout {version}, written by"
-            " another"
-            f" version of lazyrag; this one reads {LAYOUT}. Drop it and read the files again, or"
-            " use the version that wrote it."
+            f" another version of lazyrag; this one reads {LAYOUT}. Drop it and read the files"
+            " again, or use the version that wrote it."
         )
         raise SchemaMismatchError(msg, store=store, collection=collection)
 
@@ -809,11 +835,15 @@ TRANSIENT_STATUSES = frozenset([429, 502, 503, 504])
 """HTTP statuses of servers and proxies after which a later try may succeed."""
 
 
-def backoff_s(tries: int, first_s: float = 0.2, longest_s: float = 10.0) -> float:
+_MAX_PAUSE_S = 10.0
+
+
+def backoff_s(tries: int, first_s: float = 0.2) -> float:
     """Seconds to wait after the first, second ... try (0, 1 ...): doubling, and of each wait a
     random half.
     """
-    return min(first_s * 2.0**tries, longest_s) * random.uniform(0.5, 1.0)  # noqa: S311  no secret
+    pause_s = min(first_s * 2.0**tries, _MAX_PAUSE_S)
+    return pause_s * random.uniform(0.5, 1.0)  # noqa: S311  no secret
 
 
 def score_of(raw_score: float, metric: Metric) -> float:
@@ -917,9 +947,8 @@ def exact_ranking(
             for candidate in candidates
             if rest is None or matches(rest, candidate.row.fields)
         ]
-        if len(candidates) < depth or _is_settled(
-            query, topk, schema, candidates, matching, rounding
-        ):
+        is_complete = len(candidates) < depth
+        if is_complete or _is_settled(query, topk, schema, candidates, matching, rounding):
             return rank_rows(query, topk, schema, [candidate.row for candidate in matching])
         depth *= _WIDER
 
@@ -930,10 +959,8 @@ def rank_rows(
     """Rank some rows here; see `VectorStore.search`."""
     if not rows:
         return []
-    state = state_of(
-        [part_of_rows(rows, schema.dimension)], [None], schema.dimension, schema.metric
-    )
-    [ranking] = searched(state, [query] if isinstance(query, dict) else query[None], topk, None)
+    queries = [query] if isinstance(query, dict) else query[None]
+    [ranking] = searched(state_of_rows(rows, schema), queries, topk, None)
     return ranking
 
 
@@ -957,9 +984,5 @@ def _is_settled(
 
 
 def _length(vector: Embedding) -> float:
-    numbers = (
-        np.fromiter(vector.values(), np.float64)
-        if isinstance(vector, dict)
-        else vector.astype(np.float64)
-    )
-    return float(np.linalg.norm(numbers))
+    numbers = [*vector.values()] if isinstance(vector, dict) else vector
+    return float(np.linalg.norm(np.asarray(numbers, np.float64)))

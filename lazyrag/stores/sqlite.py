@@ -10,29 +10,25 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from lazyrag.data.fields import Schema, schema_text
 from lazyrag.data.filters import Filter, matches
 from lazyrag.data.segment import EMPTY, Location, ReadOnly, Segment, digest
-from lazyrag.errors import (
-    ConfigError,
-    SchemaMismatchError,
-    StoreDamagedError,
-    StoreError,
-    known_names,
-)
+from lazyrag.errors import ConfigError, StoreDamagedError, StoreError
 from lazyrag.progress.blocks import contextmanager
 from lazyrag.storage.arrays import ArrayFiles
 from lazyrag.storage.database import Database, RawText, is_server
-from lazyrag.stores.protocol import Feature, check_deletion
+from lazyrag.stores.protocol import (
+    Feature,
+    check_deletion,
+    other_fields,
+    unknown_collection,
+)
 from lazyrag.stores.tables import STORE_FORMAT, TERM_ARRAY_FILES, VECTOR_ARRAY_FILES
-from lazyrag.types import Fields
-
-if TYPE_CHECKING:
-    from typing import Self
-
+from lazyrag.types import Closable, Fields
 
 StoredText: TypeAlias = "str | bytes"
 """A text; as UTF-8 bytes if it has half a surrogate pair, which SQLite's texts cannot store."""
@@ -237,7 +233,7 @@ YOUNG_S = 3600.0
 """A temporary file of that age belongs to a program that has ended."""
 
 
-class StoreFile:
+class StoreFile(Closable):
     """One open store file, or a store in this process's memory.
 
     Readers do not wait for writers: each has a connection. In memory there is only one, and they
@@ -322,12 +318,6 @@ class StoreFile:
     def __repr__(self) -> str:
         return f"StoreFile({self.path and self.address!r}{', read_only=True' * self.read_only})"
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     @contextmanager
     def writing(
         self, *, durable: bool = False, checked: bool = True
@@ -370,16 +360,17 @@ class StoreFile:
 
     def reading_own(self) -> AbstractContextManager[sqlite3.Connection]:
         """See `reading`; within a transaction that this thread writes, a part of it."""
-        return (
-            self._writer if self._writing_thread == threading.get_ident() else self._reader
-        ).reading()
+        is_writing = self._writing_thread == threading.get_ident()
+        return self._writer.reading() if is_writing else self._reader.reading()
 
     def _file_identity(self) -> tuple[int, int] | None:
+        if self.path is None:
+            return None
         try:
-            status = None if self.path is None else self.path.stat()
+            status = self.path.stat()
         except FileNotFoundError:
-            status = None
-        return None if status is None else (status.st_dev, status.st_ino)
+            return None
+        return status.st_dev, status.st_ino
 
     @property
     def is_in_place(self) -> bool:
@@ -429,9 +420,8 @@ class StoreFile:
         for file in (self, *self._others):
             try:
                 with file.reading() as connection:
-                    damage = "; ".join(
-                        str(line) for (line,) in connection.execute("PRAGMA quick_check(5)")
-                    )
+                    lines = connection.execute("PRAGMA quick_check(5)")
+                    damage = "; ".join(str(line) for (line,) in lines)
             except StoreError as exc:
                 damage = str(exc)
             if damage != "ok":
@@ -470,11 +460,9 @@ class StoreFile:
             file.arrays.sweep(older_than_s=max(older_than_s, YOUNG_S))
 
     def _stray(self, connection: sqlite3.Connection, older_than_s: float) -> list[str]:
-        named = {
-            name
-            for query in (TERM_ARRAY_FILES, VECTOR_ARRAY_FILES)
-            for (name,) in connection.execute(query)
-        }
+        named: set[str] = set()
+        for query in (TERM_ARRAY_FILES, VECTOR_ARRAY_FILES):
+            named.update(name for (name,) in connection.execute(query))
         stray = [name for name in self.arrays.names() if name not in named]
         return [name for name in stray if self._age_s(name) >= older_than_s]
 
@@ -532,8 +520,9 @@ def _get(count: int) -> str:
 
 _SCAN = f"{_SELECT} AND (build, key) > (?, ?) ORDER BY build, key LIMIT ?"
 _INSERT = (
-    f"INSERT INTO segment (collection, {_COLUMNS}) VALUES (?{', ?' * len(SEGMENT_COLUMNS[1:])}) "  # noqa: S608
-    "ON CONFLICT (collection, build, key) DO NOTHING"
+    f"INSERT INTO segment (collection, {_COLUMNS})"  # noqa: S608
+    f" VALUES (?{', ?' * len(SEGMENT_COLUMNS[1:])})"
+    " ON CONFLICT (collection, build, key) DO NOTHING"
 )
 _REPLACE = (
     f"UPDATE segment SET ({_COLUMNS}) = (?{', ?' * (len(SEGMENT_COLUMNS) - 2)}) "  # noqa: S608
@@ -541,8 +530,9 @@ _REPLACE = (
 )
 _DELETE = "DELETE FROM segment WHERE collection = ? AND build = ? AND key = ?"
 _ADD_ORIGIN = (
-    f"INSERT INTO segment_origin (collection, {', '.join(OriginRow._fields)}) VALUES (?, ?, ?, ?, ?, ?) "  # noqa: S608
-    "ON CONFLICT (collection, digest) DO NOTHING"
+    f"INSERT INTO segment_origin (collection, {', '.join(OriginRow._fields)})"  # noqa: S608
+    " VALUES (?, ?, ?, ?, ?, ?)"
+    " ON CONFLICT (collection, digest) DO NOTHING"
 )
 _ORIGIN = "SELECT id FROM segment_origin WHERE collection = ? AND digest = ?"
 _FORGET_ORIGIN = (
@@ -599,9 +589,7 @@ class MapFileSegmentStore:
                 # another process may have been faster
                 _, present = _collection(connection, collection)
         if present != fields_text:
-            fields = ", ".join(sorted(json.loads(present or "{}")))
-            msg = f"Collection {collection!r} has other fields than requested: {fields}."
-            raise SchemaMismatchError(msg, store="map", collection=collection)
+            raise other_fields(collection, json.loads(present or "{}"))
 
     def drop(self, collection: str) -> None:
         """See `Store.drop`."""
@@ -624,13 +612,8 @@ class MapFileSegmentStore:
         by_key = {row.key: row for row in rows}  # of a key's rows the last one counts
         origins = origin_rows(by_key.values())
         with self._writing(collection) as (connection, number):
-            ids = dict(
-                zip(
-                    origins,
-                    self._origin_ids(connection, number, list(origins.values())),
-                    strict=True,
-                )
-            )
+            numbers = self._origin_ids(connection, number, list(origins.values()))
+            ids = dict(zip(origins, numbers, strict=True))
             # in which the index grows faster
             in_order = sorted(by_key.items(), key=lambda row: (row[1].build, row[0]))
             values = segment_rows(in_order, number, ids)
@@ -640,13 +623,9 @@ class MapFileSegmentStore:
                 return  # as it is with a new build
             keys = [(number, *_placed(key)) for key in by_key]
             left = _origins_of(connection, keys)
-            connection.executemany(
-                _REPLACE,
-                (
-                    (*row[1:], number, *_placed(key))
-                    for (key, _), row in zip(in_order, values, strict=True)
-                ),
-            )
+            pairs = zip(in_order, values, strict=True)
+            replaced = ((*row[1:], number, *_placed(key)) for (key, _), row in pairs)
+            connection.executemany(_REPLACE, replaced)
             connection.executemany(_FORGET_ORIGIN, left)
 
     def get(self, collection: str, keys: Sequence[str]) -> list[Segment]:
@@ -659,10 +638,9 @@ class MapFileSegmentStore:
                 )
             else:
                 for at in range(0, len(keys), _GOT_AT_ONCE):
-                    placed = [
-                        value for key in keys[at : at + _GOT_AT_ONCE] for value in _placed(key)
-                    ]
-                    rows += connection.execute(_get(len(placed) // 2), [*placed, collection])
+                    some = keys[at : at + _GOT_AT_ONCE]
+                    placed = chain.from_iterable(map(_placed, some))
+                    rows += connection.execute(_get(len(some)), [*placed, collection])
             if not rows:
                 _number(connection, collection)  # raises where there is no collection
             origins = self._origins.read(connection, rows)
@@ -678,7 +656,7 @@ class MapFileSegmentStore:
     def delete(
         self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None
     ) -> int:
-        """See `SegmentStore.delete`."""
+        """See `Store.delete`."""
         check_deletion(keys, filter)
         with self._writing(collection) as (connection, number):
             before = connection.total_changes
@@ -698,7 +676,9 @@ class MapFileSegmentStore:
         with self._writing(collection) as (connection, number):
             rows = [(number, build) for build in builds]
             find = "SELECT DISTINCT origin FROM segment WHERE collection = ? AND build = ?"
-            origins = [origin for row in rows for origin in connection.execute(find, row)]
+            origins: list[tuple[int]] = []
+            for row in rows:
+                origins += connection.execute(find, row)
             connection.executemany("DELETE FROM segment WHERE collection = ? AND build = ?", rows)
             connection.executemany(_FORGET_ORIGIN, origins)
 
@@ -797,11 +777,7 @@ def _number(connection: sqlite3.Connection, collection: str) -> int:
     number, _ = _collection(connection, collection)
     if number is None:
         present = [name for (name,) in connection.execute("SELECT name FROM segment_collection")]
-        msg = (
-            f"There is no collection {collection!r}. {known_names(collection, present)} Create it"
-            " first."
-        )
-        raise StoreDamagedError(msg, store="map", collection=collection)
+        raise unknown_collection(collection, present, StoreDamagedError)
     return number
 
 

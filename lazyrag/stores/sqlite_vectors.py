@@ -6,14 +6,14 @@ import sqlite3
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 
 from lazyrag.data.fields import schema_text
 from lazyrag.data.filters import Filter
-from lazyrag.errors import StoreDamagedError, StoreError, known_names
+from lazyrag.errors import StoreDamagedError, StoreError
 from lazyrag.indexes.postings import Mask, encoded_keys
 from lazyrag.indexes.tiers import tail_to_join, without
 from lazyrag.progress.blocks import acquired
@@ -35,6 +35,7 @@ from lazyrag.stores.protocol import (
     part_of_rows,
     searched,
     state_of,
+    unknown_collection,
 )
 from lazyrag.types import Embeddings, Metric, Ranking
 
@@ -103,7 +104,7 @@ _MAX_READS = 5  # of a collection whose array files go while they are being open
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Part:
+class _StoredPart:
     """One row of the table of parts.
 
     Args:
@@ -136,7 +137,7 @@ class _MapCollection:
 
     id: int
     schema: tuple[int, Metric, str]
-    parts: tuple[_Part, ...]
+    parts: tuple[_StoredPart, ...]
     state: State
 
 
@@ -235,9 +236,7 @@ class MapFileVectorStore:
             # it may have been made anew meanwhile
             check_vectors(collection, present.schema[0], last.values())
             retired, _ = mark_rows_dead(connection, present.parts, block.keys)
-            if content is None:
-                self.file.check_there(name)
-            insert_part(connection, present.id, len(block), name, content, None)
+            self._insert(connection, present.id, block, name, content)
             present = self._read(connection, collection)
             is_large = any(part.in_file for part in _parts_to_merge(present))
             if not is_large:
@@ -257,18 +256,16 @@ class MapFileVectorStore:
     def delete(
         self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None
     ) -> int:
-        """See `VectorStore.delete`."""
+        """See `Store.delete`."""
         self._now(collection)
         check_deletion(keys, filter)
         if keys is not None and not len(keys):
             return 0
         with self.file.writing() as connection:
             present = self._read(connection, collection)
-            deleted = (
-                present.state.matching(filter)
-                if filter is not None
-                else list(dict.fromkeys(keys or ()))
-            )
+            deleted = list(dict.fromkeys(keys or ()))
+            if filter is not None:
+                deleted = present.state.matching(filter)
             retired, count = mark_rows_dead(connection, present.parts, encoded_keys(deleted))
         self.file.arrays.postpone_deletion(retired)
         if count:
@@ -317,11 +314,7 @@ class MapFileVectorStore:
         if row is None:
             self._cached.pop(collection, None)
             names = [name for (name,) in connection.execute("SELECT name FROM vector_collection")]
-            msg = (
-                f"There is no collection {collection!r}. {known_names(collection, names)} Create it"
-                " first."
-            )
-            raise _UnknownCollectionError(msg, store="map", collection=collection)
+            raise unknown_collection(collection, names, _UnknownCollectionError)
         number, dimension, metric, fields = row
         before = self._cached.get(collection)
         opened = {part.id: part for part in before[1].parts} if before is not None else {}
@@ -333,13 +326,13 @@ class MapFileVectorStore:
         parts = []
         for part_id, name, in_file, size, dead in rows:
             part = opened.get(part_id)
-            if part is None or part.dead != dead:
-                block = (
-                    part.block
-                    if part is not None
-                    else self._opened(connection, part_id, name, dimension, in_file=in_file)
+            if part is None:
+                block = self._opened(connection, part_id, name, dimension, in_file=in_file)
+                part = _StoredPart(
+                    part_id, name, bool(in_file), dead, block, alive_mask(dead, size)
                 )
-                part = _Part(part_id, name, bool(in_file), dead, block, alive_mask(dead, size))
+            elif part.dead != dead:
+                part = replace(part, dead=dead, alive=alive_mask(dead, size))
             parts.append(part)
         # the same objects
         if before is not None and before[1].id == number and before[1].parts == tuple(parts):
@@ -410,18 +403,30 @@ class MapFileVectorStore:
                 now = {part.id: part for part in self._read(connection, collection).parts}
                 if not now.keys() >= {part.id for part in old}:
                     return
-                left = _since_died(block, old, [now[part.id] for part in old])
+                alive_now = _since_died(block, old, [now[part.id] for part in old])
                 ids = [(part.id,) for part in old]
                 connection.executemany("DELETE FROM vector_part WHERE id = ?", ids)
-                if left is None or left.any():
-                    if content is None:
-                        self.file.check_there(name)
-                    insert_part(connection, present.id, len(block), name, content, left)
+                if alive_now is None or alive_now.any():
+                    self._insert(connection, present.id, block, name, content, alive_now)
             replaced = [part.name for part in old if part.in_file and part.name != name]
             self.file.arrays.postpone_deletion(replaced)
 
+    def _insert(
+        self,
+        connection: sqlite3.Connection,
+        collection: int,
+        block: Part,
+        name: str,
+        content: bytes | None,
+        alive: Mask | None = None,
+    ) -> None:
+        """Enter a part whose arrays are written, in a file or as its content."""
+        if content is None:
+            self.file.check_there(name)
+        insert_part(connection, collection, len(block), name, content, alive)
 
-def _parts_to_merge(present: _MapCollection, *, complete: bool = False) -> Sequence[_Part]:
+
+def _parts_to_merge(present: _MapCollection, *, complete: bool = False) -> Sequence[_StoredPart]:
     sizes = [len(part.block) for part in present.parts]
     count = tail_to_join(sizes, len(present.state), _MAX_PARTS, full=_FULL_ROWS)
     if complete and sum(sizes) > len(present.state):
@@ -430,7 +435,7 @@ def _parts_to_merge(present: _MapCollection, *, complete: bool = False) -> Seque
 
 
 def mark_rows_dead(
-    connection: sqlite3.Connection, parts: Sequence[_Part], keys: NDArray[np.bytes_]
+    connection: sqlite3.Connection, parts: Sequence[_StoredPart], keys: NDArray[np.bytes_]
 ) -> tuple[list[str], int]:
     """Mark the rows of some keys as dead, and delete parts without live rows.
 
@@ -453,7 +458,7 @@ def mark_rows_dead(
     return retired, count
 
 
-def _since_died(block: Part, old: Sequence[_Part], now: Sequence[_Part]) -> Mask | None:
+def _since_died(block: Part, old: Sequence[_StoredPart], now: Sequence[_StoredPart]) -> Mask | None:
     """The mask of a merged block, given its parts at the time of the merge and now."""
     died = [
         before.block.keys[_lives(before) & ~_lives(after)]
@@ -467,5 +472,5 @@ def _since_died(block: Part, old: Sequence[_Part], now: Sequence[_Part]) -> Mask
     return alive
 
 
-def _lives(part: _Part) -> Mask:
+def _lives(part: _StoredPart) -> Mask:
     return np.ones(len(part.block), np.bool_) if part.alive is None else part.alive

@@ -48,7 +48,7 @@ FIELDS: tuple[Fields, ...] = tuple(
         "year": None if number % 5 == 4 else 2000 + number % 7,
         "rating": None if number % 6 == 5 else number / 4,
         "public": None if number % 7 == 6 else number % 2 == 0,
-        "tags": None if number % 8 == 7 else tuple(HARD_TEXTS[at] for at in range(number % 3)),
+        "tags": None if number % 8 == 7 else HARD_TEXTS[: number % 3],
     }
     for number in range(24)
 )

@@ -50,9 +50,21 @@ from lazyrag.text.analyzers import analysers
 from lazyrag.types import SPARSE, Embeddings, Metric, Ranking
 
 
+def in_key_order(rows: Iterable[Any]) -> list[Any]:
+    """Rows in the order of their keys."""
+    return sorted(rows, key=attrgetter("key"))
+
+
 def all_rows(store: Any, collection: str) -> list[Any]:
     """Every row of a small collection, in the order of keys."""
-    return sorted(store.scan(collection), key=attrgetter("key"))
+    return in_key_order(store.scan(collection))
+
+
+def recreate(store: Any, collection: str, schema: Any, rows: Sequence[Any] = ()) -> None:
+    """Make a collection anew, with some rows."""
+    store.drop(collection)
+    store.create(collection, schema)
+    store.upsert(collection, rows)
 
 
 def scan_pages(store: Any, collection: str, limit: int) -> list[Any]:
@@ -84,11 +96,18 @@ def assert_same_ranking(ranking: Ranking, expected: Ranking) -> None:
     )
 
 
+def assert_sorted(ranking: Ranking) -> None:
+    """Assert that the best come first, ties by key."""
+    assert ranking == sorted(ranking, key=lambda pair: (-pair[1], pair[0]))
+
+
 C = "lr_contract_block_0"
 D = "lr_contract_block_1"
 VECTORS = "lr_contract_vectors_0"
 OTHER_VECTORS = "lr_contract_vectors_1"
 FILTERED = pytest.mark.parametrize("filter", FILTERS, ids=repr)
+BY_METRIC = pytest.mark.parametrize("metric", METRICS)
+BY_LIMIT = pytest.mark.parametrize("limit", [1, 5, 1000])
 
 
 class _StoreContract:
@@ -140,9 +159,13 @@ class _StoreContract:
 
     def assert_holds(self, store: Any, expected: Iterable[Any]) -> None:
         """Assert that the collection has these rows and no others."""
-        rows = sorted(expected, key=attrgetter("key"))
+        rows = in_key_order(expected)
         self.assert_same(all_rows(store, self.collection), rows)
         assert store.count(self.collection) == len(rows)
+
+    def assert_same_count(self, store: Any) -> None:
+        """Assert that the collection has as many rows as the contract."""
+        assert store.count(self.collection) == len(self.make_rows())
 
     @pytest.fixture
     def store(self) -> Iterator[Any]:
@@ -211,15 +234,13 @@ class _StoreContract:
     def test_upserting_no_rows_is_fine(self, filled: Any) -> None:
         """An empty list of rows changes nothing."""
         filled.upsert(self.collection, [])
-        assert filled.count(self.collection) == len(self.make_rows())
+        self.assert_same_count(filled)
 
-    @pytest.mark.parametrize("limit", [1, 5, 1000])
+    @BY_LIMIT
     def test_scan_pages_cover_all_rows_once(self, filled: Any, limit: int) -> None:
         """Pages of any size give every row once, complete, and in the same order."""
         pages = scan_pages(filled, self.collection, limit)
-        self.assert_same(
-            sorted(pages, key=attrgetter("key")), sorted(self.make_rows(), key=attrgetter("key"))
-        )
+        self.assert_same(in_key_order(pages), in_key_order(self.make_rows()))
         self.assert_same(pages, filled.scan(self.collection))
 
     def test_scan_begins_behind_a_row_that_need_not_be_there(self, filled: Any) -> None:
@@ -241,7 +262,7 @@ class _StoreContract:
     def test_an_empty_list_of_keys_deletes_nothing(self, filled: Any) -> None:
         """Deleting nothing deletes nothing."""
         assert filled.delete(self.collection, keys=[]) == 0
-        assert filled.count(self.collection) == len(self.make_rows())
+        self.assert_same_count(filled)
 
     @FILTERED
     def test_delete_by_filter_takes_exactly_the_rows_that_meet_it(
@@ -272,7 +293,7 @@ class _StoreContract:
     def test_create_again_changes_nothing(self, filled: Any) -> None:
         """Creating a collection that is there keeps its rows."""
         filled.create(self.collection, self.schema)
-        assert filled.count(self.collection) == len(self.make_rows())
+        self.assert_same_count(filled)
 
     def test_create_with_another_schema_is_refused(self, filled: Any) -> None:
         """Another schema for a collection that is there is a SchemaMismatchError."""
@@ -300,7 +321,9 @@ class _StoreContract:
 
     def test_concurrent_upserts_lose_nothing(self, store: Any) -> None:
         """Two threads that write different rows leave all of them, while a third reads."""
-        rows = [self.copied(row, number) for number in range(100, 110) for row in self.make_rows()]
+        rows: list[Any] = []
+        for number in range(100, 110):
+            rows += [self.copied(row, number) for row in self.make_rows()]
 
         def write(half: list[Any]) -> None:
             for row in half:
@@ -315,7 +338,7 @@ class _StoreContract:
             thread.join()
         assert store.count(self.collection) == len(rows)
         pages = scan_pages(store, self.collection, 100)
-        self.assert_same(sorted(pages, key=attrgetter("key")), sorted(rows, key=attrgetter("key")))
+        self.assert_same(in_key_order(pages), in_key_order(rows))
 
     def read_during_writes(self, store: Any) -> None:
         """Read while others write."""
@@ -348,9 +371,7 @@ class _StoreContract:
                 )
             # the check of another feature may have closed the store and left other rows
             filled.open()
-            filled.drop(self.collection)
-            filled.create(self.collection, self.schema)
-            filled.upsert(self.collection, self.make_rows())
+            recreate(filled, self.collection, self.schema, self.make_rows())
             checks[feature]()
 
     def _assert_persistent(self, filled: Any) -> None:
@@ -358,8 +379,7 @@ class _StoreContract:
         another.
         """
         first, second, *others = self.make_rows()
-        filled.delete(self.collection, keys=[first.key])
-        filled.upsert(self.collection, [self.changed(second)])
+        self._change(filled, first, second)
         filled.close()
         filled.open()
         self.assert_holds(filled, [self.changed(second), *others])
@@ -378,8 +398,7 @@ class _StoreContract:
         with self._opened(self.share_store, filled) as other:
             other.create(self.collection, self.schema)
             self.assert_holds(other, self.make_rows())
-            filled.delete(self.collection, keys=[first.key])
-            filled.upsert(self.collection, [self.changed(second)])
+            self._change(filled, first, second)
             self.assert_holds(other, [self.changed(second), *others])
             self.assert_same(
                 other.get(self.collection, [first.key, second.key]), [self.changed(second)]
@@ -390,6 +409,11 @@ class _StoreContract:
             filled.drop(self.collection)
             with pytest.raises(StoreError):
                 other.scan(self.collection)
+
+    def _change(self, store: Any, deleted: Any, changed: Any) -> None:
+        """Delete a row, and replace another one."""
+        store.delete(self.collection, keys=[deleted.key])
+        store.upsert(self.collection, [self.changed(changed)])
 
     @contextmanager
     def _opened(self, make: Callable[[Any], Any], store: Any) -> Iterator[Any]:
@@ -465,14 +489,13 @@ class SegmentStoreContract(_StoreContract):
             }
             assert 0 < len(scanned) < len(rows), f"The query {query!r} tests nothing."
             ranking = filled.search_text(C, analyser, terms, len(rows))
-            assert {key for key, _ in ranking} == scanned
-            assert ranking == sorted(ranking, key=lambda hit: (-hit[1], hit[0]))
+            assert dict(ranking).keys() == scanned
+            assert_sorted(ranking)
             assert filled.search_text(C, analyser, terms, 1) == ranking[:1]
             for condition in FILTERS:
                 expected = {rows[number].key for number in met(condition)} & scanned
-                assert {
-                    key for key, _ in filled.search_text(C, analyser, terms, len(rows), condition)
-                } == expected
+                filtered = filled.search_text(C, analyser, terms, len(rows), condition)
+                assert dict(filtered).keys() == expected
         assert filled.search_text(C, "zh", [], 5) == []
         assert filled.search_text(C, "zh", ["nowhere"], 5) == []
         filled.delete(C, keys=[ranking[0][0]])
@@ -500,8 +523,7 @@ def assert_sparse(store: VectorStore, collection: str) -> None:
     """
     rows = make_sparse_rows()
     near = sparse_queries(5)
-    store.drop(collection)
-    store.create(collection, SPARSE_SCHEMA)
+    recreate(store, collection, SPARSE_SCHEMA)
     assert store.search(collection, near[:1], 3) == [[]]
     store.upsert(collection, rows[::2])
     store.upsert(collection, rows[1::2])
@@ -515,9 +537,7 @@ def assert_sparse(store: VectorStore, collection: str) -> None:
     store.delete(collection, filter=FILTERS[0])
     changed = VectorRow(rows[0].key, {1: 9.0}, FIELDS[1])
     store.upsert(collection, [changed])
-    left = sorted(
-        [*(row for row in rows if row.key not in deleted), changed], key=attrgetter("key")
-    )
+    left = in_key_order([*(row for row in rows if row.key not in deleted), changed])
     _assert_read(store, collection, left)
     _assert_rankings(store, collection, "ip", left, near, topk=3)
     store.drop(collection)
@@ -545,8 +565,7 @@ def _assert_kinds(store: VectorStore, collection: str, rows: Sequence[VectorRow]
     with pytest.raises(SchemaMismatchError):
         store.create(collection, VectorSchema(4, "ip", SCHEMA))
     assert store.count(collection) == len(rows)
-    store.drop(collection)
-    store.create(collection, VectorSchema(4, "ip", SCHEMA))
+    recreate(store, collection, VectorSchema(4, "ip", SCHEMA))
     with pytest.raises(SchemaMismatchError):
         store.upsert(collection, [dense, rows[0]])
     with pytest.raises(ConfigError):
@@ -554,9 +573,7 @@ def _assert_kinds(store: VectorStore, collection: str, rows: Sequence[VectorRow]
     with pytest.raises(SchemaMismatchError):
         store.create(collection, SPARSE_SCHEMA)
     assert store.count(collection) == 0
-    store.drop(collection)
-    store.create(collection, SPARSE_SCHEMA)
-    store.upsert(collection, rows)
+    recreate(store, collection, SPARSE_SCHEMA, rows)
 
 
 _MANY = 2000
@@ -581,12 +598,9 @@ def assert_exact(store: VectorStore, collection: str, count: int = _MANY) -> Non
     close = [VectorRow(f"k{number:04d}", vector) for number, vector in enumerate(vectors)]
     for metric in METRICS:
         schema = VectorSchema(DIMENSION, metric, SCHEMA)
-        store.drop(collection)
-        store.create(collection, schema)
-        store.upsert(collection, close)
+        recreate(store, collection, schema, close)
         _assert_rankings(store, collection, metric, close, queries(5))
-        store.drop(collection)
-        store.create(collection, schema)
+        recreate(store, collection, schema)
         _assert_equal_rows(store, collection, metric, count)
     store.drop(collection)
 
@@ -614,13 +628,11 @@ def assert_approximate(store: VectorStore, collection: str) -> None:
             exact = store.search(collection, queries(5), topk, condition)
             rankings = store.search_approximately(collection, queries(5), topk, condition)
             assert list(map(len, rankings)) == list(map(len, exact))
-            for ranking in rankings:
-                assert ranking == sorted(ranking, key=lambda pair: (-pair[1], pair[0]))
-            same = [
-                len(set(some).intersection(others))
-                for some, others in zip(rankings, exact, strict=True)
-            ]
-            assert sum(same) >= 0.5 * sum(map(len, exact))
+            same = 0
+            for ranking, nearest in zip(rankings, exact, strict=True):
+                assert_sorted(ranking)
+                same += len({*ranking} & {*nearest})
+            assert same >= 0.5 * sum(map(len, exact))
     with pytest.raises(ConfigError):
         store.search_approximately(collection, queries(1), 0)
 
@@ -636,20 +648,17 @@ def assert_native(store: VectorStore, collection: str) -> None:
         for topk in (3, 1000):
             exact = store.search(collection, queries(5), topk, condition)
             rankings = store.search_natively(collection, queries(5), topk, condition)
-            for query, ranking in zip(queries(5), rankings, strict=True):
+            same = 0
+            for query, ranking, nearest in zip(queries(5), rankings, exact, strict=True):
                 assert len(ranking) <= topk
-                assert ranking == sorted(ranking, key=lambda pair: (-pair[1], pair[0]))
-                assert len({key for key, _ in ranking}) == len(ranking)
-                assert {key for key, _ in ranking} <= allowed
-                scores = dict(reference(query, "cosine"))
-                assert [score for _, score in ranking] == pytest.approx(
-                    [scores[key] for key, _ in ranking], abs=1e-3
-                )
-            same = [
-                len(dict(some).keys() & dict(others).keys())
-                for some, others in zip(rankings, exact, strict=True)
-            ]
-            assert sum(same) >= 0.5 * sum(map(len, exact))
+                assert_sorted(ranking)
+                scores = dict(ranking)
+                assert len(scores) == len(ranking)
+                assert scores.keys() <= allowed
+                expected = dict(reference(query, "cosine"))
+                assert scores == pytest.approx({key: expected[key] for key in scores}, abs=1e-3)
+                same += len(scores.keys() & dict(nearest).keys())
+            assert same >= 0.5 * sum(map(len, exact))
     with pytest.raises(ConfigError):
         store.search_natively(collection, queries(1), 0)
 
@@ -695,15 +704,12 @@ def _assert_rankings(
 ) -> None:
     """A search finds what a plain computation finds: the best rows in order, and all of them."""
     matching = [row for row in rows if condition is None or matches(condition, row.fields)]
-    expected = [reference(query, metric, matching) for query in near]
-    for answered, ranking in zip(
-        store.search(collection, near, topk, condition), expected, strict=True
-    ):
-        assert_same_ranking(answered, ranking[:topk])
-    for answered, ranking in zip(
-        store.search(collection, near, len(rows) + 1, condition), expected, strict=True
-    ):
-        assert sorted(key for key, _ in answered) == sorted(key for key, _ in ranking)
+    best = store.search(collection, near, topk, condition)
+    complete = store.search(collection, near, len(rows) + 1, condition)
+    for query, first, every in zip(near, best, complete, strict=True):
+        expected = reference(query, metric, matching)
+        assert_same_ranking(first, expected[:topk])
+        assert sorted(key for key, _ in every) == sorted(dict(expected))
 
 
 class VectorStoreContract(_StoreContract):
@@ -735,7 +741,7 @@ class VectorStoreContract(_StoreContract):
         """Assert that the collection has these rows and no others, in key order and for search
         too.
         """
-        rows = sorted(expected, key=attrgetter("key"))
+        rows = in_key_order(expected)
         assert_same_rows(store.scan(VECTORS), rows)
         assert store.count(VECTORS) == len(rows)
         [ranking] = store.search(VECTORS, queries(1), 10_000)
@@ -762,7 +768,7 @@ class VectorStoreContract(_StoreContract):
         """There is an empty ranking for each query."""
         assert store.search(VECTORS, queries(2), 3) == [[], []]
 
-    @pytest.mark.parametrize("limit", [1, 5, 1000])
+    @BY_LIMIT
     def test_scan_pages_cover_all_rows_once_in_key_order(
         self, store: VectorStore, limit: int
     ) -> None:
@@ -772,7 +778,7 @@ class VectorStoreContract(_StoreContract):
         store.upsert(VECTORS, rows[:0:-2])
         assert_same_rows(scan_pages(store, VECTORS, limit), rows)
 
-    @pytest.mark.parametrize("limit", [1, 5, 1000])
+    @BY_LIMIT
     def test_scan_follows_deletes_and_upserts(self, filled: VectorStore, limit: int) -> None:
         """Pages leave out what was deleted, by key or by filter, and give replaced and new rows as
         they are now.
@@ -801,9 +807,9 @@ class VectorStoreContract(_StoreContract):
         ]
         with pytest.raises(SchemaMismatchError, match=rf"{DIMENSION}.*3"):
             filled.upsert(VECTORS, rows)
-        assert filled.count(VECTORS) == len(make_rows())
+        self.assert_same_count(filled)
 
-    @pytest.mark.parametrize("metric", METRICS)
+    @BY_METRIC
     def test_search_returns_the_true_nearest(self, store: VectorStore, metric: Metric) -> None:
         """Keys and scores are those of a plain computation in float64, best first, higher being
         closer.
@@ -815,7 +821,7 @@ class VectorStoreContract(_StoreContract):
         ):
             assert_same_ranking(ranking, reference(query, metric)[:7])
 
-    @pytest.mark.parametrize("metric", METRICS)
+    @BY_METRIC
     def test_ties_are_complete_and_ordered_by_key(self, store: VectorStore, metric: Metric) -> None:
         """Of equal vectors at the boundary the smallest keys are returned, whatever order they were
         written in.
@@ -883,7 +889,7 @@ class VectorStoreContract(_StoreContract):
         if "sparse" not in filled.features:
             with pytest.raises(UnsupportedError):
                 filled.create(OTHER_VECTORS, SPARSE_SCHEMA)
-        assert filled.count(VECTORS) == len(make_rows())
+        self.assert_same_count(filled)
 
 
 class _NamedStore:

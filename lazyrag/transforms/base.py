@@ -205,7 +205,7 @@ class BoundedCalls:
                 result = function(items[0])
             yield result
             return
-        run = _Run(function, items, self._free)
+        run = _ThreadedMap(function, items, self._free)
         try:
             run.start(min(self.limit, len(items)))
             for index in range(len(items)):
@@ -214,7 +214,7 @@ class BoundedCalls:
             run.stop()
 
 
-class _Run(Generic[T, R]):
+class _ThreadedMap(Generic[T, R]):
     """The items of one caller, and the threads that process them."""
 
     def __init__(

@@ -9,9 +9,10 @@ from contextlib import closing
 
 import pytest
 
-from lazyrag import DataType, DocField, IngestionWarning, Retriever
+from lazyrag import DataType, DocField, Document, IngestionWarning, Retriever
 from lazyrag.document import open as opening
 from lazyrag.errors import ConfigError, IngestionError, StoreError
+from lazyrag.read.catalogue import find_document
 from tests.shelf import Shelf
 
 OTHER = {"b.txt": "hot coffee\ncold milk"}
@@ -383,6 +384,38 @@ def test_a_view_rolls_nothing_back(in_memory):
         with pytest.raises(ConfigError, match=r"rollback\(\) is not available on a restricted"):
             view.versions.rollback("a.txt")
         assert lines(docs) == ["two"]
+
+
+@pytest.mark.parametrize("read", ["list", "diff"])
+@pytest.mark.parametrize("name", ["a.txt", "note"])
+def test_a_document_that_another_thread_deletes_meanwhile(folder, monkeypatch, name, read):
+    """A view names no hidden document then, and fails as for a document that does not exist."""
+    docs = Document(folder({"a.txt": "one", "hidden.txt": "secret"}))
+    docs.sync()
+    docs.add_texts({"note": "one", "hidden": "secret"})
+    view = docs.restricted({"file_name": ["a.txt", "note"]})
+    calls = {"list": lambda: view.versions.list(name), "diff": lambda: view.versions.diff(name, 1)}
+    assert calls[read]()
+
+    def find_and_delete(reader, identity):
+        info = find_document(reader, identity)
+        docs.delete_files([identity])
+        return info
+
+    monkeypatch.setattr("lazyrag.read.catalogue.find_document", find_and_delete)
+    try:
+        answer = str(calls[read]())
+    except ConfigError as exc:
+        answer = str(exc)
+    assert "hidden" not in answer
+
+
+def test_a_version_that_is_not_stored_names_the_list(in_memory):
+    """`diff` names the method that lists versions."""
+    with in_memory.open() as docs:
+        written(docs, in_memory, "one", "two")
+        with pytest.raises(ConfigError, match=r"not stored\. See versions\.list\('a\.txt'\)"):
+            docs.versions.diff("a.txt", 7)
 
 
 def test_a_transform_that_fails_on_the_old_text(shelf):

@@ -12,8 +12,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from lazyrag.server.api import answers as routes_answers
-from lazyrag.server.api.answers import MAX_WRITING, Notebook
 from lazyrag.server.app import create_app
+from lazyrag.server.core.notebook import MAX_WRITING, Notebook
 from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.service import Service
@@ -109,7 +109,7 @@ def test_another_process_goes_on_with_a_stream(client, docs, service, chat, monk
     found, deadline = [], time.monotonic() + 20
     while not found and time.monotonic() < deadline:
         time.sleep(0.05)
-        book = getattr(client.app.state, "notebook", None)
+        book = client.app.state.service.book
         found = book.rows("SELECT id FROM answer") if book else []
     answer = other.get(f"{SET}/answers/{found[0][0]}/events")
     asked.join()
@@ -187,7 +187,7 @@ def test_an_abandoned_answer_stops_the_model(app, chat, monkeypatch):
         headers = [(b"content-type", b"application/json"), (b"host", b"127.0.0.1")]
         more = {"query_string": b"", "root_path": "", "scheme": "http", "server": ("127.0.0.1", 80)}
         await app({**scope, **more, "headers": headers, "client": ("127.0.0.1", 1)}, receive, send)
-        await asyncio.wait_for(asyncio.gather(*app.state.notebook.tasks), timeout=60)
+        await asyncio.wait_for(asyncio.gather(*app.state.service.book.tasks), timeout=60)
 
     asyncio.run(leave())
     assert chat.was_stopped

@@ -15,8 +15,8 @@ from fastapi.testclient import TestClient
 
 from lazyrag import DataType, DocField, Document
 from lazyrag.data.segment import root_uid
-from lazyrag.server.api import answers as routes_answers
 from lazyrag.server.app import create_app
+from lazyrag.server.core import notebook
 from lazyrag.server.core.access import Access
 from lazyrag.server.core.config import ModelsConfig, open_chat
 from lazyrag.server.core.problems import ProblemError
@@ -470,7 +470,7 @@ def test_judgements_are_candidates(client, app, chat):
 def test_an_old_answer_keeps_its_question(client, chat, monkeypatch):
     """Answers are stored for some minutes; the page then offers to ask again."""
     where = ask(client)
-    monkeypatch.setattr(routes_answers, "KEPT_S", 0.0)
+    monkeypatch.setattr(notebook, "KEPT_S", 0.0)
     found = read(client, where)
     assert "not stored any more" in found
     assert "How hot is green tea brewed?" in found

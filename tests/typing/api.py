@@ -95,6 +95,10 @@ assert_type(docs.create_node_group("line", str.splitlines, parent="block", repla
 docs.create_node_group("chunk", transform="SentenceSplitter", chunk_size=10)
 Document("folder", embeds=None)  # type: ignore[call-arg]
 Document("folder", doc_fields={"year": int})  # type: ignore[dict-item]
+# names of release 0.2
+docs.versions("a.md")  # type: ignore[operator]
+docs.tables()  # type: ignore[operator]
+docs.grep("tea")  # type: ignore[attr-defined]
 
 node = DocNode(text="tea", metadata={"a": 1}, span=(0, 3))
 assert_type(node.parent, DocNode | Any)

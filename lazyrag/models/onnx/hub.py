@@ -195,26 +195,18 @@ def _fetch(
     """
     hub = _hub()
     try:
-        entries = (
-            hub.HfApi().model_info(identifier, revision=revision, files_metadata=True).siblings
-            or []
-        )
-        siblings = {sibling.rfilename: sibling for sibling in entries}
-        graph, names = _wanted(identifier, siblings, file)
+        info = hub.HfApi().model_info(identifier, revision=revision, files_metadata=True)
+        siblings = {sibling.rfilename: sibling for sibling in info.siblings or []}
+        graph, names = _choose_files(identifier, siblings, file)
         if on_fetch is not None:
-            on_fetch(
-                _announcement(
-                    identifier, graph, names, {name: siblings[name].size or 0 for name in siblings}
-                )
-            )
+            sizes = {name: sibling.size or 0 for name, sibling in siblings.items()}
+            on_fetch(_announcement(identifier, graph, names, sizes))
         for name in names:
             path = Path(hub.hf_hub_download(identifier, name, revision=revision))
             _verify(path, siblings[name].lfs)
     except ConfigError:
         raise
-    except (
-        Exception
-    ) as exc:  # whatever the client raises: its errors differ from release to release
+    except Exception as exc:  # the client's errors differ from release to release
         msg = (
             f"{identifier!r} cannot be fetched from {hub.constants.ENDPOINT}:"
             f" {_reason(exc, identifier, revision)}"
@@ -223,7 +215,7 @@ def _fetch(
     return ModelFolder(path.parent, _last(identifier))
 
 
-def _wanted(identifier: str, files: Iterable[str], file: str | None) -> tuple[str, list[str]]:
+def _choose_files(identifier: str, files: Iterable[str], file: str | None) -> tuple[str, list[str]]:
     """The graph, and the files to download for it, the tokenizer last."""
     names = sorted(files, key=lambda name: (name == TOKENIZER, name))
     graph = choose_graph(names, file, f"{identifier!r} on the hub")
@@ -233,9 +225,11 @@ def _wanted(identifier: str, files: Iterable[str], file: str | None) -> tuple[st
         )
     beside = f"{glob.escape(graph.rpartition('/')[0])}/{TENSORS}".lstrip("/")
     patterns = (*_DESCRIPTIONS, glob.escape(graph), data_pattern(graph), beside)
-    return graph, [
-        name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)
-    ]
+
+    def is_part(name: str) -> bool:
+        return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+    return graph, list(filter(is_part, names))
 
 
 def _announcement(

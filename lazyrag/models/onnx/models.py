@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import struct
 import threading
@@ -38,7 +39,7 @@ from lazyrag.models.onnx.hub import find_model
 from lazyrag.models.onnx.pooling import normalised, settle
 from lazyrag.models.onnx.session import Ids, Output, Row, TextModel, TooLong, run_batches, windows
 from lazyrag.models.protocols import Embedded, EmbeddedBatch, InputType
-from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
+from lazyrag.models.rerank import checked_documents, checked_query, rank_scores
 from lazyrag.types import Matrix, Vector
 from lazyrag.validation import known_arguments, require, sendable, validate_choice, validate_integer
 
@@ -144,11 +145,7 @@ class OnnxCrossEncoder:
         for batch in run_batches(rows, self._scores, self._rows_at_once, self._model.threads):
             # np.max propagates nan, which checked_ranking reports.
             scores.update((distinct[number], float(np.max(windows))) for number, windows in batch)
-        return checked_ranking(
-            ((position, scores[passage]) for position, passage in enumerate(passages)),
-            len(passages),
-            repr(self),
-        )[:limit]
+        return rank_scores((scores[passage] for passage in passages), limit, repr(self))
 
     def _rows(self, query: str, documents: Sequence[str]) -> list[tuple[int, Row]]:
         """The windows of each document beside the query, with its number."""
@@ -161,11 +158,13 @@ class OnnxCrossEncoder:
                 " at once, those of a document and special ones among them. Shorten the query."
             )
             raise ConfigError(msg)
-        return [
-            (number, self._model.two.row(query_ids, window))
-            for number, ids in enumerate(document_ids)
-            for window in windows(ids, room, full_last=True)
-        ]
+        rows: list[tuple[int, Row]] = []
+        for number, ids in enumerate(document_ids):
+            rows += [
+                (number, self._model.two.row(query_ids, window))
+                for window in windows(ids, room, full_last=True)
+            ]
+        return rows
 
     def _scores(self, rows: Sequence[Row]) -> list[float]:
         try:
@@ -197,25 +196,20 @@ _ACTIVATIONS: dict[Activation, Callable[[_Logits], _Logits]] = {
 
 
 def _output(folder: ModelFolder, model: TextModel) -> str:
-    flat = [name for name, rank in model.ranks.items() if rank < 3]
-    chosen = (
-        "logits" if "logits" in flat else flat[0] if len(model.ranks) == len(flat) == 1 else None
-    )
-    others = {str(module.get("type")).rpartition(".")[2] for module in folder.modules() or []} - {
-        "Transformer"
-    }
-    if chosen is None or others:
-        has = (
-            f"the steps {', '.join(sorted(others))}"
-            if others
-            else f"the outputs {', '.join(model.ranks)}"
-        )
+    is_only = len(model.ranks) == 1
+    outputs = [
+        name for name, rank in model.ranks.items() if rank < 3 and (is_only or name == "logits")
+    ]
+    types = {str(module.get("type")).rpartition(".")[2] for module in folder.modules() or []}
+    others = sorted(types - {"Transformer"})
+    if others or not outputs:
+        has = f"the {'steps' if others else 'outputs'} {', '.join(others or model.ranks)}"
         msg = (
             f"{folder.path} has {has}; a cross-encoder is a sequence classification model with the"
             " output 'logits'. Is it an embedding model?"
         )
         raise ConfigError(msg)
-    return chosen
+    return outputs[0]
 
 
 def _count_labels(model: TextModel, output: str) -> int:
@@ -367,11 +361,9 @@ class OnnxEmbedder:
         self._tokens: TokenVectors | None = None
         if token_cache is not None:
             self._require_tokens()
-            self.token_cache = (
-                token_cache
-                if isinstance(token_cache, EmbeddingCache)
-                else EmbeddingCache(token_cache)
-            )
+            if not isinstance(token_cache, EmbeddingCache):
+                token_cache = EmbeddingCache(token_cache)
+            self.token_cache = token_cache
             self._tokens = TokenVectors(self.token_cache, self.identity)
 
     probe = False
@@ -465,9 +457,8 @@ class OnnxEmbedder:
         if self._tokens is not None and input_type == "document":
             vectors = self._tokens.get(validate_embed_texts(texts))
             new = [text for text in dict.fromkeys(texts) if text not in vectors]
-            vectors |= self._tokens.put(
-                dict(zip(new, self._token_embeddings(new, input_type), strict=True))
-            )
+            embedded = self._token_embeddings(new, input_type)
+            vectors |= self._tokens.put(dict(zip(new, embedded, strict=True)))
             return [vectors[text] for text in texts]
         return self._token_embeddings(texts, input_type)
 
@@ -531,8 +522,7 @@ class OnnxEmbedder:
         if requested is not None and requested > length:
             msg = (
                 f"dimension is {requested}; {self.name!r} gives vectors of {length} numbers. Give"
-                " at"
-                " most so many, or None."
+                " at most so many, or None."
             )
             raise ConfigError(msg)
         return min(length, self._recipe.dimension or length)
@@ -547,9 +537,9 @@ class OnnxEmbedder:
         def run(rows: Sequence[Row]) -> list[T | EmbeddingError]:
             try:
                 outputs = self._model.run(rows, self._recipe.output)
-            except Exception as exc:  # noqa: BLE001  whatever the runtime raises is what becomes of a text
+            except Exception as exc:  # noqa: BLE001  any error of the runtime fails its texts
                 if len(rows) > 1:  # perhaps of one of them only
-                    return [result for row in rows for result in run([row])]
+                    return list(itertools.chain.from_iterable(run([row]) for row in rows))
                 return [_failure(f"{self!r} failed: {sentence(exc)}", exc)]
             return [of_row(row, output) for row, output in zip(rows, outputs, strict=True)]
 
@@ -557,35 +547,28 @@ class OnnxEmbedder:
         validate_choice("input_type", input_type, self._prefix_ids)
         for first in range(0, len(texts), _SORTED_AT_ONCE):
             rows = []
-            for position, line in enumerate(
-                self._lines(texts[first : first + _SORTED_AT_ONCE], input_type), first
-            ):
+            lines = self._lines(texts[first : first + _SORTED_AT_ONCE], input_type)
+            for position, line in enumerate(lines, first):
                 if isinstance(line, EmbeddingError):
                     yield [(position, line)]
                 else:
                     rows += [(position, row) for row in line]
             for batch in run_batches(rows, run, self._rows_at_once, self._model.threads):
-                yield [(position, _whole(results)) for position, results in batch]
+                yield [(position, _rows_or_error(results)) for position, results in batch]
 
     def _lines(
         self, texts: Sequence[str], input_type: InputType
     ) -> list[list[Row] | EmbeddingError]:
         """Return the rows of each text, several for one that is too long, or an error."""
         prefix = self._recipe.prefix(input_type)
-        good = [is_embeddable(text) for text in texts]
-        ids = iter(
-            self._model.ids(
-                [prefix + text for text, is_good in zip(texts, good, strict=True) if is_good]
-            )
-        )
-        return [
-            (
-                self._rows(text, next(ids), self._prefix_ids[input_type])
-                if is_good
-                else blank_error(text)
-            )
-            for text, is_good in zip(texts, good, strict=True)
-        ]
+        ids = iter(self._model.ids([prefix + text for text in texts if is_embeddable(text)]))
+        lines: list[list[Row] | EmbeddingError] = []
+        for text in texts:
+            if is_embeddable(text):
+                lines.append(self._rows(text, next(ids), self._prefix_ids[input_type]))
+            else:
+                lines.append(blank_error(text))
+        return lines
 
     def _rows(self, text: str, ids: Ids, prefix: Ids) -> list[Row] | EmbeddingError:
         """Return the rows of a text; each begins with the prefix."""
@@ -651,9 +634,8 @@ class TokenVectors:
 
 def _codes(rows: Matrix) -> bytes:
     """Rows in one byte per number, behind their length."""
-    scaled = rows * (
-        127 / np.maximum(np.abs(rows).max(axis=1, keepdims=True), np.finfo(np.float32).tiny)
-    )
+    largest = np.maximum(np.abs(rows).max(axis=1, keepdims=True), np.finfo(np.float32).tiny)
+    scaled = rows * (127 / largest)
     codes: bytes = np.rint(scaled).astype(np.int8).tobytes()
     return struct.pack("<I", rows.shape[1]) + codes
 
@@ -665,12 +647,14 @@ def _from_codes(codes: bytes) -> Matrix:
     return rows
 
 
-def _whole(results: list[T | EmbeddingError]) -> list[T] | EmbeddingError:
+def _rows_or_error(results: list[T | EmbeddingError]) -> list[T] | EmbeddingError:
     """Return the results of a text's rows, or the first error among them."""
-    errors = (result for result in results if isinstance(result, EmbeddingError))
-    return next(errors, None) or [
-        result for result in results if not isinstance(result, EmbeddingError)
-    ]
+    rows: list[T] = []
+    for result in results:
+        if isinstance(result, EmbeddingError):
+            return result
+        rows.append(result)
+    return rows
 
 
 def _failure(message: str, cause: BaseException | None = None) -> EmbeddingError:
@@ -788,19 +772,13 @@ class MaxSimModel:
     def __init__(self, embedder: TokenEmbedder, *, cache_bytes: int | None = None) -> None:
         has_tokens = callable(getattr(embedder, "token_embeddings", None))
         hint = "Of a CachedEmbedder, pass its .embedder."
-        require(
-            has_tokens,
-            "embedder",
-            embedder,
-            "an embedder with token_embeddings, such as an OnnxEmbedder",
-            hint,
-        )
+        expected = "an embedder with token_embeddings, such as an OnnxEmbedder"
+        require(has_tokens, "embedder", embedder, expected, hint)
         self.embedder = embedder
-        self._kept = (
-            _kept_for(embedder)
-            if cache_bytes is None
-            else _Kept(validate_integer("cache_bytes", cache_bytes, 0))
-        )
+        if cache_bytes is None:
+            self._cached = _shared_cache(embedder)
+        else:
+            self._cached = _TokenCache(validate_integer("cache_bytes", cache_bytes, 0))
 
     def __repr__(self) -> str:
         return f"MaxSimModel({self.embedder!r})"
@@ -823,35 +801,25 @@ class MaxSimModel:
             vectors = self._vectors(list(dict.fromkeys(passages)))
         except EmbeddingError as exc:
             raise RetrievalError(f"{self!r} failed: {sentence(exc)}") from exc
-        scores = dict(
-            zip(
-                vectors,
-                max_sims(query_vectors, list(vectors.values())) / len(query_vectors),
-                strict=True,
-            )
-        )
-        return checked_ranking(
-            ((position, scores.get(passage, -1.0)) for position, passage in enumerate(passages)),
-            len(passages),
-            repr(self),
-        )[:limit]
+        similarities = max_sims(query_vectors, list(vectors.values())) / len(query_vectors)
+        scores = dict(zip(vectors, similarities, strict=True))
+        return rank_scores((scores.get(passage, -1.0) for passage in passages), limit, repr(self))
 
     def _vectors(self, documents: Sequence[str]) -> dict[str, Matrix]:
         """The token vectors of those documents that have tokens: what is kept, and the others from
         the embedder.
         """
-        cached = self._kept.get(documents)
+        cached = self._cached.get(documents)
         new = [
             document
             for document in documents
             if document not in cached and self._has_tokens(document)
         ]
-        embedded = (
-            dict(zip(new, self.embedder.token_embeddings(new, "document"), strict=True))
-            if new
-            else {}
-        )
-        self._kept.put(embedded)
+        embedded: dict[str, Matrix] = {}
+        if new:
+            vectors = self.embedder.token_embeddings(new, "document")
+            embedded = dict(zip(new, vectors, strict=True))
+        self._cached.put(embedded)
         together = {**cached, **embedded}
         return {document: together[document] for document in documents if document in together}
 
@@ -863,8 +831,8 @@ class MaxSimModel:
         return bool(document.strip()) and (count(document[:_BEGINNING]) > 0 or count(document) > 0)
 
 
-class _Kept:
-    """Token vectors by text, up to a number of bytes; those that were used last stay.
+class _TokenCache:
+    """Least-recently-used cache of token vectors by text, up to a number of bytes.
 
     Args:
         most: So many bytes of vectors and of texts.
@@ -877,7 +845,7 @@ class _Kept:
         self._lock = threading.Lock()
 
     def get(self, texts: Iterable[str]) -> dict[str, Matrix]:
-        """What is kept of some texts."""
+        """The cached vectors of some texts."""
         with self._lock:
             cached = {text: self._rows[text] for text in texts if text in self._rows}
             for text in cached:
@@ -885,7 +853,7 @@ class _Kept:
             return cached
 
     def put(self, vectors: dict[str, Matrix]) -> None:
-        """Keep vectors; what was used longest ago goes."""
+        """Add vectors, and evict the least recently used."""
         with self._lock:
             for text, rows in vectors.items():
                 size = _size(text, rows)
@@ -897,7 +865,7 @@ class _Kept:
 
 
 # by the embedder's id while it exists: embedders may be equal, and not hashable
-_shared: dict[int, _Kept] = {}
+_shared: dict[int, _TokenCache] = {}
 _sharing = threading.RLock()  # an embedder may go while it is held
 
 
@@ -912,14 +880,14 @@ def can_share(embedder: object) -> bool:
     return True
 
 
-def _kept_for(embedder: object) -> _Kept:
+def _shared_cache(embedder: object) -> _TokenCache:
     """The vectors that all models over an embedder share."""
     if not can_share(embedder):
-        return _Kept(TOKEN_CACHE_BYTES)
+        return _TokenCache(TOKEN_CACHE_BYTES)
     with _sharing:
         shared = _shared.get(id(embedder))
         if shared is None:
-            shared = _shared[id(embedder)] = _Kept(TOKEN_CACHE_BYTES)
+            shared = _shared[id(embedder)] = _TokenCache(TOKEN_CACHE_BYTES)
             weakref.finalize(embedder, _shared.pop, id(embedder), None).atexit = False
         return shared
 

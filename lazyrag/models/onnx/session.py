@@ -8,7 +8,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
+from itertools import chain, starmap
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
@@ -90,7 +90,8 @@ class Frame:
             owners: The number of the text that each comes from; None for a special token.
 
         Example:
-            >>> frame = Frame.from_encoding([101, 7, 102, 8, 102], [0, 0, 0, 1, 1], [None, 0, None, 1, None])
+            >>> owners = [None, 0, None, 1, None]
+            >>> frame = Frame.from_encoding([101, 7, 102, 8, 102], [0, 0, 0, 1, 1], owners)
             >>> frame.row(np.array([5]), np.array([6, 6])).ids.tolist()
             [101, 5, 102, 6, 6, 102]
         """
@@ -118,9 +119,8 @@ class Frame:
         """A line with these texts; so many first tokens of the last one are a prefix of it."""
         ids = [self.specials[0][0]]
         types = [self.specials[0][1]]
-        for text, kind, (special, special_types) in zip(
-            texts, self.types, self.specials[1:], strict=True
-        ):
+        between = zip(texts, self.types, self.specials[1:], strict=True)
+        for text, kind, (special, special_types) in between:
             ids += [text, special]
             types += [np.full(len(text), kind, np.int64), special_types]
         stop = sum(map(len, ids[:-1]))
@@ -201,15 +201,12 @@ def run_batches(
     for batch, results in zip(row_batches, computed, strict=True):
         for number, result in zip(batch, results, strict=True):
             parts[rows[number][0]][number] = result
-        done = [
-            text
-            for text in dict.fromkeys(rows[number][0] for number in batch)
-            if len(parts[text]) == missing[text]
-        ]
-        yield [
-            (text, [result for _, result in sorted(parts.pop(text).items(), key=itemgetter(0))])
-            for text in done
-        ]
+        finished = []
+        for text in dict.fromkeys(rows[number][0] for number in batch):
+            if len(parts[text]) == missing[text]:
+                by_number = parts.pop(text)
+                finished.append((text, [by_number[number] for number in sorted(by_number)]))
+        yield finished
 
 
 TooLong = Literal["split", "raise", "cut"]
@@ -296,9 +293,8 @@ class TextModel:
                 "max_tokens": self.max_tokens,
                 "types": self._tells_types,
             }
-            self._identity = (
-                f"onnx:{name}:{self.contents.digest({**settings, **settings_of_model})}"
-            )
+            digest = self.contents.digest({**settings, **settings_of_model})
+            self._identity = f"onnx:{name}:{digest}"
         return self._identity
 
     def ids(self, texts: Sequence[str]) -> list[Ids]:
@@ -402,7 +398,7 @@ def unknown_share(tokenizer: Any, text: str) -> float:
     text = _encodable(text)
     encoding = tokenizer.encode(text, add_special_tokens=False)
     nothing = _unknown_token(tokenizer)
-    covering = Counter(at for span in encoding.offsets for at in range(*span))
+    covering = Counter(chain.from_iterable(starmap(range, encoding.offsets)))
     unknown = {at for at, count in covering.items() if count > 1}
     single = set()
     for token, (first, end) in zip(encoding.ids, encoding.offsets, strict=True):

@@ -28,6 +28,7 @@ from lazyrag.errors import ConfigError, missing_package, sentence
 from lazyrag.models import concurrency as background
 from lazyrag.models.protocols import Usage, report_usage, single_try
 from lazyrag.text.tokens import EstimatedTokenCounter
+from lazyrag.types import Closable
 from lazyrag.validation import (
     check_keywords,
     keyword_names,
@@ -72,7 +73,7 @@ class EndpointOptions(TypedDict, total=False):
 
 
 @known_arguments
-class Endpoint:
+class Endpoint(Closable):
     """A server that speaks OpenAI's protocol, with one connection pool and one limit for all
     threads and event loops.
 
@@ -135,10 +136,9 @@ class Endpoint:
         self._has_deadline = deadline_s is not None
         deadline_s = _DEADLINE_FACTOR * self.timeout_s if deadline_s is None else deadline_s
         self.deadline_s = validate_seconds("deadline_s", deadline_s)
-        most = max_answer_bytes
-        self.max_answer_bytes = (
-            most if most is None else validate_integer("max_answer_bytes", most, 1)
-        )
+        if max_answer_bytes is not None:
+            max_answer_bytes = validate_integer("max_answer_bytes", max_answer_bytes, 1)
+        self.max_answer_bytes = max_answer_bytes
         self.retries = validate_integer("retries", retries, 0)
         self.concurrency = validate_integer("concurrency", concurrency, 1)
         if requests_per_minute is not None:
@@ -265,12 +265,6 @@ class Endpoint:
         if self._pools:
             background.run(self._shut())
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     async def __aenter__(self) -> Self:
         return self
 
@@ -283,7 +277,8 @@ class Endpoint:
         """Wait until a pause that the server requested is over and the rate limit allows a try with
         so many tokens.
         """
-        while (pause_s := self._not_before - time.monotonic()) > 0:  # noqa: ASYNC110  another call may prolong it
+        # Another call may prolong the pause.
+        while (pause_s := self._not_before - time.monotonic()) > 0:  # noqa: ASYNC110
             await asyncio.sleep(pause_s)
         if self.rate_limit is not None:
             await self.rate_limit.wait(tokens)
@@ -621,7 +616,7 @@ def response_error(
 
     Example:
         >>> print(response_error(401, {}, '{"error": {"message": "no such key"}}'))
-        401 Unauthorized: no such key. Check the key: api_key, or LAZYRAG_API_KEY or OPENAI_API_KEY in the environment.
+        401 Unauthorized: no such key. Check the key: api_key, or ...
     """
     message, code = _message(body, hidden)
     advice = _ADVICE.get(status, "")
@@ -693,8 +688,12 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
         clocks differ. The header in milliseconds is OpenAI's.
 
     Example:
-        >>> retry_after_s({"retry-after": "2"}), retry_after_s({"retry-after-ms": "150"}), retry_after_s({})
-        (2.0, 0.15, None)
+        >>> retry_after_s({"retry-after": "2"})
+        2.0
+        >>> retry_after_s({"retry-after-ms": "150"})
+        0.15
+        >>> retry_after_s({}) is None
+        True
     """
     in_ms = _number(headers.get("retry-after-ms"))
     after = headers.get("retry-after")
@@ -724,9 +723,8 @@ def _message(body: bytes | str, hidden: Callable[[str], str]) -> tuple[str, obje
     if not isinstance(error, dict):
         return _beginning(str(error), hidden), None
     message = next((error[name] for name in ("message", "detail", "msg") if error.get(name)), error)
-    return _beginning(
-        message if isinstance(message, str) else json.dumps(message), hidden
-    ), error.get("code")
+    text = message if isinstance(message, str) else json.dumps(message)
+    return _beginning(text, hidden), error.get("code")
 
 
 def _number(text: str | None) -> float | None:
@@ -849,21 +847,17 @@ class Secrets:
         for secret in sorted(self._parts(), key=len, reverse=True):
             # A short one only as a word of its own: hiding its letters everywhere would garble
             # messages.
-            word = (
-                re.escape(secret)
-                if len(secret) >= _LONG_SECRET
-                else rf"(?<!\w){re.escape(secret)}(?!\w)"
-            )
+            word = re.escape(secret)
+            if len(secret) < _LONG_SECRET:
+                word = rf"(?<!\w){word}(?!\w)"
             text = re.sub(word, "***", text)
         return text
 
     def _parts(self) -> set[str]:
         """The headers' values and the words in them: a server may repeat a part."""
-        parts = {
-            part
-            for value in self.headers.values()
-            for part in (value, *re.split(r"[\s;,=]+", value))
-        }
+        parts = {*self.headers.values()}
+        for value in self.headers.values():
+            parts.update(re.split(r"[\s;,=]+", value))
         return {part for part in parts if part and part.lower() not in ("bearer", "basic")}
 
 
@@ -927,9 +921,6 @@ def _encode(body: Mapping[str, Any]) -> dict[str, Any]:
         content = json.dumps(
             body, ensure_ascii=False, allow_nan=False, separators=(",", ":")
         ).encode()
-    except (
-        TypeError,
-        ValueError,
-    ) as exc:  # a lone surrogate in a text, or an object in the options
+    except (TypeError, ValueError) as exc:  # half a surrogate pair, or an object in the options
         raise EndpointError(f"the request cannot be written as JSON: {exc}.", refused=True) from exc
     return {"content": content, "headers": {"Content-Type": "application/json"}}

@@ -8,7 +8,7 @@ import dataclasses
 import itertools
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self, TypeAlias, Unpack, get_args
+from typing import Any, Literal, TypeAlias, Unpack, get_args
 
 from lazyrag.errors import AnswerWarning, EmbeddingError, GenerationError, RetrievalError, warn_user
 from lazyrag.models import concurrency
@@ -16,9 +16,8 @@ from lazyrag.models.chat import SurrogateJoiner
 from lazyrag.models.embedding import (
     CheckedEmbedder,
     as_vector,
-    blank_error,
-    is_embeddable,
     shown,
+    split_blank,
     stack_dense,
     validate_embed_texts,
     validate_input_type,
@@ -47,7 +46,7 @@ from lazyrag.models.protocols import (
     usage_of_calls,
 )
 from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
-from lazyrag.types import Matrix
+from lazyrag.types import Closable, Matrix
 from lazyrag.validation import (
     require,
     sendable,
@@ -58,7 +57,7 @@ from lazyrag.validation import (
 )
 
 
-class _HttpModel:
+class _HttpModel(Closable):
     """A model behind an endpoint, which is closed with the model unless it was passed in."""
 
     def __init__(
@@ -86,12 +85,6 @@ class _HttpModel:
         """Close the endpoint, unless it was passed in."""
         if self._owns_endpoint:
             self.endpoint.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _message(self, fault: EndpointError) -> str:
         return f"{self._name} failed: {self.endpoint.hide_secrets(fault)}"
@@ -182,27 +175,19 @@ class HttpChatModel(_HttpModel):
         try:
             answer, options = await self._post(messages, options)
             choices = choices_of(answer, options.n)
-            usage = usage_of(answer)
+            usages = [usage_of(answer)]
             missing = range(len(choices), options.n)
             more = await concurrency.together(
                 *(self._one_more(messages, options, number) for number in missing)
             )
         except EndpointError as exc:
             raise GenerationError(self._message(exc)) from exc
-        all_usages = [usage, *(reported for _, reported in more)]
-        usages = [reported for reported in all_usages if reported is not None]
+        for choice, reported in more:
+            choices.append(choice)
+            usages.append(reported)
         name = answer.get("model")
         return ChatCompletion(
-            (*choices, *(choice for choice, _ in more)),
-            name if isinstance(name, str) else "",
-            (
-                Usage(
-                    sum(reported.prompt_tokens for reported in usages),
-                    sum(reported.completion_tokens for reported in usages),
-                )
-                if usages
-                else None
-            ),
+            tuple(choices), name if isinstance(name, str) else "", _total_usage(usages)
         )
 
     async def _post(
@@ -211,20 +196,15 @@ class HttpChatModel(_HttpModel):
         """Send a request; returns the answer, and the options without the schema if the endpoint
         rejects that.
         """
+        body = _body(self.model, messages, options)
         try:
-            return (
-                await self.endpoint.post(
-                    _CHAT_PATH, _body(self.model, messages, options), options.n
-                ),
-                options,
-            )
+            return await self.endpoint.post(_CHAT_PATH, body, options.n), options
         except EndpointError as exc:
             if options.json_schema is None or exc.status not in _SCHEMA_REJECTED:
                 raise
         options = dataclasses.replace(options, json_schema=None)
-        answer = await self.endpoint.post(
-            _CHAT_PATH, _body(self.model, messages, options), options.n
-        )
+        body = _body(self.model, messages, options)
+        answer = await self.endpoint.post(_CHAT_PATH, body, options.n)
         self.endpoint.without_schema.add(self.model)
         return answer, options
 
@@ -239,35 +219,41 @@ class HttpChatModel(_HttpModel):
     async def _deltas(
         self, messages: tuple[Message, ...], options: ChatOptions
     ) -> AsyncGenerator[ChatDelta, None]:
-        stream_options = (
-            {} if usage_of_calls.get() is None else {"stream_options": {"include_usage": True}}
-        )
-        body = {**stream_options, **_body(self.model, messages, options), "stream": True}
+        body = {**_body(self.model, messages, options), "stream": True}
+        if usage_of_calls.get() is not None:
+            body = {"stream_options": {"include_usage": True}, **body}
         try:
-            async with contextlib.aclosing(
-                deltas_of(self.endpoint.events(_CHAT_PATH, body), options.n)
-            ) as deltas:
+            events = self.endpoint.events(_CHAT_PATH, body)
+            async with contextlib.aclosing(deltas_of(events, options.n)) as deltas:
                 async for delta in deltas:
                     yield delta
         except EndpointError as exc:
             raise GenerationError(self._message(exc)) from exc
 
 
+def _total_usage(usages: Sequence[Usage | None]) -> Usage | None:
+    """The sum of the usages that were reported; None if none was."""
+    reported = [usage for usage in usages if usage is not None]
+    if not reported:
+        return None
+    return Usage(
+        sum(usage.prompt_tokens for usage in reported),
+        sum(usage.completion_tokens for usage in reported),
+    )
+
+
 def _body(model: str, messages: tuple[Message, ...], options: ChatOptions) -> dict[str, Any]:
-    schema = {"name": "answer", "strict": True, "schema": options.json_schema}
-    parameters = {
+    parameters: dict[str, Any] = {
         "n": options.n if options.n > 1 else None,
         "temperature": options.temperature,
         "max_tokens": options.max_tokens,
         "stop": None if options.stop is None else list(options.stop),
         "seed": options.seed,
         "logprobs": options.logprobs or None,
-        "response_format": (
-            {"type": "json_schema", "json_schema": schema}
-            if options.json_schema is not None
-            else None
-        ),
     }
+    if options.json_schema is not None:
+        schema = {"name": "answer", "strict": True, "schema": options.json_schema}
+        parameters["response_format"] = {"type": "json_schema", "json_schema": schema}
     return {
         "model": model,
         "messages": [{"role": message.role, "content": message.content} for message in messages],
@@ -284,9 +270,8 @@ def _validate_options(options: ChatOptions) -> ChatOptions:
         "ChatOptions, such as ChatOptions(temperature=0)",
     )
     taken = sorted(_OWN_PARAMETERS.intersection(options.extra or {}))
-    require(
-        not taken, "extra", taken, "a mapping without the parameters that the model sets itself"
-    )
+    expected = "a mapping without the parameters that the model sets itself"
+    require(not taken, "extra", taken, expected)
     return options
 
 
@@ -562,10 +547,9 @@ class HttpEmbedder(_HttpModel):
     async def _batches(
         self, texts: list[Any], input_type: InputType
     ) -> AsyncGenerator[EmbeddedBatch, None]:
-        blank = [index for index, text in enumerate(texts) if not is_embeddable(text)]
-        if blank:
-            yield EmbeddedBatch(blank, [blank_error(texts[index]) for index in blank])
-        positions = [index for index, text in enumerate(texts) if is_embeddable(text)]
+        positions, blank = split_blank(texts)
+        if blank is not None:
+            yield blank
         prefixed = [self._prefixes[input_type] + texts[index] for index in positions]
         halving: Halving[Embedded] = Halving(self._request, prefixed)
         starts = iter(range(0, len(prefixed), self.batch_size))
@@ -574,9 +558,8 @@ class HttpEmbedder(_HttpModel):
             while True:
                 for start in itertools.islice(starts, self.endpoint.concurrency - len(running)):
                     part = slice(start, start + self.batch_size)
-                    running.add(
-                        asyncio.ensure_future(self._batch(positions[part], prefixed[part], halving))
-                    )
+                    batch = self._batch(positions[part], prefixed[part], halving)
+                    running.add(asyncio.ensure_future(batch))
                 if not running:
                     return
                 done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -695,10 +678,9 @@ class HttpRerankModel(_HttpModel):
     ) -> None:
         super().__init__("rerank", base_url, model, api_key, endpoint)
         self.api: RerankApi = validate_choice("api", api, get_args(RerankApi))
-        default = 512 if api == "common" else 32
-        self.batch_size = (
-            default if batch_size is None else validate_integer("batch_size", batch_size, 1)
-        )
+        if batch_size is None:
+            batch_size = 512 if api == "common" else 32
+        self.batch_size = validate_integer("batch_size", batch_size, 1)
 
     def __call__(
         self, query: str, documents: Sequence[str], top_n: int | None = None
@@ -732,7 +714,7 @@ class HttpRerankModel(_HttpModel):
             parts = await concurrency.together(
                 *map(rank, range(0, len(documents), self.batch_size))
             )
-            results = [result for part in parts for result in part]
+            results = list(itertools.chain.from_iterable(parts))
             faults = [result for result in results if isinstance(result, EndpointError)]
             if faults and len(faults) == len(results):
                 raise faults[0]

@@ -84,7 +84,9 @@ class HttpTranscriber(_HttpModel):
             raise LoadError(self._message(exc)) from exc
 
     async def _transcribe(self, name: str, data: bytes) -> Any:
-        fields = {"model": self.model} | ({"language": self.language} if self.language else {})
+        fields = {"model": self.model}
+        if self.language:
+            fields["language"] = self.language
         kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
         # servers know formats by suffix; names may be private
         file = (f"file{Path(name).suffix.lower()}", data, kind)
@@ -101,9 +103,9 @@ class HttpTranscriber(_HttpModel):
                 _PATH, fields | {"response_format": "json"}, file
             )
         except EndpointError as exc:
-            raise (
-                rejected if self._knows_times and exc.status in _FORMAT_REJECTED else exc
-            ) from None
+            if self._knows_times and exc.status in _FORMAT_REJECTED:
+                raise rejected from None
+            raise exc from None
         self._knows_times = False
         return answer
 

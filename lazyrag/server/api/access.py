@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from lazyrag.server.core.access import COOKIE, SESSION_S, Access, AuditCheck, AuditRow, Token
 from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError
-from lazyrag.server.core.service import needs, service_of
+from lazyrag.server.core.service import Administrator, Reader, service_of
 
 router = APIRouter(prefix="/api/v1", tags=["access"])
 
@@ -58,9 +58,9 @@ def access_of(request: Request) -> Access:
     return access
 
 
-def require_whole(principal: Principal = needs("admin")) -> Principal:
+def require_whole(principal: Administrator) -> Principal:
     """An administrator of all documents: tokens and the chain are not limited to some."""
-    if principal.labels is not None:
+    if not principal.is_unrestricted:
         raise ProblemError(403, "This needs a token without labels.", "Use another token.")
     return principal
 
@@ -71,14 +71,17 @@ Whole = Annotated[Principal, Depends(require_whole)]
 @router.post("/session", response_model=Principal)
 async def log_in(request: Request, login: Login) -> Response:
     """Exchange a token for a cookie, for browsers."""
-    service = service_of(request)
-    access = access_of(request)
-    principal = await service.run(access.of_token, login.token.strip())
+    find = access_of(request).of_token
+    principal = await service_of(request).run(find, login.token.strip())
     if principal is None:
         raise ProblemError(401, "The token is not valid.", "Create one: lazyrag token create")
     request.state.principal = principal
-    session = await service.run(access.open_session, principal)
-    response = JSONResponse(asdict(principal))
+    return await sign_in(request, JSONResponse(asdict(principal)), principal)
+
+
+async def sign_in(request: Request, response: Response, principal: Principal) -> Response:
+    """Set the cookie of a new browser session, and return the response."""
+    session = await service_of(request).run(access_of(request).open_session, principal)
     path = request.scope.get("root_path") or "/"
     secure = request.url.scheme == "https"
     response.set_cookie(
@@ -88,13 +91,13 @@ async def log_in(request: Request, login: Login) -> Response:
 
 
 @router.get("/session")
-async def get_session(principal: Principal = needs("read")) -> Principal:
+async def get_session(principal: Reader) -> Principal:
     """The principal of this request."""
     return principal
 
 
 @router.delete("/session", status_code=204)
-async def log_out(request: Request, _: Principal = needs("read")) -> Response:
+async def log_out(request: Request, _: Reader) -> Response:
     """End the browser session."""
     if session := request.cookies.get(COOKIE):
         await service_of(request).run(access_of(request).end_session, session)
@@ -128,9 +131,9 @@ async def revoke_token(request: Request, token_id: str, principal: Whole) -> Non
 @router.get("/audit")
 async def list_audit(
     request: Request,
+    principal: Administrator,
     after: Annotated[int, Query(ge=0, le=2**53)] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-    principal: Principal = needs("admin"),
 ) -> AuditPage:
     """Rows of the audit log, oldest first; a token with labels sees its own."""
     rows = await service_of(request).run(

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi import APIRouter, Header, Query, Request
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from pydantic import BaseModel, Field, create_model
 from starlette.responses import Response, StreamingResponse
@@ -35,8 +35,8 @@ from lazyrag.retrieval.base import BaseRetriever, hits_of
 from lazyrag.server.api import search
 from lazyrag.server.api.search import Filters, Limit, Question
 from lazyrag.server.core.body import Body, Name, SearchOptions
-from lazyrag.server.core.guard import ADD_EVENT, KEPT_S, open_book
-from lazyrag.server.core.principal import Principal
+from lazyrag.server.core.guard import ADD_EVENT
+from lazyrag.server.core.notebook import Event, owner_of
 from lazyrag.server.core.problems import ProblemError, problem_of
 from lazyrag.server.core.service import location_of, needs
 from lazyrag.server.core.set_request import Searching, SetRequest, as_json
@@ -52,18 +52,14 @@ STOP_S = 0.2
 COMMENT_S = 15.0
 POLL_S = 0.05
 SILENCE_S = 300.0
-MAX_WRITING = 128
 MAX_GOLDEN = 500
-"""Answers of this process at the same time, and questions of one evaluation."""
+"""Questions of one evaluation."""
 MEASURES = ("span_recall@10", "span_MRR@10", "nDCG@10", "recall@10", "answer@10")
 NO_MODEL = (
     "The service has no chat model: these are the passages that it would read. Set models.chat to"
     " have answers."
 )
 _ENDED = "SELECT 1 FROM event WHERE answer = ? AND number <= ? AND name = 'done'"
-
-Event = tuple[int, str, str]
-"""Number, name and JSON of an event."""
 
 # Models
 
@@ -200,151 +196,6 @@ _Evaluation = create_model(
     measures=(search.list_of(_Measure), ...),
 )
 
-# Storage
-
-
-class Notebook:
-    """Answers, feedback, golden questions and evaluations, in a file that all web processes share.
-
-    Args:
-        state: The service's state folder.
-    """
-
-    def __init__(self, state: Path) -> None:
-        self.tasks: dict[Any, str] = {}  # those that write answers, and for whom
-        self._database = open_book(state)
-
-    def require_room(self, principal: Principal) -> None:
-        """Check that this process can write one more answer for a principal.
-
-        What a principal may use is as much as is free: alone it gets a half, and the next one finds
-        room.
-
-        Raises:
-            ProblemError: 429 if it writes too many.
-        """
-        if [*self.tasks.values()].count(principal.id) >= MAX_WRITING - len(self.tasks):
-            raise ProblemError(
-                429,
-                "Too many answers are being written.",
-                "Try again.",
-                headers={"Retry-After": "5"},
-            )
-
-    def join(self, task: Any, principal: Principal) -> None:
-        """Count a task among those that write answers for a principal, until it ends."""
-        self.tasks[task] = principal.id
-        task.add_done_callback(lambda finished: self.tasks.pop(finished, None))
-
-    def rows(self, query: str, *values: Any) -> list[Any]:
-        """Run a query that reads."""
-        with self._database.reading() as connection:
-            return connection.execute(query, values).fetchall()
-
-    def write(self, query: str, *rows: tuple[Any, ...], durable: bool = False) -> None:
-        """Run a statement for some rows."""
-        with self._database.writing(durable=durable) as connection:
-            connection.executemany(query, rows)
-
-    def question(self, call: SetRequest, answer: str) -> str:
-        """Return the question of an answer.
-
-        Raises:
-            ProblemError: 404 if the principal has no such answer.
-        """
-        query = "SELECT question FROM answer WHERE id = ? AND owner = ? AND created > ?"
-        for [question] in self.rows(query, answer, owner_of(call), time.time() - KEPT_S):
-            return str(question)
-        remedy = f"Answers can be read for {KEPT_S / 60:.0f} minutes, by those who asked."
-        raise ProblemError(404, f"There is no answer {answer!r:.80}.", remedy)
-
-    def events(self, answer: str, after: int = 0) -> list[Event]:
-        """Return the events of an answer after a number."""
-        query = (
-            "SELECT number, name, data FROM event WHERE answer = ? AND number > ? ORDER BY number"
-        )
-        return self.rows(query, answer, after)
-
-    def stop(self, answer: str) -> None:
-        """Let the process that writes an answer stop, within `STOP_S`."""
-        self.write("UPDATE answer SET followed = -1 WHERE id = ?", (answer,))
-
-    def take(self, number: str) -> bool:
-        """Delete a record, and return whether it was there: of several who try, one succeeds."""
-        with self._database.writing() as connection:
-            return bool(connection.execute("DELETE FROM record WHERE id = ?", (number,)).rowcount)
-
-    def add(self, call: SetRequest, kind: str, body: Mapping[str, Any]) -> JsonObject:
-        """Store a record, and return it. Ids are in the order of time, and tell nothing of others'
-        records.
-        """
-        record = {"id": f"{time.time_ns():016x}{uuid.uuid4().hex[-8:]}", "created": time.time()}
-        row = (
-            kind,
-            call.name,
-            record["id"],
-            call.principal.id,
-            record["created"],
-            json.dumps(body, ensure_ascii=False),
-        )
-        self.write("INSERT INTO record VALUES (?, ?, ?, ?, ?, ?)", row, durable=True)
-        return {**record, "principal": call.principal.id, **body}
-
-    def records(
-        self,
-        call: SetRequest,
-        kind: str,
-        after: str = "",
-        limit: int = 1_000,
-        record_id: str | None = None,
-        *,
-        is_own: bool = False,
-    ) -> list[JsonObject]:
-        """Return records, oldest first: with labels the principal's own, as others may have seen
-        more than it does.
-        """
-        owner = call.principal.id if is_own or call.principal.labels is not None else None
-        query = (
-            "SELECT id, created, principal, body FROM record WHERE kind = ? AND set_name = ? AND id"
-            " > ? AND id = coalesce(?, id) AND principal = coalesce(?, principal) ORDER BY id"
-            " LIMIT ?"
-        )
-        rows = self.rows(query, kind, call.name, after, record_id, owner, limit)
-        return [
-            {"id": row[0], "created": row[1], "principal": row[2], **json.loads(row[3])}
-            for row in rows
-        ]
-
-    def record(self, call: SetRequest, kind: str, number: str) -> JsonObject:
-        """Return a record.
-
-        Raises:
-            ProblemError: 404 if there is none that the principal sees.
-        """
-        for record in self.records(call, kind, record_id=number):
-            return record
-        raise ProblemError(
-            404,
-            f"There is no record {number!r:.80} in {kind}.",
-            "List them to see which there are.",
-        )
-
-
-def owner_of(call: SetRequest) -> str:
-    """Who may read an answer: a principal with its labels, in a set."""
-    return json.dumps([call.name, call.principal.id, call.principal.labels])
-
-
-async def _book(request: Request) -> Notebook:
-    state = request.app.state
-    if not hasattr(state, "notebook"):
-        state.notebook = Notebook(state.service.state)
-    notebook: Notebook = state.notebook
-    return notebook
-
-
-Book = Annotated[Notebook, Depends(_book)]
-
 # Answers
 
 _EVENT = {
@@ -355,28 +206,27 @@ _EVENTS: dict[int | str, JsonObject] = {200: {"content": {"text/event-stream": {
 
 
 @router.post("/answers", tags=["answers"], response_model=_Answer, responses=_EVENTS)
-async def ask(body: AnswerBody, call: Searching, book: Book, request: Request) -> Response:
+async def ask(body: AnswerBody, call: Searching) -> Response:
     """Answer a question from the documents, with citations.
 
     With `stream` the events are `delta` (text), `citation`, `problem` and `done` (the complete
     answer). The header `Location` names the answer, and `GET .../events` goes on with a stream that
     was cut.
     """
-    book.require_room(call.principal)
-    run = call.service.run
+    call.book.require_room(call.principal)
     answer = uuid.uuid4().hex
     now = time.time()
-    pieces = _pieces(body, call, await run(call.retriever, body))
-    row = answer, owner_of(call), body.question, now, now
-    await run(book.write, "INSERT INTO answer VALUES (?, ?, ?, ?, ?)", row)
+    pieces = _pieces(body, call, await call.run(call.retriever, body))
+    row = answer, owner_of(call.principal, call.name), body.question, now, now
+    await call.run(call.book.write, "INSERT INTO answer VALUES (?, ?, ?, ?, ?)", row)
     task = asyncio.create_task(
-        _supervise(call, book, answer, _write(call, book, answer, body.question, pieces))
+        _supervise(call, answer, _write(call, answer, body.question, pieces))
     )
-    book.join(task, call.principal)
-    headers = location_of(request, "one_answer", set=call.name, answer=answer)
+    call.book.join(task, call.principal)
+    headers = location_of(call.request, "one_answer", set=call.name, answer=answer)
     if body.stream:
-        return _stream_events(follow(call, book, answer, 0), headers)
-    events = [event async for event in follow(call, book, answer, 0, request) if event[0]]
+        return _stream_events(follow(call, answer, 0), headers)
+    events = [event async for event in follow(call, answer, 0, call.request) if event[0]]
     result = answer_of(answer, body.question, events)
     if result["state"] == "FAILED":
         raise ProblemError(**result["problems"][-1])
@@ -384,12 +234,12 @@ async def ask(body: AnswerBody, call: Searching, book: Book, request: Request) -
 
 
 @router.get("/answers/{answer}", tags=["answers"], response_model=_Answer)
-async def one_answer(answer: str, call: Searching, book: Book) -> Response:
+async def one_answer(answer: str, call: Searching) -> Response:
     """Get an answer, as far as it is written. Only who asked can read it, and only for some
     minutes.
     """
     return await call.respond(
-        lambda: answer_of(answer, book.question(call, answer), book.events(answer))
+        lambda: answer_of(answer, call.question_of(answer), call.book.events(answer))
     )
 
 
@@ -402,17 +252,21 @@ async def one_answer(answer: str, call: Searching, book: Book) -> Response:
 async def answer_events(
     answer: str,
     call: Searching,
-    book: Book,
     last_event_id: Annotated[str, Header(max_length=20)] = "0",
 ) -> Response:
     """Get the events of an answer after the one that `Last-Event-ID` names, and go on while it is
     written.
     """
-    await call.service.run(book.question, call, answer)
-    after = int(last_event_id) if last_event_id.isascii() and last_event_id.isdecimal() else 0
-    if await call.service.run(book.rows, _ENDED, answer, min(after, 2**62)):
+    await call.run(call.question_of, answer)
+    after = min(event_number(last_event_id, 0), 2**62)
+    if await call.run(call.book.rows, _ENDED, answer, after):
         return Response(status_code=204)  # a browser that was cut off at the end connects no more
-    return _stream_events(follow(call, book, answer, min(after, 2**62)), {})
+    return _stream_events(follow(call, answer, after), {})
+
+
+def event_number(text: str, default: int) -> int:
+    """The number in a header ``Last-Event-ID``."""
+    return int(text) if text.isascii() and text.isdecimal() else default
 
 
 async def _pieces(
@@ -421,7 +275,7 @@ async def _pieces(
     """The events of an answer; the last one, ``hits``, has what the model read."""
     filters = search.filter_of(body.filters)
     if call.service.chat is None:
-        hits = await call.service.run(lambda: hits_of(retriever(body.question, filters, body.topk)))
+        hits = await call.run(lambda: hits_of(retriever(body.question, filters, body.topk)))
         yield "problem", {"detail": NO_MODEL}
         yield "hits", {"hits": to_dict(hits), "measures": {"query": body.question}}
         return
@@ -464,7 +318,6 @@ def _not_condensed(failure: GenerationError | None) -> str:
 
 async def _write(
     call: SetRequest,
-    book: Notebook,
     answer: str,
     question: str,
     pieces: AsyncIterator[tuple[str, JsonObject]],
@@ -486,7 +339,7 @@ async def _write(
         async with lock:  # readers go on behind the last event: none may come before another
             rows = [(answer, *event) for event in events[stored:]]
             if rows:
-                await call.service.run(book.write, ADD_EVENT, *rows)
+                await call.run(call.book.write, ADD_EVENT, *rows)
             stored += len(rows)
 
     flushing = asyncio.create_task(_repeat(flush))  # also while the model pauses
@@ -520,12 +373,12 @@ async def _repeat(call: Callable[[], Awaitable[None]]) -> None:
         await asyncio.sleep(POLL_S)
 
 
-async def _supervise(call: SetRequest, book: Notebook, answer: str, writing: Any) -> None:
+async def _supervise(call: SetRequest, answer: str, writing: Any) -> None:
     """Write an answer, and cancel that when nobody reads it any more."""
     task = asyncio.ensure_future(writing)
     query = "SELECT 1 FROM answer WHERE id = ? AND followed > ?"
     while not (await asyncio.wait([task], timeout=STOP_S))[0]:
-        if not await call.service.run(book.rows, query, answer, time.time() - GRACE_S):
+        if not await call.run(call.book.rows, query, answer, time.time() - GRACE_S):
             task.cancel()
     await task
 
@@ -553,7 +406,7 @@ def answer_of(answer: str, question: str, events: Sequence[Event]) -> JsonObject
 
 
 async def follow(
-    call: SetRequest, book: Notebook, answer: str, after: int, request: Request | None = None
+    call: SetRequest, answer: str, after: int, request: Request | None = None
 ) -> AsyncIterator[Event]:
     """The events of an answer after a number, until the last one. A number of 0 means that none
     came for a while.
@@ -569,9 +422,9 @@ async def follow(
         if now - noted > GRACE_S / 4:
             # it may have been stopped
             query = "UPDATE answer SET followed = ? WHERE id = ? AND followed >= 0"
-            await call.service.run(book.write, query, (time.time(), answer))
+            await call.run(call.book.write, query, (time.time(), answer))
             noted = now
-        for event in await call.service.run(book.events, answer, after):
+        for event in await call.run(call.book.events, answer, after):
             yield event
             after = event[0]
             quiet = now
@@ -620,16 +473,15 @@ def _list(kind: str, model: Any) -> None:
 
     async def list_records(
         call: Searching,
-        book: Book,
         after: Annotated[str, Query(max_length=64)] = "",
         limit: Limit = 100,
     ) -> Response:
         """List records, oldest first; `after` is the last id of the page before."""
-        return await call.respond(book.records, call, kind, after, limit)
+        return await call.respond(call.records, kind, after, limit)
 
-    async def one_record(number: str, call: Searching, book: Book) -> Response:
+    async def one_record(number: str, call: Searching) -> Response:
         """Get a record."""
-        return await call.respond(book.record, call, kind, number)
+        return await call.respond(call.record, kind, number)
 
     plural, singular = _WORDS[kind]
     listed = f"List {plural}, oldest first; `after` is the last id of the page before."
@@ -654,15 +506,15 @@ for _kind, _model in {
 
 
 @router.post("/feedback", tags=["evaluation"], status_code=201, response_model=Feedback)
-async def give_feedback(body: FeedbackBody, call: Searching, book: Book) -> Response:
+async def give_feedback(body: FeedbackBody, call: Searching) -> Response:
     """Judge an answer, or a hit."""
 
     def store() -> JsonObject:
         query = body.query
         about = {} if body.hit is None else {body.hit: call.node(body.hit).path}
         if body.answer is not None:
-            query = book.question(call, body.answer)
-            cited = answer_of(body.answer, query, book.events(body.answer))["citations"]
+            query = call.question_of(body.answer)
+            cited = answer_of(body.answer, query, call.book.events(body.answer))["citations"]
             about = about or {citation["uid"]: citation["source"] for citation in cited}
         elif body.hit is None:
             raise ProblemError(
@@ -675,20 +527,18 @@ async def give_feedback(body: FeedbackBody, call: Searching, book: Book) -> Resp
             "uids": list(about),
             "documents": list(dict.fromkeys(about.values())),
         }
-        return book.add(call, "feedback", {**body.model_dump(), **more})
+        return call.add_record("feedback", {**body.model_dump(), **more})
 
     return await call.respond(store, status=201)
 
 
 @router.post("/golden", status_code=201, response_model=GoldenModel, **_as_writer)
-async def add_golden(body: GoldenBody, call: Searching, book: Book) -> Response:
+async def add_golden(body: GoldenBody, call: Searching) -> Response:
     """Add a golden question, or make one of a good judgement, whose sources must be found."""
-    return await call.respond(store_golden, call, book, body, status=201, slow=True)
+    return await call.respond(store_golden, call, body, status=201, slow=True)
 
 
-def store_golden(
-    call: SetRequest, book: Notebook, body: GoldenBody, replaces: str = ""
-) -> JsonObject:
+def store_golden(call: SetRequest, body: GoldenBody, replaces: str = "") -> JsonObject:
     """Store a golden question whose labels are in the documents, perhaps in place of the one with
     an id.
 
@@ -697,7 +547,7 @@ def store_golden(
     """
     fields = body.model_dump()
     if body.feedback is not None:
-        judged = book.record(call, "feedback", body.feedback)
+        judged = call.record("feedback", body.feedback)
         if not judged["good"]:
             raise ProblemError(
                 409, "The judgement is bad, so it names nothing to find.", "Give labels yourself."
@@ -709,7 +559,7 @@ def store_golden(
             422, "A golden question needs a question and a label.", "Add what must be found."
         )
     questions = {
-        record["question"] for record in book.records(call, "golden") if record["id"] != replaces
+        record["question"] for record in call.records("golden") if record["id"] != replaces
     }
     if fields["question"] in questions:
         raise ProblemError(
@@ -717,25 +567,25 @@ def store_golden(
         )
     # its labels are in the documents
     judge(golden_of([fields]), call.docs, call.retriever(SearchOptions()))
-    book.take(replaces)
-    return book.add(call, "golden", fields)
+    call.book.take(replaces)
+    return call.add_record("golden", fields)
 
 
 @router.delete("/golden/{number}", status_code=204, **_as_writer)
-async def delete_golden(number: str, call: Searching, book: Book) -> Response:
+async def delete_golden(number: str, call: Searching) -> Response:
     """Delete a golden question."""
-    await call.service.run(book.record, call, "golden", number)
-    await call.service.run(book.write, "DELETE FROM record WHERE id = ?", (number,))
+    await call.run(call.record, "golden", number)
+    await call.run(call.book.take, number)
     return Response(status_code=204)
 
 
 @router.post("/evaluations", status_code=201, response_model=_Evaluation, **_as_writer)
-async def evaluate(body: EvaluationBody, call: Searching, book: Book) -> Response:
+async def evaluate(body: EvaluationBody, call: Searching) -> Response:
     """Compare two ways to search by the golden questions: means, differences, p-values."""
 
     def run() -> JsonObject:
         began = time.perf_counter()
-        stored, _, (report_a, report_b) = judged_golden(call, book, (body.a, body.b))
+        stored, _, (report_a, report_b) = judged_golden(call, (body.a, body.b))
         measures = []
         for a, b in zip(report_a.verdicts, report_b.verdicts, strict=True):
             comparison = compare(
@@ -745,7 +595,7 @@ async def evaluate(body: EvaluationBody, call: Searching, book: Book) -> Respons
             measures.append({**means, **asdict(comparison)})
         seconds = round(time.perf_counter() - began, 3)
         result = {"questions": len(stored), "seconds": seconds, "measures": measures}
-        return book.add(call, "evaluations", {**body.model_dump(), **result})
+        return call.add_record("evaluations", {**body.model_dump(), **result})
 
     return await call.respond(run, status=201, slow=True)
 
@@ -760,14 +610,14 @@ def _values_by_question(report: GoldenReport, measure: str) -> dict[str, float]:
 
 
 def judged_golden(
-    call: SetRequest, book: Notebook, options: Sequence[SearchOptions]
+    call: SetRequest, options: Sequence[SearchOptions]
 ) -> tuple[list[JsonObject], Golden, list[GoldenReport]]:
     """The golden questions of a set, and what some ways to search find for them.
 
     Raises:
         ProblemError: 409 if there are none, or too many.
     """
-    stored = book.records(call, "golden")
+    stored = call.records("golden")
     if not 1 <= len(stored) <= MAX_GOLDEN:
         detail = f"There are {len(stored)} golden questions; an evaluation takes 1 to {MAX_GOLDEN}."
         raise ProblemError(409, detail, "Add or delete some.")
@@ -779,7 +629,7 @@ def judged_golden(
     )
 
 
-def golden_of(stored: Sequence[Mapping[str, Any]]) -> Golden:
+def golden_of(stored: Sequence[JsonObject]) -> Golden:
     """Stored golden questions as a file of them; the line of a question is its place in the
     list.
     """

@@ -13,11 +13,12 @@ from lazyrag.data.filters import And, Condition, Filter, Not, Or
 from lazyrag.pipeline.tracing import retrieval_span
 from lazyrag.retrieval.base import hits_of
 from lazyrag.server.api.search import Question
-from lazyrag.server.core.problems import ProblemError
+from lazyrag.server.core.body import Name
 from lazyrag.server.core.service import passage_url
-from lazyrag.server.core.set_request import MAX_TEXT, reply
+from lazyrag.server.core.set_request import reply, validate_size
 from lazyrag.server.openai.answers import set_named
 from lazyrag.server.openai.protocol import Reading, store_ids, unit_score
+from lazyrag.types import JsonObject
 
 router = APIRouter(prefix="/dify", tags=["dify"])
 
@@ -30,8 +31,10 @@ _OPERATORS = {
     "≥": "ge",
     "<": "lt",
     "≤": "le",
+    "before": "lt",
+    "after": "gt",
+    "not contains": "contains",
 }
-_OPERATORS |= {"before": "lt", "after": "gt", "not contains": "contains"}
 
 
 class Comparison(BaseModel):
@@ -39,9 +42,23 @@ class Comparison(BaseModel):
 
     name: str | Annotated[list[str], Field(min_length=1, max_length=100)]
     comparison_operator: Literal[
-        "is", "is not", "=", "≠", ">", "<", "≥", "≤", "before", "after", "in", "not in", "contains", "not contains",
-        "empty", "not empty",
-    ]  # fmt: skip
+        "is",
+        "is not",
+        "=",
+        "≠",
+        ">",
+        "<",
+        "≥",
+        "≤",
+        "before",
+        "after",
+        "in",
+        "not in",
+        "contains",
+        "not contains",
+        "empty",
+        "not empty",
+    ]
     value: Any = None
 
     def filter(self) -> Filter:
@@ -51,13 +68,10 @@ class Comparison(BaseModel):
         if operator.endswith("empty"):
             return Or(*(Condition(name, "exists", operator == "not empty") for name in names))
         op = _OPERATORS.get(operator, operator)
-        conditions = [Condition(name, op, self.value) for name in names]
-        return Or(
-            *(
-                Not(condition) if operator == "not contains" else condition
-                for condition in conditions
-            )
-        )
+        conditions: list[Filter] = [Condition(name, op, self.value) for name in names]
+        if operator == "not contains":
+            conditions = [Not(condition) for condition in conditions]
+        return Or(*conditions)
 
 
 class Conditions(BaseModel):
@@ -65,6 +79,13 @@ class Conditions(BaseModel):
 
     logical_operator: Literal["and", "or"] = "and"
     conditions: list[Comparison] | None = Field(default=None, max_length=100)
+
+    def filter(self) -> Filter | None:
+        """The filter that means the same; None without conditions."""
+        parts = [comparison.filter() for comparison in self.conditions or ()]
+        if not parts:
+            return None
+        return Or(*parts) if self.logical_operator == "or" else And(*parts)
 
 
 class RetrievalSetting(BaseModel):
@@ -77,7 +98,7 @@ class RetrievalSetting(BaseModel):
 class RetrievalBody(BaseModel):
     """A query to a knowledge base: a set, by its name or by the id of its vector store."""
 
-    knowledge_id: Annotated[str, Field(max_length=200)]
+    knowledge_id: Name
     query: Question
     retrieval_setting: RetrievalSetting = RetrievalSetting()
     metadata_condition: Conditions | None = None
@@ -90,23 +111,14 @@ async def retrieve(body: RetrievalBody, call: Reading) -> Response:
     """
     name = (await call.run(store_ids, call.service)).get(body.knowledge_id, body.knowledge_id)
     docs = await call.run(set_named, call, name, body.knowledge_id)
-    condition = body.metadata_condition
     setting = body.retrieval_setting
-    parts = [
-        comparison.filter() for comparison in (condition.conditions or () if condition else ())
-    ]
-    where = (
-        (Or if condition and condition.logical_operator == "or" else And)(*parts) if parts else None
-    )
+    where = body.metadata_condition.filter() if body.metadata_condition else None
 
-    def find() -> dict[str, Any]:
-        retriever = call.service.retriever(docs, call.service.group_of(name), "default", None, None)
+    def find() -> JsonObject:
+        retriever = call.service.default_retriever(docs, call.service.group_of(name))
         with retrieval_span(name, body.query, setting.top_k):
             hits = hits_of(retriever(body.query, where, setting.top_k))
-        if sum(len(hit.text) for hit in hits) > MAX_TEXT:
-            raise ProblemError(
-                413, f"The records have more than {MAX_TEXT:,} characters.", "Ask for fewer."
-            )
+        validate_size(hits, "The records have", "Ask for fewer.")
         records = []
         for hit in hits:
             score = unit_score(hit.score, by_keywords=not docs.reader.embed_keys)

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import anyio
 from fastapi import APIRouter, Body, Depends, Header, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
-from pydantic import Field, create_model
+from pydantic import BaseModel, Field, create_model
 from starlette.responses import FileResponse, Response
 
 from lazyrag.data.encoding import to_dict
@@ -35,9 +35,8 @@ from lazyrag.server.api.search import (
 )
 from lazyrag.server.api.uploads import JobModel, Nested
 from lazyrag.server.core.body import Body as StrictModel
-from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError
-from lazyrag.server.core.service import needs, service_of
+from lazyrag.server.core.service import Reader, require_unrestricted, service_of
 from lazyrag.server.core.set_request import (
     Administration,
     Reading,
@@ -47,7 +46,6 @@ from lazyrag.server.core.set_request import (
     reply,
 )
 from lazyrag.server.core.upload_files import checked_name
-from lazyrag.server.jobs import Jobs
 from lazyrag.types import JsonObject, State
 
 router = APIRouter(prefix="/api/v1", tags=["documents"])
@@ -67,42 +65,72 @@ FILE_HEADERS = {
     "Cache-Control": "private, no-cache",
 }
 
-_Name = (str, ...)
-_Number = (int, ...)
-_Set = create_model(
-    "SetInfo",
-    name=_Name,
-    groups=(list[str], ...),
-    fields=(dict[str, str], ...),
-    embed_keys=(list[str], ...),
-)
-_OneSet = create_model("OneSet", __base__=_Set, documents=_Number)
-_Sets = create_model("Sets", sets=(list_of(_Set), ...))
-_More: Any = {
-    "is_current": (bool, True),
-    "is_complete": (bool, True),
-    "indexes": (list[str], []),
-    "reason": (str, ""),
-}
-_Count = create_model("GroupCount", name=_Name, documents=_Number, nodes=_Number, **_More)
-_Status = create_model(
-    "Status",
-    name=_Name,
-    documents=_Number,
-    groups=(list_of(_Count), ...),
-    failed=(list[tuple[str, str]], ...),
-    waiting=(int, 0),
-    writer=(str, ""),
-)
-_Group = create_model("DocumentGroup", status=(State, ...), nodes=_Number)
-_Document = model_of(DocumentInfo, groups=dict[str, _Group])  # type: ignore[valid-type]
+
+class SetInfo(BaseModel):
+    """A set: its node groups, declared fields and embed keys."""
+
+    name: str
+    groups: list[str]
+    fields: dict[str, str]
+    embed_keys: list[str]
+
+
+class OneSet(SetInfo):
+    """A set with the number of its documents."""
+
+    documents: int
+
+
+class Sets(BaseModel):
+    """The sets that a principal may read."""
+
+    sets: list[SetInfo]
+
+
+class GroupCount(BaseModel):
+    """Numbers of documents and nodes of a node group."""
+
+    name: str
+    documents: int
+    nodes: int
+    is_current: bool = True
+    is_complete: bool = True
+    indexes: list[str] = []
+    reason: str = ""
+
+
+class Status(BaseModel):
+    """The status of a set."""
+
+    name: str
+    documents: int
+    groups: list[GroupCount]
+    failed: list[tuple[str, str]]
+    waiting: int = 0
+    writer: str = ""
+
+
+class DocumentGroup(BaseModel):
+    """A node group of one document."""
+
+    status: State
+    nodes: int
+
+
+_Document = model_of(DocumentInfo, groups=dict[str, DocumentGroup])
 _Diff = model_of(VersionDiff)
 _Marks = model_of(Marks)
 _Documents = create_model("Documents", documents=(list_of(_Document), ...), next=(str | None, ...))
 _Versions = create_model("Versions", versions=(list_of(model_of(DocumentVersion)), ...))
 _Jobs = create_model("Jobs", jobs=(list[JobModel], ...), next=(str | None, ...))
-_AddedTexts = create_model("AddedTexts", ids=(dict[str, str], ...), job=(JobModel, ...))
 _accepted: Any = {"status_code": 202, "response_model": JobModel}
+
+
+class AddedTexts(BaseModel):
+    """The ids of added texts, and the job that adds them."""
+
+    ids: dict[str, str]
+    job: JobModel
 
 
 class _Png(Response):
@@ -112,22 +140,22 @@ class _Png(Response):
 # Sets
 
 
-@router.get("/sets", response_model=_Sets)
-async def list_sets(request: Request, principal: Annotated[Principal, needs("read")]) -> Response:
+@router.get("/sets", response_model=Sets)
+async def list_sets(request: Request, principal: Reader) -> Response:
     """The sets that the principal may read."""
     service = service_of(request)
     names = service.names(principal)
     return reply({"sets": [_set_info(name, service.view(name, principal)) for name in names]})
 
 
-@router.get("/sets/{set}", response_model=_OneSet)
+@router.get("/sets/{set}", response_model=OneSet)
 async def get_set(call: Reading) -> Response:
     """A set with the number of its documents."""
     status = await call.run_slow(status_of, call)
     return reply({**_set_info(call.name, call.docs), "documents": status["documents"]})
 
 
-@router.get("/sets/{set}/status", response_model=_Status)
+@router.get("/sets/{set}/status", response_model=Status)
 async def get_status(call: Reading) -> Response:
     """Numbers of documents and nodes, and failures."""
     return reply(await call.run_slow(status_of, call))
@@ -147,7 +175,7 @@ def status_of(call: SetRequest) -> JsonObject:
     """The status of what a principal sees: of everything from the ledger's tree, else from its
     documents.
     """
-    if call.principal.labels is None:
+    if call.principal.is_unrestricted:
         status = to_dict(call.docs.status())
         del status["url"]  # the client has it
         del status["errors"]  # documents have them
@@ -211,13 +239,17 @@ async def get_diff(
 @router.get("/sets/{set}/files/{document_id:path}", response_class=FileResponse)
 async def get_file(call: Reading, document_id: str) -> Response:
     """The file of a document, to be saved: a browser never shows it as a page."""
-    await call.require_visible(document_id)
-    path = await call.run(file_of, call, document_id)
+    path = await _visible_file(call, document_id)
     if path is None:
         raise ProblemError(404, "The document has no file any more.", "Read its text instead.")
     kind = _SHOWN_AS.get(path.suffix.lower(), "application/octet-stream")
     saved_as = document_id.rpartition("/")[2].encode("utf-8", "replace").decode()
     return FileResponse(path, media_type=kind, headers=FILE_HEADERS, filename=saved_as)
+
+
+async def _visible_file(call: SetRequest, document_id: str) -> Path | None:
+    await call.require_visible(document_id)
+    return await call.run(file_of, call, document_id)
 
 
 def file_of(call: SetRequest, identity: str) -> Path | None:
@@ -238,8 +270,7 @@ async def get_page_image(
     width: Annotated[int, Query(ge=16, le=4096)] = 1024,
 ) -> Response:
     """The picture of a page, as PNG."""
-    await call.require_visible(document_id)
-    path = await call.run(file_of, call, document_id)
+    path = await _visible_file(call, document_id)
     image = await call.run_slow(page_image, call.docs, document_id, page, width=width, file=path)
     return _Png(image, headers=FILE_HEADERS)
 
@@ -265,8 +296,7 @@ def _image(call: SetRequest, uid: str) -> tuple[DocNode, bytes]:
 @router.get("/sets/{set}/marks/{document_id:path}", response_model=_Marks)
 async def get_marks(call: Reading, document_id: str, start: _Position, end: _Position) -> Response:
     """Locate a span of the text: boxes on pages, from 0 to 1, or characters of the shown text."""
-    await call.require_visible(document_id)
-    path = await call.run(file_of, call, document_id)
+    path = await _visible_file(call, document_id)
     return reply(await call.run_slow(marks, call.docs, document_id, (start, end), file=path))
 
 
@@ -347,12 +377,8 @@ async def delete_document(call: Writing, document_id: str) -> Response:
 async def update_metadata(call: Writing, body: Metadata) -> Response:
     """Change metadata of documents."""
     await call.require_visible(*body.changes)
-    if call.principal.labels is not None and any(
-        "labels" in change for change in body.changes.values()
-    ):
-        raise ProblemError(
-            403, "A token with labels cannot change labels.", "Use a token without labels."
-        )
+    if any("labels" in change for change in body.changes.values()):
+        require_unrestricted(call.principal, "A token with labels cannot change labels.")
     return await call.submit_job("update_metadata", {"changes": body.changes})
 
 
@@ -373,7 +399,7 @@ async def purge(call: Administration, body: Purge) -> Response:
     )
 
 
-@router.post("/sets/{set}/texts", status_code=202, response_model=_AddedTexts)
+@router.post("/sets/{set}/texts", status_code=202, response_model=AddedTexts)
 async def add_texts(call: Writing, body: Texts) -> Response:
     """Add texts; the response has the id of each."""
     ids, job = await call.run(submit_texts, call, body)
@@ -395,9 +421,7 @@ def submit_texts(call: SetRequest, body: Texts) -> tuple[dict[str, str], Any]:
         ids[name] = identity
         metadata |= {identity: text_metadata} if text_metadata else {}
     texts = {ids[name]: text for name, text in body.texts.items()}
-    return ids, Jobs(call.unrestricted).submit(
-        "add_texts", {"texts": texts, "metadata": metadata}, key=key
-    )
+    return ids, call.jobs.submit("add_texts", {"texts": texts, "metadata": metadata}, key=key)
 
 
 @router.post("/sets/{set}/sync", responses=uploads.ESTIMATED, **_accepted)
@@ -420,12 +444,8 @@ async def sync(
 
 def require_all(call: SetRequest) -> None:
     """Refuse what concerns all documents to a principal with labels."""
-    if call.principal.labels is not None:
-        raise ProblemError(
-            403,
-            "This concerns documents that the token does not see.",
-            "Use a token without labels.",
-        )
+    detail = "This concerns documents that the token does not see."
+    require_unrestricted(call.principal, detail)
 
 
 _ACTIONS: Mapping[str, tuple[str, Any, str]] = {
@@ -488,9 +508,7 @@ def own_jobs(
     """A page of the jobs that a principal submitted, the newest first; administrators see all."""
     jobs: list[Any] = []
     last = None if after is None else getattr(call.job(after), "id", "")
-    while len(jobs) < limit and (
-        page := Jobs(call.unrestricted).list(after=last, limit=_PAGE, state=state)
-    ):
+    while len(jobs) < limit and (page := call.jobs.list(after=last, limit=_PAGE, state=state)):
         last = page[-1].id
         jobs += [job for job in page if call.owns(job)]
     return jobs[:limit]
@@ -517,13 +535,13 @@ async def get_job(call: Reading, job: OwnJob) -> Response:
 @router.post("/sets/{set}/jobs/{job_id}/cancel", response_model=JobModel)
 async def cancel_job(call: Writing, job: OwnJob) -> Response:
     """Cancel a job: at once if it waits, else at the next safe point."""
-    return reply(call.describe_job(await call.run(Jobs(call.unrestricted).cancel, job.id)))
+    return reply(call.describe_job(await call.run(call.jobs.cancel, job.id)))
 
 
 @router.post("/sets/{set}/jobs/{job_id}/retry", response_model=JobModel)
 async def retry_job(call: Writing, job: OwnJob) -> Response:
     """Run a failed or cancelled job again."""
-    return reply(call.describe_job(await call.run(Jobs(call.unrestricted).retry, job.id)))
+    return reply(call.describe_job(await call.run(call.jobs.retry, job.id)))
 
 
 @router.get("/sets/{set}/jobs/{job_id}/events", response_class=EventSourceResponse)
@@ -543,4 +561,4 @@ async def get_job_events(
             return
         last_event_id = state
         await anyio.sleep(_LOOK_S)
-        job = await call.run(Jobs(call.unrestricted).get, job.id)
+        job = await call.run(call.jobs.get, job.id)

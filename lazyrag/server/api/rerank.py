@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter
 from pydantic import Field
@@ -11,9 +11,11 @@ from starlette.responses import Response
 
 from lazyrag.models.protocols import Usage, usage_of_calls
 from lazyrag.server.api.search import MAX_QUERY
-from lazyrag.server.core.set_request import MAX_TEXT, reply
+from lazyrag.server.core.body import Name
+from lazyrag.server.core.set_request import reply
 from lazyrag.server.openai.answers import no_model, rerankers_of, unless_gone
-from lazyrag.server.openai.protocol import Model, Reading, unit_score
+from lazyrag.server.openai.protocol import LongText, Model, Reading, unit_score
+from lazyrag.types import JsonObject
 
 router = APIRouter(tags=["rerank"])
 
@@ -21,16 +23,16 @@ router = APIRouter(tags=["rerank"])
 class TextDocument(Model):
     """A document as an object."""
 
-    text: Annotated[str, Field(max_length=MAX_TEXT)]
+    text: LongText
 
 
 class RerankBody(Model):
     """Documents to order by how well they answer a query."""
 
-    model: Annotated[str, Field(max_length=200)]
+    model: Name
     query: Annotated[str, Field(min_length=1, max_length=MAX_QUERY, pattern=r"\S")]
     documents: Annotated[
-        list[Annotated[str, Field(max_length=MAX_TEXT)] | TextDocument],
+        list[LongText | TextDocument],
         Field(min_length=1, max_length=2048),
     ]
     top_n: Annotated[int, Field(ge=1)] | None = None
@@ -56,7 +58,7 @@ async def rerank(body: RerankBody, call: Reading) -> Response:
     is_v1 = call.request.scope["route"].path == "/v1/rerank"
     with_texts = is_v1 if body.return_documents is None else body.return_documents
 
-    def work() -> dict[str, Any]:
+    def work() -> JsonObject:
         calls: list[Usage] = []
         usage_of_calls.set(calls)
         results = []
@@ -66,23 +68,20 @@ async def rerank(body: RerankBody, call: Reading) -> Response:
             if body.model == "bm25":
                 [(_, alone)] = model(body.query, [texts[index]])
                 relevance = unit_score(score if alone else 0.0, by_keywords=True)
-            more = {"document": {"text": texts[index]}} if with_texts else {}
-            results.append(
-                {"index": index, "relevance_score": relevance, "raw_score": score, **more}
-            )
-        response: dict[str, Any] = {"id": str(uuid.uuid4()), "results": results}
+            result = {"index": index, "relevance_score": relevance, "raw_score": score}
+            if with_texts:
+                result["document"] = {"text": texts[index]}
+            results.append(result)
+        response: JsonObject = {"id": str(uuid.uuid4()), "results": results}
         tokens = sum(call_usage.prompt_tokens for call_usage in calls)
         if not is_v1:
-            meta = {
-                "api_version": {"version": "2"},
-                **({"tokens": {"input_tokens": tokens}} if calls else {}),
-            }
+            meta: JsonObject = {"api_version": {"version": "2"}}
+            if calls:
+                meta["tokens"] = {"input_tokens": tokens}
             return {**response, "meta": meta}
-        usage = (
-            {"usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
-            if calls or body.model == "bm25"
-            else {}
-        )
-        return {**response, "object": "list", "model": body.model, **usage}
+        response |= {"object": "list", "model": body.model}
+        if calls or body.model == "bm25":
+            response["usage"] = {"prompt_tokens": tokens, "total_tokens": tokens}
+        return response
 
     return reply(await unless_gone(call.request, call.run(work)))

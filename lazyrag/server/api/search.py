@@ -23,13 +23,12 @@ from lazyrag.pipeline.tracing import retrieval_span
 from lazyrag.read import grep as find_text
 from lazyrag.read import outline as find_outline
 from lazyrag.read import related as find_related
-from lazyrag.read.catalogue import TextMatch
+from lazyrag.read.explore import TextMatch
 from lazyrag.retrieval.explain import DroppedNode, ExplainedHit, Explanation, StageSummary, Standing
 from lazyrag.retrieval.stages import Reason
 from lazyrag.server.core.body import Body, Name, SearchOptions
-from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError
-from lazyrag.server.core.service import needs, service_of
+from lazyrag.server.core.service import Administrator, require_unrestricted, service_of
 from lazyrag.server.core.set_request import Searching
 from lazyrag.types import JsonObject
 from lazyrag.validation import named_filters
@@ -151,17 +150,30 @@ _explained = model_of(
 _Found: Any = create_model(
     "SearchResponse", hits=(list[NodeModel], ...), explanation=(_explained | None, ...)
 )
-_Nodes = create_model("Nodes", nodes=(list[NodeModel], ...))
+
+
+class Nodes(BaseModel):
+    """Nodes of a set."""
+
+    nodes: list[NodeModel]
+
+
+class Group(BaseModel):
+    """A node group with its numbers of documents and nodes."""
+
+    name: str
+    parent: str | None
+    documents: int
+    nodes: int
+
+
 _NodePage = create_model(
-    "NodePage", __base__=_Nodes, next=(int | None, Field(description="The next `offset`."))
-)
-_Group = create_model(
-    "Group", name=(str, ...), parent=(str | None, ...), documents=(int, ...), nodes=(int, ...)
+    "NodePage", __base__=Nodes, next=(int | None, Field(description="The next `offset`."))
 )
 _Location = create_model(
     "Location", start=(int, ...), end=(int, ...), kind=(str, ...), label=(str, ...)
 )
-_Tree = create_model("Tree", groups=(list_of(_Group), ...), defined=(list[str], ...))
+_Tree = create_model("Tree", groups=(list[Group], ...), defined=(list[str], ...))
 
 # Filters
 
@@ -306,7 +318,7 @@ async def one_node(call: Searching, uid: str, group: InGroup = None) -> Response
     return await call.respond(lambda: to_dict(call.node(uid, group)))
 
 
-@sets.get("/nodes/{uid}/neighbours", response_model=_Nodes)
+@sets.get("/nodes/{uid}/neighbours", response_model=Nodes)
 async def neighbours(
     call: Searching, uid: str, group: InGroup = None, before: Window = 1, after: Window = 1
 ) -> Response:
@@ -316,7 +328,7 @@ async def neighbours(
     )
 
 
-@sets.get("/nodes/{uid}/parents", response_model=_Nodes)
+@sets.get("/nodes/{uid}/parents", response_model=Nodes)
 async def parents(call: Searching, uid: str, group: InGroup = None) -> Response:
     """Get the nodes above a node, the nearest first, without the whole document."""
 
@@ -329,7 +341,7 @@ async def parents(call: Searching, uid: str, group: InGroup = None) -> Response:
     return await call.respond(find)
 
 
-@sets.get("/nodes/{uid}/children", response_model=_Nodes)
+@sets.get("/nodes/{uid}/children", response_model=Nodes)
 async def children(
     call: Searching, uid: str, group: InGroup = None, limit: Limit = 100
 ) -> Response:
@@ -344,7 +356,7 @@ async def children(
     return await call.respond(find)
 
 
-@sets.get("/nodes/{uid}/related", response_model=_Nodes)
+@sets.get("/nodes/{uid}/related", response_model=Nodes)
 async def related(call: Searching, uid: str, limit: Limit = 6) -> Response:
     """Get the nodes of its group that resemble a node most."""
     return await call.respond(lambda: {"nodes": call.nodes(find_related(call.docs, uid, limit))})
@@ -420,15 +432,10 @@ async def grep(body: GrepBody, call: Searching) -> Response:
 
 
 @router.get("/metrics", tags=["health"], response_class=PlainTextResponse)
-async def metrics(
-    request: Request, principal: Annotated[Principal, needs("admin")]
-) -> PlainTextResponse:
+async def metrics(request: Request, principal: Administrator) -> PlainTextResponse:
     """Metrics of this web process in Prometheus' text format, for admins who see everything."""
     service = service_of(request)
-    if principal.labels is not None:
-        raise ProblemError(
-            403, "Metrics count hidden documents, too.", "Use a token without labels."
-        )
+    require_unrestricted(principal, "Metrics count hidden documents, too.")
     running, waiting = service.running
     gauges: list[tuple[str, dict[str, str], float]] = [
         ("calls_running", {}, running),

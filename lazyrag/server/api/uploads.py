@@ -40,7 +40,6 @@ from lazyrag.server.core.upload_files import (
     too_large,
     write_block,
 )
-from lazyrag.server.jobs import Jobs
 from lazyrag.types import JsonObject, State
 from lazyrag.validation import normal_name
 
@@ -88,7 +87,13 @@ class JobModel(BaseModel):
     heartbeat: dt.datetime | None
 
 
-_Added = create_model("AddedFiles", files=(list[FileResult], ...), job=(JobModel, ...))
+class AddedFiles(BaseModel):
+    """What became of each file of a request, and the job that adds them."""
+
+    files: list[FileResult]
+    job: JobModel
+
+
 _FILES = {"type": "array", "items": {"type": "string", "format": "binary"}}
 _TEXT = {"type": "string", "description": "JSON: metadata by name of file"}
 _SCHEMA = {
@@ -113,7 +118,7 @@ _FORM = {"requestBody": {"required": True, "content": {"multipart/form-data": {"
 @router.post(
     "/sets/{set}/documents",
     status_code=202,
-    response_model=_Added,
+    response_model=AddedFiles,
     responses=ESTIMATED,
     openapi_extra=_FORM,
 )
@@ -128,10 +133,14 @@ async def upload_files(
     """
     form = await receive_form(call.request, call.service, call.folder)
     metadata = _metadata_field(form.fields.get("metadata", b"{}"))
-    key = await call.run(
-        call.key, [(file.name, file.content_hash, file.bytes) for file in form.files], metadata
-    )
+    key = await key_of(call, form, metadata)
     return await add_files(call, form.files, metadata, key, price if dry_run else None)
+
+
+async def key_of(call: SetRequest, form: Form, metadata: JsonObject) -> str:
+    """The key of the job that adds the files of a form, see `SetRequest.key`."""
+    files = [(file.name, file.content_hash, file.bytes) for file in form.files]
+    return await call.run(call.key, files, metadata)
 
 
 async def _blocks(request: Request) -> AsyncIterator[bytes]:
@@ -186,7 +195,7 @@ def _metadata_field(text: bytes) -> dict[str, JsonObject]:
 async def add_files(
     call: SetRequest,
     files: list[FileResult],
-    metadata: Mapping[str, Mapping[str, Any]],
+    metadata: Mapping[str, JsonObject],
     key: str,
     price: float | None = None,
 ) -> Response:
@@ -220,7 +229,7 @@ async def add_files(
         plan = await call.run_slow(plan_files, indexer_of(call.unrestricted), paths)
         return reply({"files": results, **estimate(call, plan, price)})
     job = await call.run(
-        Jobs(call.unrestricted).submit,
+        call.jobs.submit,
         "add_files",
         {"files": paths, "metadata": owned_metadata},
         key=key,
@@ -245,7 +254,7 @@ def estimate(call: SetRequest, plan: SyncPlan, price: float) -> JsonObject:
     """What a plan says; to a principal with labels only of its own files, as the rest extrapolates
     from all others.
     """
-    steps = [step for step in plan.steps if call.principal.labels is None or step.step == "load"]
+    steps = [step for step in plan.steps if call.principal.is_unrestricted or step.step == "load"]
     tokens = sum(step.tokens for step in steps if step.step.startswith("embed "))
     cost = tokens * price / 1e6 if price else None
     return {
@@ -408,7 +417,7 @@ async def put_part(
         await call.run(store_file, out, upload.folder / f"{number}.part")
 
 
-@router.post("/sets/{set}/uploads/{upload_id}/complete", status_code=202, response_model=_Added)
+@router.post("/sets/{set}/uploads/{upload_id}/complete", status_code=202, response_model=AddedFiles)
 async def complete_upload(call: Writing, upload_id: str) -> Response:
     """Check the file and add it; may be repeated."""
     upload = await call.run(_Upload, call, upload_id)

@@ -64,7 +64,10 @@ _COLUMNS = (
 )
 _SELECT_AUDIT = f"SELECT {_COLUMNS} FROM audit"  # noqa: S608
 _NEXT_OWN = "SELECT 1 + ifnull(max(own), 0) FROM audit WHERE principal = ?"
-_INSERT_AUDIT = f"INSERT INTO audit ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+_INSERT_AUDIT = (
+    f"INSERT INTO audit ({_COLUMNS})"  # noqa: S608
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
 _VALID = "token.revoked IS NULL AND ifnull(token.expires, 1e12) > ?"
 
 
@@ -397,7 +400,7 @@ class Access:
             by: Only those of this principal.
             action: Only those whose action has this text.
         """
-        sees_all = principal.labels is None
+        sees_all = principal.is_unrestricted
         number, author = ("id", by) if sees_all else ("own", principal.id)
         # A hash would depend on the rows of others.
         select = _SELECT_AUDIT if sees_all else _SELECT_AUDIT.replace("hash", "''")

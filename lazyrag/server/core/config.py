@@ -25,6 +25,7 @@ from pydantic import (
 
 from lazyrag.errors import ConfigError, DatasetPathError, known_names, sentence
 from lazyrag.project import Project, base_url, label_fields, make_embedder, new_project
+from lazyrag.types import JsonObject
 
 if TYPE_CHECKING:
     from lazyrag.document import Document
@@ -135,7 +136,7 @@ class SetConfig(_Section):
     """Folder of files; without one, the set has only uploads."""
     store: Located | None = None
     """Folder of the index instead of ``.lazyrag`` in ``path``, as for ``lazyrag index``."""
-    store_conf: dict[str, Any] | None = None
+    store_conf: JsonObject | None = None
     """The `store_conf` of the Document instead."""
     name: str | None = None
     """Name of the Document in ``store_conf``; by default the same one."""
@@ -186,7 +187,12 @@ class SetConfig(_Section):
                     " To restrict it, let only one of the patterns match."
                 )
 
-    def labels_of(self, path: Path) -> dict[str, Any] | None:
+    def build_arguments(self, docs: Document) -> JsonObject:
+        """The arguments of the job that builds its groups."""
+        embed_keys = list(docs.reader.embed_keys)
+        return {"names": self.groups, "analysers": self.analysers, "embed_keys": embed_keys}
+
+    def labels_of(self, path: Path) -> JsonObject | None:
         """Metadata of a file: its labels, for `file_metadata`."""
         patterns = self.labels if isinstance(self.labels, dict) else {"*": self.labels}
         name = path.name

@@ -9,7 +9,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from lazyrag.errors import ConfigError
 from lazyrag.server.jobs import Jobs, Worker, documents_of
 from lazyrag.storage.database import Database, FileFormat
+from lazyrag.types import JsonObject
 
 if TYPE_CHECKING:
     import sqlite3
@@ -50,7 +51,7 @@ _READ = (
 _KEY = re.compile(r"(\[.*\]):[0-9a-f]{32}")
 _MARK = """INSERT INTO answer VALUES (hex(randomblob(16)), '["purge"]', '', ?1, ?1)"""
 _GONE = {"detail": "A document that the answer may quote was deleted.", "remedy": "Ask again."}
-_END: dict[str, Any] = {
+_END: JsonObject = {
     "state": "CANCELED",
     "question": "",
     "text": None,
@@ -98,7 +99,7 @@ def delete_old_answers(state: Path, stop: threading.Event) -> None:
 
 @contextmanager
 def guarded(
-    name: str, docs: Document, state: Path, kind: str, arguments: Mapping[str, Any], key: str | None
+    name: str, docs: Document, state: Path, kind: str, arguments: JsonObject, key: str | None
 ) -> Iterator[None]:
     """Run a job of a set in this block; see `lazyrag.document.Worker`.
 

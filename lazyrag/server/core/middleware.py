@@ -17,7 +17,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from lazyrag.errors import StoreError
 from lazyrag.server.core.access import COOKIE, Access, is_local
 from lazyrag.server.core.principal import Principal
-from lazyrag.server.core.problems import ProblemError
+from lazyrag.server.core.problems import ProblemError, local_path
 from lazyrag.server.core.service import Service
 
 READ_S = 30.0
@@ -213,7 +213,7 @@ class _Exchange:
         self._scope = scope
         self._receive = receive
         self._send = send
-        self.path = scope["path"].removeprefix(scope.get("root_path", "").rstrip("/"))
+        self.path = local_path(scope)
         self.limit = next(
             (most for pattern, most in _LIMITS if pattern.fullmatch(self.path)), MAX_BODY
         )
@@ -286,7 +286,7 @@ def _too_many(wait: float) -> ProblemError:
 
 def wants_page(scope: Any) -> bool:
     """Whether a request comes from a browser that shows a page, and not from a program."""
-    path = scope["path"].removeprefix(scope.get("root_path", "").rstrip("/"))
+    path = local_path(scope)
     return not _NO_PAGE.fullmatch(path) and "text/html" in Headers(scope=scope).get("accept", "")
 
 

@@ -25,3 +25,13 @@ class Principal:
     def may(self, scope: str) -> bool:
         """Whether its scope includes another one."""
         return SCOPES.index(self.scope) >= SCOPES.index(scope)
+
+    @property
+    def is_unrestricted(self) -> bool:
+        """Whether all documents exist for it."""
+        return self.labels is None
+
+    @property
+    def is_administrator(self) -> bool:
+        """Whether it may do everything, and with all documents."""
+        return self.is_unrestricted and self.may("admin")

@@ -12,11 +12,13 @@ from http import HTTPStatus
 from typing import Any
 
 from starlette.responses import Response
+from starlette.types import Scope
 
 import lazyrag.errors as all_errors
 from lazyrag.data.encoding import ErrorInfo
 from lazyrag.errors import LazyRAGError
 from lazyrag.server.core.config import expectation
+from lazyrag.types import JsonObject
 
 log = logging.getLogger("lazyrag.server")
 _STATUS: Mapping[type[LazyRAGError], int] = {
@@ -59,6 +61,12 @@ _OPENAI_TYPES: Mapping[int, tuple[str, str | None]] = {
 _BUILD = """Build it: POST /api/v1/sets/NAME/activate, such as {"names": ["FineChunk"]}."""
 
 
+def local_path(scope: Scope) -> str:
+    """The path of a request below the path of a proxy."""
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", "").rstrip("/"))
+
+
 class ProblemError(Exception):
     """An error with its HTTP status.
 
@@ -86,7 +94,12 @@ class ProblemError(Exception):
         self.headers = dict(headers or {})
         self.more = more
 
-    def response(self, scope: Mapping[str, Any]) -> Response:
+    @property
+    def message(self) -> str:
+        """What is wrong and the way out."""
+        return f"{self.detail} {self.remedy}".strip()
+
+    def response(self, scope: Scope) -> Response:
         """The response to a request: ``application/problem+json``, or what OpenAI's clients read.
 
         Args:
@@ -94,7 +107,7 @@ class ProblemError(Exception):
         """
         path = scope["path"]
         headers = self.headers
-        face = f"{path.removeprefix(scope.get('root_path', '').rstrip('/'))}/".split("/")[1]
+        face = f"{local_path(scope)}/".split("/")[1]
         if face == "v1":
             status = _OPENAI_STATUS.get(self.status, self.status)
             body = self.as_openai()
@@ -116,15 +129,15 @@ class ProblemError(Exception):
                 status = 403 if status == 401 else status
                 body |= {
                     "error_code": self._dify_code(scope),
-                    "error_msg": f"{self.detail} {self.remedy}".strip(),
+                    "error_msg": self.message,
                 }
             elif face == "v2":  # Cohere's
-                body["message"] = f"{self.detail} {self.remedy}".strip()
+                body["message"] = self.message
         # it may quote half a surrogate pair
         text = json.dumps(body, ensure_ascii=False).encode(errors="replace")
         return Response(text, status, headers, kind)
 
-    def _dify_code(self, scope: Mapping[str, Any]) -> int:
+    def _dify_code(self, scope: Scope) -> int:
         has_token = any(
             name == b"authorization" and b" " in value.strip() for name, value in scope["headers"]
         )
@@ -132,7 +145,7 @@ class ProblemError(Exception):
             self.status, self.status
         )
 
-    def as_openai(self) -> dict[str, Any]:
+    def as_openai(self) -> JsonObject:
         """The error as OpenAI writes it; ``param`` and ``code`` are extension members of the
         problem.
         """
@@ -144,7 +157,12 @@ class ProblemError(Exception):
             "param": self.more.get("param", next(iter(fields), None)),
             "code": self.more.get("code", code),
         }
-        return {"error": {"message": f"{self.detail} {self.remedy}".strip(), "type": kind, **named}}
+        return {"error": {"message": self.message, "type": kind, **named}}
+
+
+def try_again(status: int, detail: str) -> ProblemError:
+    """The problem of what will work in a moment."""
+    return ProblemError(status, detail, "Try again in a moment.", headers={"Retry-After": "1"})
 
 
 def problem_of(error: Exception) -> ProblemError:
@@ -224,7 +242,7 @@ def describe_field(error: Mapping[str, Any]) -> str:
     return f"{name} {expected}" if expected.startswith("must") else f"{name}: {expected}"
 
 
-def with_problems(document: dict[str, Any]) -> dict[str, Any]:
+def with_problems(document: JsonObject) -> JsonObject:
     """Describe problems in an OpenAPI document: the response of every operation where no other is
     described.
     """

@@ -11,7 +11,7 @@ from pathlib import Path
 from lazyrag.server.core.config import make_state
 from lazyrag.server.core.guard import forget_answers
 from lazyrag.server.core.names import file_name
-from lazyrag.server.core.problems import ProblemError
+from lazyrag.server.core.problems import ProblemError, try_again
 from lazyrag.storage.database import Database, FileFormat
 
 MOST_SETS = 1_000
@@ -77,8 +77,7 @@ class RuntimeSets:
             if (name, 0) in rows:
                 raise name_is_taken(name)
             if name in dict(rows):
-                msg = f"The deleted set {name!r} is being removed."
-                raise ProblemError(409, msg, "Try again in a moment.", headers={"Retry-After": "1"})
+                raise try_again(409, f"The deleted set {name!r} is being removed.")
             if len(rows) >= MOST_SETS:
                 raise ProblemError(507, f"There are {MOST_SETS:,} sets.", "Delete some.")
             row = (runtime_set.id, name, runtime_set.embed, runtime_set.created)

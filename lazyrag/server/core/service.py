@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from urllib.parse import quote
 
 import anyio
@@ -18,8 +18,9 @@ from fastapi import Depends, Request
 from lazyrag.errors import ConfigError, known_names
 from lazyrag.retrieval.hybrid import HybridRetriever, default_retriever
 from lazyrag.retrieval.retriever import Retriever
+from lazyrag.server.core.notebook import Notebook
 from lazyrag.server.core.principal import Principal
-from lazyrag.server.core.problems import ProblemError
+from lazyrag.server.core.problems import ProblemError, try_again
 from lazyrag.server.core.telemetry import Metrics
 
 if TYPE_CHECKING:
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
     from lazyrag.server.core.runtime_sets import RuntimeSets
 
 R = TypeVar("R")
-
-
-_SOON = {"Retry-After": "1"}
 
 
 class Service:
@@ -79,6 +77,11 @@ class Service:
         return anyio.CapacityLimiter(self.workers)
 
     @functools.cached_property
+    def book(self) -> Notebook:
+        """Answers and records."""
+        return Notebook(self.state)
+
+    @functools.cached_property
     def slow(self) -> anyio.CapacityLimiter:
         """For calls of `run` that take seconds on a large set, so that searches find a free
         thread.
@@ -111,13 +114,11 @@ class Service:
                 until it is open.
         """
         if name in self.pending and name not in self.sets:
-            raise ProblemError(503, self.pending[name], "Try again in a moment.", headers=_SOON)
+            raise try_again(503, self.pending[name])
         if name not in self.sets:
             # by another process, just now
             if self.runtime_sets is not None and self.runtime_sets.find(name) is not None:
-                raise ProblemError(
-                    503, "The set is being opened.", "Try again in a moment.", headers=_SOON
-                )
+                raise try_again(503, "The set is being opened.")
             raise ProblemError(
                 404, f"There is no set {name!r}.", known_names(name, self.names(principal))
             )
@@ -136,6 +137,10 @@ class Service:
             with suppress(ConfigError):
                 self._views[name, labels] = self.sets[name].restricted({"labels": list(labels)})
         return self._views.get((name, labels))
+
+    def default_retriever(self, docs: Any, group: str) -> Any:
+        """The retriever of searches without options, of a Document or a tuple of them."""
+        return self.retriever(docs, group, "default", None, None)
 
     def group_of(self, name: str) -> str:
         """The node group of a set whose nodes are its chunks: the first one of its
@@ -215,3 +220,17 @@ def needs(scope: str) -> Any:
         return principal
 
     return Depends(check)
+
+
+Reader = Annotated[Principal, needs("read")]
+Administrator = Annotated[Principal, needs("admin")]
+
+
+def require_unrestricted(principal: Principal, detail: str) -> None:
+    """Refuse what concerns all documents to a principal with labels.
+
+    Raises:
+        ProblemError: 403.
+    """
+    if not principal.is_unrestricted:
+        raise ProblemError(403, detail, "Use a token without labels.")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 import uuid
 from collections.abc import (
     Callable,
+    Iterable,
     Mapping,
     Sequence,
 )
@@ -31,9 +33,10 @@ from lazyrag.retrieval.base import BaseRetriever
 from lazyrag.server.core.body import SearchOptions
 from lazyrag.server.core.guard import job_key
 from lazyrag.server.core.names import file_name
+from lazyrag.server.core.notebook import Notebook, owner_of
 from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError, public_error
-from lazyrag.server.core.service import Service, location_of, needs, service_of
+from lazyrag.server.core.service import Reader, Service, location_of, needs, service_of
 from lazyrag.server.core.upload_files import KEPT_S, age_of, draft, sweep
 from lazyrag.server.jobs import Jobs, documents_of
 from lazyrag.types import JsonObject
@@ -62,6 +65,16 @@ def as_json(value: Any, status: int = 200, headers: Mapping[str, str] | None = N
     """
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return Response(text.encode(), status, headers, "application/json")
+
+
+def validate_size(passages: Iterable[Any], subject: str, remedy: str) -> None:
+    """Check that the texts of a response are not too long together.
+
+    Raises:
+        ProblemError: 413 if they are.
+    """
+    if sum(len(passage.text) for passage in passages) > MAX_TEXT:
+        raise ProblemError(413, f"{subject} more than {MAX_TEXT:,} characters.", remedy)
 
 
 def _read_again(find: Callable[..., Any], *args: Any) -> Any:
@@ -100,6 +113,16 @@ class SetRequest:
     def unrestricted(self) -> Document:
         """The set with everything in it: for jobs, and for what was checked before."""
         return self.service.sets[self.name]
+
+    @property
+    def jobs(self) -> Jobs:
+        """The jobs of the set."""
+        return Jobs(self.unrestricted)
+
+    @property
+    def book(self) -> Notebook:
+        """The answers and records of the service."""
+        return self.service.book
 
     @property
     def table(self) -> DocumentTable:
@@ -142,10 +165,7 @@ class SetRequest:
 
     def nodes(self, nodes: Sequence[DocNode]) -> list[JsonObject]:
         """Convert nodes to JSON types, in one state of the set."""
-        if sum(len(node.text) for node in nodes) > MAX_TEXT:
-            raise ProblemError(
-                413, f"The nodes have more than {MAX_TEXT:,} characters.", "Ask for fewer."
-            )
+        validate_size(nodes, "The nodes have", "Ask for fewer.")
 
         def read(snapshot: LocalSnapshot) -> list[JsonObject]:
             snapshot.prefetch_parents([node.segment for node in nodes[:_TOGETHER]])
@@ -236,14 +256,14 @@ class SetRequest:
         """Whether the principal may see a job: its own, or, as an administrator of all documents,
         any.
         """
-        if self.principal.may("admin") and self.principal.labels is None:
+        if self.principal.is_administrator:
             return True
         return str(job.key or "").startswith(self.key_of(""))
 
     def job(self, job_id: str) -> Any:
         """A job that the principal may see; None if there is none."""
-        jobs = Jobs(self.unrestricted)
-        if self.principal.labels is not None:
+        jobs = self.jobs
+        if not self.principal.is_unrestricted:
             return jobs.find(self.key_of(job_id))
         with suppress(NotRegisteredError):
             job = jobs.get(job_id)
@@ -252,7 +272,7 @@ class SetRequest:
 
     def job_id(self, job: Any) -> str:
         """The id under which the principal knows a job: numbers would count the jobs of others."""
-        return str(job.id if self.principal.labels is None else job.key.rpartition(":")[2])
+        return str(job.id if self.principal.is_unrestricted else job.key.rpartition(":")[2])
 
     def describe_job(self, job: Any) -> JsonObject:
         """A job as JSON, without its key and the server's paths."""
@@ -263,17 +283,69 @@ class SetRequest:
             fields["arguments"]["files"] = list(fields["arguments"]["files"])
         return fields
 
+    def question_of(self, answer: str) -> str:
+        """The question of an answer, see `Notebook.question`."""
+        return self.book.question(owner_of(self.principal, self.name), answer)
+
+    def add_record(self, kind: str, body: JsonObject) -> JsonObject:
+        """Store a record, and return it. Ids are in the order of time, and tell nothing of others'
+        records.
+        """
+        number = f"{time.time_ns():016x}{uuid.uuid4().hex[-8:]}"
+        created = time.time()
+        principal = self.principal.id
+        text = json.dumps(body, ensure_ascii=False)
+        row = (kind, self.name, number, principal, created, text)
+        self.book.write("INSERT INTO record VALUES (?, ?, ?, ?, ?, ?)", row, durable=True)
+        return {"id": number, "created": created, "principal": principal, **body}
+
+    def records(
+        self,
+        kind: str,
+        after: str = "",
+        limit: int = 1_000,
+        record_id: str | None = None,
+        *,
+        is_own: bool = False,
+    ) -> list[JsonObject]:
+        """Return records, oldest first: with labels the principal's own, as others may have seen
+        more than it does.
+        """
+        owner = self.principal.id if is_own or not self.principal.is_unrestricted else None
+        query = (
+            "SELECT id, created, principal, body FROM record WHERE kind = ? AND set_name = ? AND id"
+            " > ? AND id = coalesce(?, id) AND principal = coalesce(?, principal) ORDER BY id"
+            " LIMIT ?"
+        )
+        rows = self.book.rows(query, kind, self.name, after, record_id, owner, limit)
+        return [
+            {"id": number, "created": created, "principal": principal, **json.loads(body)}
+            for number, created, principal, body in rows
+        ]
+
+    def record(self, kind: str, number: str) -> JsonObject:
+        """Return a record.
+
+        Raises:
+            ProblemError: 404 if there is none that the principal sees.
+        """
+        for record in self.records(kind, record_id=number):
+            return record
+        raise ProblemError(
+            404,
+            f"There is no record {number!r:.80} in {kind}.",
+            "List them to see which there are.",
+        )
+
     def sweep(self, *, every_s: float = 60) -> None:
         """See `upload_files.sweep`."""
         sweep(self.folder, self.service.state, self.unrestricted, every_s=every_s)
 
-    async def submit_job(self, kind: str, arguments: Mapping[str, Any]) -> Response:
+    async def submit_job(self, kind: str, arguments: JsonObject) -> Response:
         """Submit a job, and answer 202 with it."""
 
         def submit() -> Any:
-            return Jobs(self.unrestricted).submit(
-                kind, dict(arguments), key=self.key(kind, arguments)
-            )
+            return self.jobs.submit(kind, dict(arguments), key=self.key(kind, arguments))
 
         return self.job_response(await self.run(submit))
 
@@ -289,7 +361,7 @@ class SetRequest:
         return response
 
     def authorize_addition(
-        self, name: str, metadata: Mapping[str, Any], key: str
+        self, name: str, metadata: JsonObject, key: str
     ) -> tuple[str, JsonObject]:
         """The id and the metadata with which the principal adds a document.
 
@@ -337,7 +409,7 @@ def _dependency(scope: str) -> Any:
 async def _search(
     set: str,  # noqa: A002
     request: Request,
-    principal: Annotated[Principal, needs("read")],
+    principal: Reader,
 ) -> SetRequest:
     service = service_of(request)
     return SetRequest(service, principal, set, service.view(set, principal), request)

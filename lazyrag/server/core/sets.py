@@ -8,7 +8,7 @@ import functools
 import logging
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,10 +24,11 @@ from lazyrag.server.core.guard import worker_of
 from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.runtime_sets import RuntimeSet, RuntimeSets, name_is_taken
-from lazyrag.server.core.service import Service, needs, service_of
+from lazyrag.server.core.service import Administrator, Service, service_of
 from lazyrag.server.jobs import Jobs
 from lazyrag.storage.database import Database, FileFormat
 from lazyrag.transforms.splitters import SectionSplitter
+from lazyrag.types import JsonObject
 
 if TYPE_CHECKING:
     from lazyrag.data.node import DocNode
@@ -144,7 +145,7 @@ class Records:
         self.folder = service.state / "uploads" / ".openai"
         self._file = Database(service.state / "openai.db", _RECORDS_FORMAT)
 
-    def select(self, query: str, *values: Any) -> list[dict[str, Any]]:
+    def select(self, query: str, *values: Any) -> list[JsonObject]:
         """Rows as mappings."""
         with self._file.reading() as connection:
             cursor = connection.execute(query, values)
@@ -156,7 +157,7 @@ class Records:
         with self._file.writing() as connection:
             connection.execute(statement, values)
 
-    def insert(self, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
+    def insert(self, table: str, rows: Iterable[JsonObject]) -> None:
         """Insert rows, or replace those with their keys."""
         with self._file.writing(durable=True) as connection:
             for row in rows:
@@ -176,7 +177,7 @@ def records(service: Service) -> Records:
 
 
 def _require_administrator(principal: Principal) -> None:
-    if not principal.may("admin") or principal.labels is not None:
+    if not principal.is_administrator:
         msg = "Sets are created and deleted by administrators of all documents."
         raise ProblemError(403, msg, "Use a token with the scope admin and without labels.")
 
@@ -194,9 +195,7 @@ class SetName(Body):
 
 
 @router.post("/sets", status_code=201)
-async def post_set(
-    body: NewSet, request: Request, principal: Annotated[Principal, needs("admin")]
-) -> SetName:
+async def post_set(body: NewSet, request: Request, principal: Administrator) -> SetName:
     """Create an empty set with the embedding model of the configuration; it answers within a
     second.
     """
@@ -209,7 +208,7 @@ async def post_set(
 async def delete_a_set(
     set: str,  # noqa: A002
     request: Request,
-    principal: Annotated[Principal, needs("admin")],
+    principal: Administrator,
 ) -> Response:
     """Delete a set that was created at run time, with its documents and uploaded files."""
     service = service_of(request)
@@ -325,12 +324,7 @@ class _OpenSet:
         self.stop = threading.Event()
         self._thread: threading.Thread | None = None
         if chosen is not None:
-            build = {
-                "names": chosen.groups,
-                "analysers": chosen.analysers,
-                "embed_keys": list(docs.reader.embed_keys),
-            }
-            Jobs(docs).submit("activate_group", build)
+            Jobs(docs).submit("activate_group", chosen.build_arguments(docs))
             run = functools.partial(worker_of(name, docs, state).run, self.stop)
             self._thread = threading.Thread(target=run, name=f"lazyrag jobs {name}", daemon=True)
             self._thread.start()

@@ -11,7 +11,8 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from itertools import accumulate
-from typing import Any
+
+from starlette.types import Scope
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
@@ -30,7 +31,7 @@ class Metrics:
         self._latencies: dict[str, list[int]] = defaultdict(lambda: [0] * (len(BUCKETS_S) + 1))
         self._seconds: dict[str, float] = defaultdict(float)
 
-    def observe(self, scope: Mapping[str, Any], status: int, seconds: float) -> None:
+    def observe(self, scope: Scope, status: int, seconds: float) -> None:
         """Count a request. Unknown paths and methods count as one, so that callers cannot add
         series.
         """
@@ -97,6 +98,6 @@ class Metrics:
         return "".join("\n".join([head, *lines, ""]) for head, lines in families.items())
 
 
-def route_of(scope: Mapping[str, Any]) -> str:
+def route_of(scope: Scope) -> str:
     """The route's path with its parameters' names; "" for paths without a route."""
     return str(getattr(scope.get("route"), "path", ""))

@@ -30,6 +30,7 @@ from lazyrag.read.rows import document_table
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.jobs import Jobs
 from lazyrag.storage.arrays import sync_folder
+from lazyrag.types import JsonObject
 from lazyrag.validation import normal_name
 
 KEPT_S = 24 * 3600
@@ -92,7 +93,7 @@ class FileResult(BaseModel):
     name: str
     id: str | None = None
     bytes: int = 0
-    problem: dict[str, Any] | None = None
+    problem: JsonObject | None = None
     content_hash: str = Field(default="", exclude=True)
 
     def refuse(self, problem: ProblemError) -> None:

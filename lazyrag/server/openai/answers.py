@@ -14,11 +14,11 @@ import uuid
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, Optional, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Request
 from fastapi.sse import format_sse_event
-from pydantic import BaseModel, Field, create_model
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 import lazyrag.server.openai.protocol as openai
@@ -35,15 +35,18 @@ from lazyrag.models.rerank import Bm25RerankModel
 from lazyrag.pipeline import RAGPipeline
 from lazyrag.read.rows import document_table
 from lazyrag.retrieval.hybrid import HybridRetriever
-from lazyrag.server.api.answers import Book, Notebook, event_stream
+from lazyrag.server.api.answers import event_stream
 from lazyrag.server.api.search import MAX_QUERY
+from lazyrag.server.core.body import Name
 from lazyrag.server.core.guard import ADD_EVENT, KEPT_S
+from lazyrag.server.core.notebook import owner_of
 from lazyrag.server.core.problems import ProblemError, problem_of
 from lazyrag.server.core.service import passage_url
-from lazyrag.server.core.set_request import MAX_TEXT, SetRequest, reply
-from lazyrag.server.openai.protocol import JsonObject
-from lazyrag.server.openai.stores import open_store
+from lazyrag.server.core.set_request import SetRequest, reply
+from lazyrag.server.openai.protocol import LongText
+from lazyrag.server.openai.stores import RankingOptions, open_store
 from lazyrag.text.tokens import EstimatedTokenCounter
+from lazyrag.types import JsonObject
 
 T = TypeVar("T")
 
@@ -140,15 +143,12 @@ async def get_model(model: str, call: openai.Reading) -> Response:
 
 # What chat completions and responses share
 
-_Text = Annotated[str, Field(max_length=MAX_TEXT)]
-"""Pydantic refuses halves of surrogate pairs in texts of limited length alone."""
-
 
 class MessagePart(BaseModel):
     """A piece of a message's content: a text."""
 
     type: Literal["text", "input_text", "output_text", "refusal"]
-    text: _Text = ""
+    text: LongText = ""
 
 
 class InputMessage(BaseModel):
@@ -158,7 +158,7 @@ class InputMessage(BaseModel):
 
     type: Literal["message", "file_search_call"] = "message"
     role: Literal["system", "developer", "user", "assistant"] | None = None
-    content: _Text | list[MessagePart] | None = None
+    content: LongText | list[MessagePart] | None = None
 
     @property
     def text(self) -> str:
@@ -166,11 +166,6 @@ class InputMessage(BaseModel):
         if isinstance(self.content, str):
             return self.content
         return "\n".join(part.text for part in self.content or ())
-
-
-def _optional(kind: Any, names: str) -> Any:
-    """Fields that may be left out, or null."""
-    return dict.fromkeys(names.split(), (Optional[kind], None))  # noqa: UP045  kind may be None
 
 
 def _without_nulls(options: JsonObject) -> JsonObject:
@@ -186,24 +181,26 @@ class TextFormat(BaseModel):
 _Penalty = Annotated[float, Field(ge=-2, le=2)]
 _Tokens = Annotated[int, Field(ge=1)]
 _Empty = Annotated[list[Any], Field(max_length=0)]
+
+
 # Nothing depends on the texts, and other values than these would change the answer in ways that it
 # does not have.
-_BOTH: Any = create_model(
-    "_BOTH",
-    __base__=openai.Model,
-    model=(Annotated[str, Field(max_length=200)], ...),
-    **_optional(Annotated[float, Field(ge=0, le=2)], "temperature"),
-    **_optional(Annotated[float, Field(ge=0, le=1)], "top_p"),
-    **_optional(bool, "stream parallel_tool_calls"),
-    **_optional(openai.Metadata, "metadata"),
-    **_optional(JsonObject, "stream_options"),
-    **_optional(dict[_Text, _Text], "prompt_cache_options"),
-    **_optional(
-        _Text, "user safety_identifier service_tier prompt_cache_key prompt_cache_retention"
-    ),
-    **_optional(Literal[0], "top_logprobs"),
-    **_optional(None, "moderation"),
-)
+class _AnswerBody(openai.Model):
+    model: Name
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    stream: bool | None = None
+    parallel_tool_calls: bool | None = None
+    metadata: openai.Metadata = None
+    stream_options: JsonObject | None = None
+    prompt_cache_options: dict[LongText, LongText] | None = None
+    user: LongText | None = None
+    safety_identifier: LongText | None = None
+    service_tier: LongText | None = None
+    prompt_cache_key: LongText | None = None
+    prompt_cache_retention: LongText | None = None
+    top_logprobs: Literal[0] | None = None
+    moderation: None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +288,7 @@ class AnswerRequest:
             )
         if self.weights is not None:
             return HybridRetriever.over(docs, group, weights=list(self.weights))
-        return service.retriever(docs[0] if len(docs) == 1 else docs, group, "default", None, None)
+        return service.default_retriever(docs[0] if len(docs) == 1 else docs, group)
 
     async def steps(self) -> AsyncGenerator[AnswerDelta | str, None]:
         """The query, when it has been searched, and the pieces of the answer."""
@@ -425,28 +422,32 @@ _PASSED = {
     "verbosity",
 }
 _Stop = Annotated[str, Field(min_length=1)]
-_CHAT: Any = create_model(
-    "_CHAT",
-    __base__=_BOTH,
-    **_optional(_Tokens, "max_completion_tokens max_tokens"),
-    **_optional(_Stop | Annotated[list[_Stop], Field(max_length=4)], "stop"),
-    **_optional(Annotated[int, Field(ge=-(2**63), lt=2**63)], "seed"),
-    **_optional(_Penalty, "frequency_penalty presence_penalty"),
-    **_optional(dict[_Text, int], "logit_bias"),
-    **_optional(_Text, "reasoning_effort verbosity"),
-    **_optional(Literal[1], "n"),
-    **_optional(Literal[False], "logprobs store"),
-    **_optional(TextFormat, "response_format"),
-    **_optional(list[Literal["text"]], "modalities"),
-    **_optional(_Empty, "tools functions"),
-    **_optional(Literal["none", "auto"], "tool_choice function_call"),
-    **_optional(None, "audio prediction web_search_options"),
-)
 
 
-class ChatBody(_CHAT):  # type: ignore[misc]  # it is made at run time
+class ChatBody(_AnswerBody):
     """A conversation with a set."""
 
+    max_completion_tokens: _Tokens | None = None
+    max_tokens: _Tokens | None = None
+    stop: _Stop | Annotated[list[_Stop], Field(max_length=4)] | None = None
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
+    frequency_penalty: _Penalty | None = None
+    presence_penalty: _Penalty | None = None
+    logit_bias: dict[LongText, int] | None = None
+    reasoning_effort: LongText | None = None
+    verbosity: LongText | None = None
+    n: Literal[1] | None = None
+    logprobs: Literal[False] | None = None
+    store: Literal[False] | None = None
+    response_format: TextFormat | None = None
+    modalities: list[Literal["text"]] | None = None
+    tools: _Empty | None = None
+    functions: _Empty | None = None
+    tool_choice: Literal["none", "auto"] | None = None
+    function_call: Literal["none", "auto"] | None = None
+    audio: None = None
+    prediction: None = None
+    web_search_options: None = None
     messages: list[InputMessage] = Field(min_length=1)
 
     def options(self) -> JsonObject:
@@ -462,7 +463,7 @@ class ChatBody(_CHAT):  # type: ignore[misc]  # it is made at run time
 
 
 @router.post("/chat/completions")
-async def complete_chat(body: ChatBody, call: openai.Reading, book: Book) -> Response:
+async def complete_chat(body: ChatBody, call: openai.Reading) -> Response:
     """Answer from the set that `model` names, with citations as annotations of the message.
 
     `[1]` in the text cites a source. Its annotation has the URL of the file, and beside OpenAI's
@@ -471,8 +472,8 @@ async def complete_chat(body: ChatBody, call: openai.Reading, book: Book) -> Res
     """
     sets = {body.model: await call.run(set_named, call, body.model)}
     chat = _ChatWriter(body, AnswerRequest(call, sets, body.messages, None, body.options()))
-    book.require_room(call.principal)
-    book.join(asyncio.current_task(), call.principal)
+    call.book.require_room(call.principal)
+    call.book.join(asyncio.current_task(), call.principal)
     if body.stream:
         return _streamed(chat.chunks(), lambda error: ("", error))
     return reply(await unless_gone(call.request, chat.complete()))
@@ -550,11 +551,9 @@ class HybridSearch(openai.Model):
         return [self.embedding_weight, self.text_weight]
 
 
-class Ranking(openai.Model):
+class Ranking(RankingOptions):
     """How results are ranked: there is one ranker."""
 
-    ranker: Literal["none", "auto", "default-2024-11-15"] = "auto"
-    score_threshold: Annotated[float, Field(ge=0, le=1)] = 0.0
     hybrid_search: HybridSearch | None = None
 
 
@@ -562,7 +561,7 @@ class FileSearch(openai.Model):
     """File search in vector stores: sets."""
 
     type: Literal["file_search"]
-    vector_store_ids: Annotated[list[_Text], Field(min_length=1, max_length=16)]
+    vector_store_ids: Annotated[list[LongText], Field(min_length=1, max_length=16)]
     max_num_results: Annotated[int, Field(ge=1, le=50)] = TOPK
     filters: openai.Filters | None = None
     ranking_options: Ranking = Ranking()
@@ -577,32 +576,30 @@ class FileSearchChoice(openai.Model):
 class Reasoning(BaseModel):
     """How much the chat model thinks."""
 
-    effort: _Text | None = None
+    effort: LongText | None = None
 
 
 class TextOptions(BaseModel):
     """The form of the answer."""
 
     format: TextFormat = TextFormat()
-    verbosity: _Text | None = None
+    verbosity: LongText | None = None
 
 
-_RESPONSE: Any = create_model(
-    "_RESPONSE",
-    __base__=_BOTH,
-    **_optional(_Text, "instructions previous_response_id"),
-    **_optional(_Tokens, "max_output_tokens max_tool_calls"),
-    **_optional(list[_Text], "include"),
-    **_optional(Literal["auto", "disabled"], "truncation"),
-    **_optional(Literal[False], "background"),
-    **_optional(None, "conversation context_management prompt"),
-)
-
-
-class ResponseBody(_RESPONSE):  # type: ignore[misc]  # it is made at run time
+class ResponseBody(_AnswerBody):
     """A question to vector stores by `file_search`, or to the set that `model` names."""
 
-    input: _Text | list[InputMessage]
+    instructions: LongText | None = None
+    previous_response_id: LongText | None = None
+    max_output_tokens: _Tokens | None = None
+    max_tool_calls: _Tokens | None = None
+    include: list[LongText] | None = None
+    truncation: Literal["auto", "disabled"] | None = None
+    background: Literal[False] | None = None
+    conversation: None = None
+    context_management: None = None
+    prompt: None = None
+    input: LongText | list[InputMessage]
     store: bool | None = True
     tools: list[FileSearch] = Field(default=[], max_length=1)
     tool_choice: Literal["auto", "required"] | FileSearchChoice = "auto"
@@ -623,13 +620,13 @@ class ResponseBody(_RESPONSE):  # type: ignore[misc]  # it is made at run time
             "verbosity": self.text.verbosity,
         }
         options = {"temperature": self.temperature, "max_tokens": self.max_output_tokens}
-        options = {**_without_nulls(options), "extra": _without_nulls(extra)}
+        chat_options = {**_without_nulls(options), "extra": _without_nulls(extra)}
         turns = self.input
         if isinstance(turns, str):
             turns = [InputMessage(role="user", content=turns)]
         is_chat = self.tools and self.model == model_name(call.service.chat, "chat")
         sets = {} if is_chat else {self.model: await call.run(set_named, call, self.model)}
-        request = AnswerRequest(call, sets, [*before, *turns], self.instructions, options)
+        request = AnswerRequest(call, sets, [*before, *turns], self.instructions, chat_options)
         for tool in self.tools:
             ranking = tool.ranking_options
             request.sets = {}
@@ -649,20 +646,24 @@ class ResponseBody(_RESPONSE):  # type: ignore[misc]  # it is made at run time
         return request
 
 
+_RESPONSES = "/v1/responses"
 _RESPONSE_OF = (
     "SELECT data FROM event JOIN answer ON answer.id = answer WHERE id = ? AND owner = ? AND"
     " created > ?"
 )
 
 
-def _stored(book: Notebook, call: SetRequest, response: str) -> list[Any]:
+def _stored(call: SetRequest, response: str) -> list[Any]:
     """A stored response, and the conversation with it.
 
     Raises:
         ProblemError: 404 if the principal has no such response.
     """
-    rows = book.rows(
-        f"{_RESPONSE_OF} ORDER BY number", response, _owner(call), time.time() - KEPT_S
+    rows = call.book.rows(
+        f"{_RESPONSE_OF} ORDER BY number",
+        response,
+        owner_of(call.principal, _RESPONSES),
+        time.time() - KEPT_S,
     )
     if not rows:
         remedy = f"Responses are stored for {KEPT_S / 60:.0f} minutes, for those who asked."
@@ -672,25 +673,23 @@ def _stored(book: Notebook, call: SetRequest, response: str) -> list[Any]:
     return [json.loads(data) for [data] in rows]
 
 
-def _store(book: Notebook, call: SetRequest, response: JsonObject, *values: Any) -> None:
+def _store(call: SetRequest, response: JsonObject, *values: Any) -> None:
     """Store a response and more, as answers are stored: it quotes documents, so not for long."""
-    row = response["id"], _owner(call), time.time(), response["created_at"]
+    row = response["id"], owner_of(call.principal, _RESPONSES), time.time(), response["created_at"]
     # Not what may quote a document that was purged meanwhile, see `forget_answers`.
     purged = """SELECT 1 FROM answer WHERE owner = '["purge"]' AND created >= ?4"""
-    book.write(f"INSERT INTO answer SELECT ?1, ?2, '', ?3, ?3 WHERE NOT EXISTS ({purged})", row)
+    call.book.write(
+        f"INSERT INTO answer SELECT ?1, ?2, '', ?3, ?3 WHERE NOT EXISTS ({purged})", row
+    )
     rows = [
         (response["id"], number, "", json.dumps(value, ensure_ascii=False))
         for number, value in enumerate((response, *values))
     ]
-    book.write(ADD_EVENT, *rows)
-
-
-def _owner(call: SetRequest) -> str:
-    return json.dumps(["/v1/responses", call.principal.id, call.principal.labels])
+    call.book.write(ADD_EVENT, *rows)
 
 
 @router.post("/responses")
-async def respond(body: ResponseBody, call: openai.Reading, book: Book) -> Response:
+async def respond(body: ResponseBody, call: openai.Reading) -> Response:
     """Answer from vector stores by the tool `file_search`, or from the set that `model` names.
 
     Every question is searched: the model has no choice. `[1]` in the text cites a source; its
@@ -698,12 +697,12 @@ async def respond(body: ResponseBody, call: openai.Reading, book: Book) -> Respo
     a response can be read and continued for 15 minutes by who asked.
     """
     previous = body.previous_response_id
-    before = [] if previous is None else (await call.run(_stored, book, call, previous))[1]
+    before = [] if previous is None else (await call.run(_stored, call, previous))[1]
     writer = _ResponseWriter(
-        body, await body.answer_request(call, [InputMessage(**turn) for turn in before]), book
+        body, await body.answer_request(call, [InputMessage(**turn) for turn in before])
     )
-    book.require_room(call.principal)
-    book.join(asyncio.current_task(), call.principal)
+    call.book.require_room(call.principal)
+    call.book.join(asyncio.current_task(), call.principal)
     if body.stream:
         return _streamed(writer.events(), writer.failed)
     return reply(await unless_gone(call.request, writer.complete()))
@@ -715,10 +714,9 @@ _NULLS = ("error", "incomplete_details", "instructions", "temperature", "top_p")
 class _ResponseWriter:
     """A response, while it is written."""
 
-    def __init__(self, body: ResponseBody, request: AnswerRequest, book: Notebook) -> None:
+    def __init__(self, body: ResponseBody, request: AnswerRequest) -> None:
         self.body = body
         self.request = request
-        self.book = book
         self.numbers = itertools.count()
         key = uuid.uuid4().hex
         self.search: JsonObject = {"type": "file_search_call", "id": f"fs_{key}", "queries": []}
@@ -849,21 +847,21 @@ class _ResponseWriter:
                 {"role": "assistant", "content": part["text"]},
             ]
             await self.request.call.run(
-                _store, self.book, self.request.call, self.response, self.request.history + turns
+                _store, self.request.call, self.response, self.request.history + turns
             )
 
 
 @router.get("/responses/{response_id}")
-async def get_response(response_id: openai.Id, call: openai.Reading, book: Book) -> Response:
+async def get_response(response_id: openai.Id, call: openai.Reading) -> Response:
     """Get a stored response."""
-    return reply((await call.run(_stored, book, call, response_id))[0])
+    return reply((await call.run(_stored, call, response_id))[0])
 
 
 @router.delete("/responses/{response_id}")
-async def delete_response(response_id: openai.Id, call: openai.Reading, book: Book) -> Response:
+async def delete_response(response_id: openai.Id, call: openai.Reading) -> Response:
     """Delete a stored response."""
-    await call.run(_stored, book, call, response_id)
-    await call.run(book.write, "DELETE FROM answer WHERE id = ?", (response_id,))
+    await call.run(_stored, call, response_id)
+    await call.run(call.book.write, "DELETE FROM answer WHERE id = ?", (response_id,))
     return reply({"id": response_id, "object": "response", "deleted": True})
 
 
@@ -873,10 +871,10 @@ async def delete_response(response_id: openai.Id, call: openai.Reading, book: Bo
 class EmbeddingBody(openai.Model):
     """Texts to embed."""
 
-    model: Annotated[str, Field(max_length=200)]
+    model: Name
     input: (
-        Annotated[_Text, Field(min_length=1)]
-        | Annotated[list[_Text], Field(min_length=1, max_length=2048)]
+        Annotated[LongText, Field(min_length=1)]
+        | Annotated[list[LongText], Field(min_length=1, max_length=2048)]
     )
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: Annotated[int | None, Field(ge=1)] = None

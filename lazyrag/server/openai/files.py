@@ -28,7 +28,8 @@ from lazyrag.server.core.set_request import SetRequest, reply
 from lazyrag.server.core.sets import records
 from lazyrag.server.core.upload_files import Form, assemble, checked_name, stored_path
 from lazyrag.server.jobs import Jobs
-from lazyrag.server.openai.protocol import Id, JsonObject, Model, Reading, Writing, in_pool, now
+from lazyrag.server.openai.protocol import Id, Model, Reading, Writing, in_pool, now
+from lazyrag.types import JsonObject
 
 router = APIRouter(prefix="/v1", tags=["openai"], default_response_class=Response)
 
@@ -69,13 +70,15 @@ class Completion(Model):
     md5: str | None = None
 
 
+def _shared_fields(row: JsonObject) -> JsonObject:
+    """What files and uploads have in common."""
+    return {name: row[name] for name in ("id", "bytes", "filename", "purpose")}
+
+
 def file_object(row: JsonObject) -> JsonObject:
     """A file as OpenAI writes it."""
     file = {
-        "id": row["id"],
-        "bytes": row["bytes"],
-        "filename": row["filename"],
-        "purpose": row["purpose"],
+        **_shared_fields(row),
         "object": "file",
         "created_at": row["created"],
         "status": "processed",
@@ -209,8 +212,8 @@ class _FilePaging(openai.CursorPaging):
     def __init__(
         self,
         limit: Annotated[int, Query(ge=1, le=10_000)] = 10_000,
-        order: Literal["asc", "desc"] = "desc",
-        after: Annotated[str | None, Query(max_length=200)] = None,
+        order: openai.Order = "desc",
+        after: openai.Cursor = None,
     ) -> None:
         super().__init__(limit, order, after)
 
@@ -335,10 +338,7 @@ def _pending(call: SetRequest, upload_id: str) -> tuple[JsonObject, Path]:
 
 def _upload_object(row: JsonObject, file: JsonObject | None = None) -> JsonObject:
     upload = {
-        "id": row["id"],
-        "bytes": row["bytes"],
-        "filename": row["filename"],
-        "purpose": row["purpose"],
+        **_shared_fields(row),
         "status": row["status"],
         "object": "upload",
         "created_at": row["created"],

@@ -26,12 +26,11 @@ from lazyrag.server.api.search import MAX_FILTER_DEPTH, MAX_FILTER_PARTS
 from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.service import Service, needs, service_of
-from lazyrag.server.core.set_request import SetRequest, reply
+from lazyrag.server.core.set_request import MAX_TEXT, SetRequest, reply
 from lazyrag.server.core.sets import runtime_sets
-from lazyrag.server.jobs import Job, Jobs
+from lazyrag.server.jobs import Job
+from lazyrag.types import JsonObject
 
-JsonObject: TypeAlias = dict[str, Any]
-"""An object of a request, a response or a record, as JSON has it."""
 _CHANGE_S = 30.0  # how long a request waits for a change of a document
 _LOOK_S = 0.05
 
@@ -74,7 +73,7 @@ def in_pool(handler: Callable[..., Any]) -> Callable[..., Any]:
         result = await call.run_slow(handler, **arguments)
         if isinstance(result, Changing):
             job = result.job
-            jobs = Jobs(call.unrestricted)
+            jobs = call.jobs
             until = time.monotonic() + _CHANGE_S
             while not job.is_finished and time.monotonic() < until:
                 await anyio.sleep(_LOOK_S)
@@ -90,15 +89,19 @@ def unknown(kind: str, identity: str) -> ProblemError:
     return ProblemError(404, f"No such {kind}: {identity!a:.100}.", "List them to see the ids.")
 
 
+Cursor: TypeAlias = Annotated[str | None, Query(max_length=200)]
+Order: TypeAlias = Literal["asc", "desc"]
+
+
 class CursorPaging:
     """Which part of a list a request wants."""
 
     def __init__(
         self,
         limit: Annotated[int, Query(ge=1, le=100)] = 20,
-        order: Literal["asc", "desc"] = "desc",
-        after: Annotated[str | None, Query(max_length=200)] = None,
-        before: Annotated[str | None, Query(max_length=200)] = None,
+        order: Order = "desc",
+        after: Cursor = None,
+        before: Cursor = None,
     ) -> None:
         self.limit = limit
         self.order = order
@@ -137,6 +140,10 @@ class CursorPaging:
 
 
 # Models of requests, as OpenAI publishes them
+
+
+LongText = Annotated[str, Field(max_length=MAX_TEXT)]
+"""Pydantic refuses halves of surrogate pairs in texts of limited length alone."""
 
 
 class Model(BaseModel):

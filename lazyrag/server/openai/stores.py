@@ -24,26 +24,29 @@ from starlette.responses import Response
 
 import lazyrag.server.openai.protocol as openai
 from lazyrag.data.encoding import ErrorInfo
+from lazyrag.data.fields import Schema
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME, root_uid
 from lazyrag.errors import NotRegisteredError
 from lazyrag.pipeline.tracing import retrieval_span
-from lazyrag.server.api.search import MAX_QUERY
+from lazyrag.server.api.search import Question
+from lazyrag.server.core.body import Name
 from lazyrag.server.core.problems import ProblemError, public_error
-from lazyrag.server.core.set_request import MAX_TEXT, SetRequest, reply
+from lazyrag.server.core.service import require_unrestricted
+from lazyrag.server.core.set_request import SetRequest, reply, validate_size
 from lazyrag.server.core.sets import CHUNK_SIZES, create_set, delete_set, records, runtime_sets
 from lazyrag.server.core.upload_files import stored_path
-from lazyrag.server.jobs import Job, Jobs
+from lazyrag.server.jobs import Job
 from lazyrag.server.openai.files import documents_with, known_file
 from lazyrag.server.openai.protocol import (
     Changing,
     CursorPaging,
     Id,
-    JsonObject,
     Model,
     in_pool,
     now,
 )
+from lazyrag.types import JsonObject
 
 router = APIRouter(prefix="/v1/vector_stores", tags=["openai"], default_response_class=Response)
 
@@ -56,8 +59,6 @@ Pages: TypeAlias = Annotated[CursorPaging, Depends()]
 FileFilter: TypeAlias = Annotated[
     Literal["in_progress", "completed", "failed", "cancelled"] | None, Query()
 ]
-Name: TypeAlias = Annotated[str, Field(max_length=200)]
-Question: TypeAlias = Annotated[str, Field(max_length=MAX_QUERY)]
 Include = Annotated[
     Literal["details"] | None,
     Query(description="Adds node, raw score and location to each result."),
@@ -128,7 +129,7 @@ class RankingOptions(Model):
     """How to rank. There is one ranker; its scores are from 0 to 1."""
 
     ranker: Literal["none", "auto", "default-2024-11-15"] = "auto"
-    score_threshold: float = Field(default=0, ge=0, le=1)
+    score_threshold: float = Field(default=0.0, ge=0, le=1)
 
 
 class StoreSearch(Model):
@@ -199,9 +200,9 @@ class OpenedStore:
         return [row for row in rows if openai.sees(self.call.principal, row["labels"])]
 
     @property
-    def documents(self) -> Any:
-        """The ledger's table of documents."""
-        return self.call.table
+    def schema(self) -> Schema:
+        """The declared fields of its documents."""
+        return self.call.unrestricted.reader.fields
 
 
 def _store(call: SetRequest, store_id: str, name: str) -> OpenedStore:
@@ -360,8 +361,7 @@ def get_vector_store(store: Reading) -> JsonObject:
 @in_pool
 def modify_vector_store(store: Writing, change: StoreChange) -> JsonObject:
     """Change name, metadata or expiration."""
-    if store.call.principal.labels is not None:
-        raise ProblemError(403, "Others use the vector store, too.", "Use a token without labels.")
+    require_unrestricted(store.call.principal, "Others use the vector store, too.")
     changes = _details(change, "metadata", "expires_after", "name")
     if change.name is None:
         changes.pop("name", None)
@@ -389,7 +389,7 @@ def _attach(store: OpenedStore, new_files: Sequence[NewStoreFile], batch: str = 
     paths = {}
     for new in new_files:
         file, path = known_file(call, new.file_id)
-        metadata = openai.metadata_of(new.attributes, call.unrestricted.reader.fields)
+        metadata = openai.metadata_of(new.attributes, store.schema)
         metadata |= _chunk_sizes(store, new.chunking_strategy)
         metadata = {key: value for key, value in metadata.items() if value is not None}
         identity, metadata = _identity(store, new.file_id, file["filename"], metadata)
@@ -413,7 +413,7 @@ def _attach(store: OpenedStore, new_files: Sequence[NewStoreFile], batch: str = 
             "files": {row["identity"]: paths[row["identity"]] for row in rows_of_job},
             "metadata": {row["identity"]: json.loads(row["metadata"]) for row in rows_of_job},
         }
-        job = Jobs(call.unrestricted).submit("add_files", arguments, key=call.key("attach"))
+        job = call.jobs.submit("add_files", arguments, key=call.key("attach"))
         records(call.service).insert("attached", [{**row, "job": job.id} for row in rows_of_job])
 
 
@@ -477,8 +477,8 @@ def _entries(
         attached: Records of attached files, the newest first.
         documents: Ids of other documents; None for all.
     """
-    table = store.documents
-    jobs = Jobs(store.call.unrestricted)
+    table = store.call.table
+    jobs = store.call.jobs
     find_job = functools.cache(jobs.get)
     records_by_id = {row["identity"]: row for row in reversed(attached)}
     errors = {
@@ -489,7 +489,7 @@ def _entries(
     rows, live = _rows(store, records_by_id, documents)
     created = table.created([rows[identity].id for identity in live - records_by_id.keys()])
     identities = live | records_by_id.keys()
-    if documents is None and store.call.principal.labels is None:
+    if documents is None and store.call.principal.is_unrestricted:
         identities |= (errors.keys() | working) - rows.keys()
     hidden = {identity for identity, row in rows.items() if row.status == "live"} - live
     entries = []
@@ -567,14 +567,14 @@ def _size(row: Any, record: JsonObject | None) -> int:
 
 
 def _rows(
-    store: OpenedStore, attached: Mapping[str, Any], documents: Sequence[str] | None
+    store: OpenedStore, attached: JsonObject, documents: Sequence[str] | None
 ) -> tuple[JsonObject, set[str]]:
     """The ledger's rows of attached and other documents, and which of them the principal sees
     live.
     """
     call = store.call
-    table = store.documents
-    if call.principal.labels is None:
+    table = store.call.table
+    if call.principal.is_unrestricted:
         rows = table.all() if documents is None else table.named([*attached, *documents])
         return rows, {identity for identity, row in rows.items() if row.status == "live"}
     visible = set(documents or ())
@@ -610,7 +610,7 @@ def _described(
         "vector_store_id": store.id,
         "last_error": {"code": code, "message": text} if status == "failed" else None,
         "chunking_strategy": chunking,
-        "attributes": openai.attributes_of(metadata, store.call.unrestricted.reader.fields),
+        "attributes": openai.attributes_of(metadata, store.schema),
     }
 
 
@@ -666,9 +666,7 @@ def _change(
     value: JsonObject,
 ) -> Changing:
     store.call.request.state.documents = [identity]
-    return Changing(
-        Jobs(store.call.unrestricted).submit(kind, arguments, key=store.call.key(kind)), value
-    )
+    return Changing(store.call.jobs.submit(kind, arguments, key=store.call.key(kind)), value)
 
 
 @router.post("/{vector_store_id}/files/{file_id}")
@@ -676,13 +674,11 @@ def _change(
 def update_vector_store_file(store: Writing, file_id: Id, change: AttributesChange) -> Changing:
     """Replace the attributes of a file."""
     file, identity = _find(store, file_id)
-    changes = openai.metadata_of(change.attributes, store.call.unrestricted.reader.fields)
+    changes = openai.metadata_of(change.attributes, store.schema)
     if file["status"] != "completed":
         raise ProblemError(409, f"The file is {file['status']}.", "Change it when it is completed.")
-    value = {
-        **file,
-        "attributes": openai.attributes_of(changes, store.call.unrestricted.reader.fields),
-    }
+    attributes = openai.attributes_of(changes, store.schema)
+    value = {**file, "attributes": attributes}
     return _change(store, identity, "update_metadata", {"changes": {identity: changes}}, value)
 
 
@@ -692,12 +688,10 @@ def delete_vector_store_file(store: Writing, file_id: Id) -> Any:
     """Remove a file from a vector store; the file itself stays."""
     file, identity = _find(store, file_id)
     value = {"id": file_id, "object": "vector_store.file.deleted", "deleted": True}
-    is_stored = file["status"] != "cancelled" or store.documents.find(identity) is not None
-    result = (
-        _change(store, identity, "delete_files", {"documents": [identity]}, value)
-        if is_stored
-        else value
-    )
+    is_stored = file["status"] != "cancelled" or store.call.table.find(identity) is not None
+    result: JsonObject | Changing = value
+    if is_stored:
+        result = _change(store, identity, "delete_files", {"documents": [identity]}, value)
     records(store.call.service).write(
         "DELETE FROM attached WHERE store = ? AND identity = ?", store.id, identity
     )
@@ -711,10 +705,7 @@ def get_vector_store_file_content(store: Reading, file_id: Id) -> JsonObject:
     nodes = store.call.docs.get_nodes(
         LAZY_ROOT_NAME, document_ids=[root_uid(_find(store, file_id)[1])]
     )
-    if sum(len(node.text) for node in nodes) > MAX_TEXT:
-        raise ProblemError(
-            413, f"The file has more than {MAX_TEXT:,} characters.", "Get its bytes instead."
-        )
+    validate_size(nodes, "The file has", "Get its bytes instead.")
     data = [{"type": "text", "text": node.text} for node in nodes]
     return {
         "object": "vector_store.file_content.page",
@@ -785,7 +776,7 @@ def cancel_file_batch(store: Writing, batch_id: Id) -> JsonObject:
     """Cancel a batch: what is not begun is not added."""
     for job in _batch(store, batch_id)[2]:
         with suppress(NotRegisteredError):
-            Jobs(store.call.unrestricted).cancel(job)
+            store.call.jobs.cancel(job)
     return _batch(store, batch_id)[0]
 
 
@@ -813,7 +804,7 @@ def search(store: OpenedStore, request: StoreSearch, *, with_details: bool) -> l
     docs = call.docs
     topk = request.max_num_results
     group = call.service.group_of(call.name)
-    retriever = call.service.retriever(docs, group, "default", None, None)
+    retriever = call.service.default_retriever(docs, group)
     where = openai.filter_of(request.filters, docs.reader.fields)
     best = dict[str, tuple[float, DocNode]]()
     for query in request.queries():
@@ -824,7 +815,7 @@ def search(store: OpenedStore, request: StoreSearch, *, with_details: bool) -> l
             if score >= max(request.ranking_options.score_threshold, best.get(node.uid, (0.0,))[0]):
                 best[node.uid] = score, node
     ranked = sorted(best.values(), key=lambda scored: (-scored[0], scored[1].uid))[:topk]
-    rows = store.documents.named({node.path for _, node in ranked})
+    rows = store.call.table.named({node.path for _, node in ranked})
     results = []
     for score, node in ranked:
         content_hash = rows[node.path].content_hash if node.path in rows else ""
@@ -857,12 +848,11 @@ async def search_vector_store(
         store.call.docs.reader.read,
         lambda _: search(store, request, with_details=include is not None),
     )
-    return reply(
-        {
-            "object": "vector_store.search_results.page",
-            "search_query": request.queries(),
-            "data": data,
-            "has_more": False,
-            "next_page": None,
-        }
-    )
+    page = {
+        "object": "vector_store.search_results.page",
+        "search_query": request.queries(),
+        "data": data,
+        "has_more": False,
+        "next_page": None,
+    }
+    return reply(page)

@@ -14,11 +14,10 @@ from starlette.responses import Response
 
 from lazyrag.generation.markers import replace_markers
 from lazyrag.server.api import answers
-from lazyrag.server.api.answers import Book
 from lazyrag.server.core.set_request import Reading
 from lazyrag.server.page import page
 from lazyrag.server.page.operate import first_run, suggestions
-from lazyrag.server.page.page import Facts, Form
+from lazyrag.server.page.page import Facts, Form, text_of
 from lazyrag.server.page.query_bar import Knobs, KnobsInQuery, query_bar
 from lazyrag.server.page.sources import locate_sources, source_pane
 from lazyrag.server.page.turns import (
@@ -38,13 +37,13 @@ _MOST_CHARACTERS = 20_000  # of a message of the history
 
 
 @router.get("/ask")
-async def ask_page(call: Reading, book: Book, knobs: KnobsInQuery) -> Response:
+async def ask_page(call: Reading, knobs: KnobsInQuery) -> Response:
     """The query bar, suggestions, recent questions; on an empty set the way to the first files."""
 
     def find() -> Facts:
         return {
             **query_bar(call, knobs),
-            "recent": recent_questions(call, book),
+            "recent": recent_questions(call),
             "suggested": suggestions(call.docs, page.language_of(call.request)),
         }
 
@@ -52,18 +51,15 @@ async def ask_page(call: Reading, book: Book, knobs: KnobsInQuery) -> Response:
 
 
 @router.post("/ask")
-async def ask(
-    call: Reading, book: Book, form: Form, knobs: Annotated[Knobs, FormFields()]
-) -> Response:
+async def ask(call: Reading, form: Form, knobs: Annotated[Knobs, FormFields()]) -> Response:
     """Ask a question, or a follow-up of a thread. Without scripts the answer's page waits until it
     is written.
     """
-    scope = call
-    thread = str(form.get("thread", ""))
+    thread = text_of(form, "thread")
     if not knobs.q.strip():
         return page.to_set(call, "ask")
     bar = await call.run(query_bar, call, knobs)
-    turns = await call.run(read_thread, scope, book, thread) if thread else []
+    turns = await call.run(read_thread, call, thread) if thread else []
     history = []
     for turn in turns[-_TURNS_IN_HISTORY:]:
         if text := turn.answer["text"]:
@@ -77,11 +73,11 @@ async def ask(
     )
     if bar["problem"]:
         raise bar["problem"]
-    response = await answers.ask(body, scope, book, call.request)
+    response = await answers.ask(body, call)
     answer = response.headers["location"].rpartition("/")[2]
     options = knobs.query(q="", explain=False, why_not="")
     note = {"answer": answer, "thread": thread or answer, "question": knobs.q, "options": options}
-    await call.run(note_question, scope, book, note)
+    await call.run(note_question, call, note)
     redirect = page.to_set(call, "ask", thread or answer, wait=form.get("wait"))
     if thread:
         redirect.headers["location"] += "#turn"
@@ -91,17 +87,15 @@ async def ask(
 @router.get("/ask/{thread}")
 async def answer_page(
     call: Reading,
-    book: Book,
     thread: str,
     cite: Annotated[int, Query(ge=0)] = 0,
     wait: bool = False,
 ) -> Response:
     """A thread of answers with the sources; with ``cite`` the cited words in the pane."""
-    scope = call
     until = time.monotonic() + WAIT_S
 
     def find() -> Facts:
-        turns = read_thread(scope, book, thread)
+        turns = read_thread(call, thread)
         knobs = Knobs.model_validate(turns[-1].options)
         sources = []
         for turn in turns:
@@ -118,7 +112,7 @@ async def answer_page(
     facts = await call.run(find)
     turn: ThreadTurn = facts["turn"]
     while wait and turn.answer["state"] == "WORKING" and time.monotonic() < until:
-        async for _ in answers.follow(scope, book, turn.id, turn.last, call.request):
+        async for _ in answers.follow(call, turn.id, turn.last, call.request):
             pass
         facts = await call.run(find)
         turn = facts["turn"]
@@ -129,18 +123,17 @@ async def answer_page(
 
 
 @router.get("/ask/{thread}/events")
-async def answer_events(call: Reading, book: Book, thread: str, after: int = 0) -> Response:
+async def answer_events(call: Reading, thread: str, after: int = 0) -> Response:
     """The last answer of a thread while it is written: texts and numbers of citations, under the
     numbers of its log.
     """
-    scope = call
-    turn = (await call.run(read_thread, scope, book, thread))[-1]
+    turn = (await call.run(read_thread, call, thread))[-1]
     last_id = call.request.headers.get("last-event-id", "")[:18]
-    seen = int(last_id) if last_id.isascii() and last_id.isdecimal() else after
-    live = LiveText(scope, ThreadTurn(turn.id, turn.question, {}, turn.asked_at, {}, turn.first))
+    seen = answers.event_number(last_id, after)
+    live = LiveText(call, ThreadTurn(turn.id, turn.question, {}, turn.asked_at, {}, turn.first))
 
     async def stream() -> AsyncIterator[bytes]:
-        async for number, name, data in answers.follow(scope, book, turn.id, 0):
+        async for number, name, data in answers.follow(call, turn.id, 0):
             if not number:
                 yield KEEPALIVE_COMMENT
                 continue
@@ -154,19 +147,18 @@ async def answer_events(call: Reading, book: Book, thread: str, after: int = 0) 
 
 
 @router.post("/ask/{thread}/stop")
-async def stop(call: Reading, book: Book, thread: str, _: Form) -> Response:
+async def stop(call: Reading, thread: str, _: Form) -> Response:
     """Stop the last answer of a thread."""
-    scope = call
-    turn = (await call.run(read_thread, scope, book, thread))[-1]
-    await call.run(book.stop, turn.id)
-    async for _event in answers.follow(scope, book, turn.id, turn.last):
+    turn = (await call.run(read_thread, call, thread))[-1]
+    await call.run(call.book.stop, turn.id)
+    async for _event in answers.follow(call, turn.id, turn.last):
         pass  # until it has ended
     return page.to_set(call, "ask", thread)
 
 
 @router.post("/ask/{thread}/feedback")
-async def judge(call: Reading, book: Book, thread: str, form: Form) -> Response:
+async def judge(call: Reading, thread: str, form: Form) -> Response:
     """Judge an answer: it becomes a candidate for a golden question."""
-    body = answers.FeedbackBody(good=form.get("good") == "1", answer=str(form.get("answer", "")))
-    await answers.give_feedback(body, call, book)
+    body = answers.FeedbackBody(good=form.get("good") == "1", answer=text_of(form, "answer"))
+    await answers.give_feedback(body, call)
     return page.to_set(call, "ask", thread, judged="1" if body.good else "0")

@@ -19,7 +19,7 @@ from lazyrag.server.api import documents
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.set_request import Reading, SetRequest, Writing
 from lazyrag.server.page import page
-from lazyrag.server.page.page import Facts, Form
+from lazyrag.server.page.page import Facts, Form, text_of
 from lazyrag.server.page.sources import (
     PAGES_AT_ONCE,
     content_hash_of,
@@ -214,7 +214,7 @@ def _changed_words(old: str, new: str) -> list[tuple[str, str]]:
 @router.post("/files/{document_id:path}/restore")
 async def restore(call: Writing, document_id: str, form: Form) -> Response:
     """Make an earlier version live again, as a job."""
-    number = str(form.get("version", ""))
+    number = text_of(form, "version")
     version = int(number) if number.isdecimal() else None
     await documents.roll_back(call, documents.Rollback(document=document_id, version=version))
     notice = ("info", page.translator(call.request)("doc.restored", version=number))

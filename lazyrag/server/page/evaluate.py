@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -18,17 +18,17 @@ from lazyrag.errors import LazyRAGError
 from lazyrag.evaluation.golden import GoldenQuestion, JudgedQuestion, has_answer
 from lazyrag.evaluation.metrics import compare
 from lazyrag.server.api import answers, documents
-from lazyrag.server.api.answers import Book
 from lazyrag.server.core.body import SearchOptions
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.set_request import Administration, SetRequest, Writing
 from lazyrag.server.page import page
-from lazyrag.server.page.page import Facts, Form
+from lazyrag.server.page.page import Facts, Form, text_of
+from lazyrag.types import JsonObject
 
 router = APIRouter(prefix="/s/{set}", include_in_schema=False)
 
 _CONFIGURATION = ("group", "retriever")
-_NO_COMPARISON: Mapping[str, Any] = {"rows": [], "tally": {}, "verdict": None, "measures": []}
+_NO_COMPARISON: JsonObject = {"rows": [], "tally": {}, "verdict": None, "measures": []}
 _DEPTH = 10
 _FEW = 20
 _LIKELY = 0.05
@@ -45,7 +45,6 @@ _MEASURES: dict[str, Callable[[float], float]] = {
 @router.get("/evaluate")
 async def evaluate(
     call: Writing,
-    book: Book,
     run: str = "",
     show: str = "changed",
     group: str = "",
@@ -54,15 +53,16 @@ async def evaluate(
     """Two configurations side by side: the last comparison, or another one."""
 
     def find() -> Facts:
-        scope = call
         chosen = page.defaults_of(call.service, call.name)
-        comparisons = [
-            comparison
-            for comparison in book.records(scope, "comparison")
-            if run in ("", comparison["id"])
-        ]
-        last = comparisons[-1] if comparisons else None
-        other = last["b"] if last else {**chosen, "group": ""}
+        last = None
+        for comparison in call.records("comparison"):
+            if run in ("", comparison["id"]):
+                last = comparison
+        other = {**chosen, "group": ""}
+        described = _NO_COMPARISON
+        if last is not None:
+            other = last["b"]
+            described = describe_comparison(last["rows"], show)
         if group:
             other = {"group": group, "retriever": retriever}
         groups = documents.status_of(call)["groups"]
@@ -73,9 +73,9 @@ async def evaluate(
             "b": other,
             "last": last,
             "show": show,
-            "golden": len(book.records(scope, "golden")),
-            "can_use": call.principal.may("admin") and call.principal.labels is None,
-            **(describe_comparison(last["rows"], show) if last else _NO_COMPARISON),
+            "golden": len(call.records("golden")),
+            "can_use": call.principal.is_administrator,
+            **described,
         }
 
     return await page.render_set(
@@ -88,32 +88,31 @@ async def evaluate(
 
 
 @router.post("/evaluate")
-async def run_comparison(call: Writing, book: Book, form: Form) -> Response:
+async def run_comparison(call: Writing, form: Form) -> Response:
     """Run the golden questions with the configuration in use and with another one."""
     chosen = page.defaults_of(call.service, call.name)
-    scope = call
     a = {name: chosen[name] for name in _CONFIGURATION}
     b = {name: str(form.get(name, a[name])) for name in _CONFIGURATION}
     options = [SearchOptions.model_validate(configuration) for configuration in (a, b)]
 
     def run() -> str:
         began = time.perf_counter()
-        stored, golden, reports = answers.judged_golden(scope, book, options)
+        stored, golden, reports = answers.judged_golden(call, options)
         judgements = zip(*(report.questions for report in reports), strict=True)
         rows = []
         for record, question, judged in zip(stored, golden.questions, judgements, strict=True):
             expected = [*record["texts"], *record["references"]]
-            rows.append(
-                {
-                    "question": record["question"],
-                    "expected": expected[:1],
-                    "file": next((span["path"] for span in record["spans"]), ""),
-                    "ranks": [_rank_of(question, judgement) for judgement in judged],
-                }
-            )
+            ranks = [_rank_of(question, judgement) for judgement in judged]
+            row = {
+                "question": record["question"],
+                "expected": expected[:1],
+                "file": next((span["path"] for span in record["spans"]), ""),
+                "ranks": ranks,
+            }
+            rows.append(row)
         seconds = round(time.perf_counter() - began, 3)
         comparison = {"a": a, "b": b, "rows": rows, "seconds": seconds}
-        return str(book.add(scope, "comparison", comparison)["id"])
+        return str(call.add_record("comparison", comparison)["id"])
 
     return page.to_set(call, "evaluate", run=await call.run_slow(run))
 
@@ -123,15 +122,16 @@ def _rank_of(question: GoldenQuestion, judged: JudgedQuestion) -> int | None:
     if question.locations:
         reciprocal = judged.values.get(f"span_MRR@{_DEPTH}", 0.0)
         return round(1 / reciprocal) if reciprocal else None
+    references = question.references
     for rank, hit in enumerate(judged.found[:_DEPTH], start=1):
-        if hit.id in question.ids or (
-            question.references and has_answer([hit.text], question.references)
-        ):
+        if hit.id in question.ids:
+            return rank
+        if references and has_answer([hit.text], references):
             return rank
     return None
 
 
-def describe_comparison(rows: Sequence[Mapping[str, Any]], show: str) -> Facts:
+def describe_comparison(rows: Sequence[JsonObject], show: str) -> Facts:
     """What the page shows of a comparison's rows: measures, a verdict by the first of them,
     questions.
     """
@@ -139,24 +139,25 @@ def describe_comparison(rows: Sequence[Mapping[str, Any]], show: str) -> Facts:
     verdict = {**measures[0], "questions": len(rows)}
     if len(rows) < _FEW and verdict["state"] != "same":
         verdict["state"] = "few"
-    changed = [
-        {**row, "change": (row["ranks"][0] or _DEPTH + 1) - (row["ranks"][1] or _DEPTH + 1)}
-        for row in rows
-    ]
+    changed = []
+    for row in rows:
+        before, after = (rank or _DEPTH + 1 for rank in row["ranks"])
+        changed.append({**row, "change": before - after})
     kinds = {
         "changed": [row for row in changed if row["change"]],
         "all": changed,
         "missed": [row for row in changed if not row["ranks"][1]],
     }
+    selected = kinds.get(show, kinds["changed"])
     return {
         "measures": measures,
         "verdict": verdict,
-        "rows": sorted(kinds.get(show, kinds["changed"]), key=lambda row: -row["change"]),
+        "rows": sorted(selected, key=lambda row: -row["change"]),
         "tally": {kind: len(rows_of_kind) for kind, rows_of_kind in kinds.items()},
     }
 
 
-def _measure(name: str, rows: Sequence[Mapping[str, Any]]) -> Facts:
+def _measure(name: str, rows: Sequence[JsonObject]) -> Facts:
     """A measure of both configurations, and how they compare by it."""
     value = _MEASURES[name]
     a = {number: value(row["ranks"][0] or math.inf) for number, row in enumerate(rows)}
@@ -187,24 +188,22 @@ async def use(call: Administration, form: Form) -> Response:
 
 
 @router.get("/evaluate/golden")
-async def golden(
-    call: Writing, book: Book, edit: str = "", question: str = "", tab: str = ""
-) -> Response:
+async def golden(call: Writing, edit: str = "", question: str = "", tab: str = "") -> Response:
     """Golden questions; and judgements of answers that may become some."""
 
     def find() -> Facts:
-        scope = call
-        questions = book.records(scope, "golden")
-        used = {record["feedback"] for record in (*questions, *book.records(scope, "dismissed"))}
+        questions = call.records("golden")
+        used = {record["feedback"] for record in (*questions, *call.records("dismissed"))}
         candidates = [
             judgement
-            for judgement in book.records(scope, "feedback")
+            for judgement in call.records("feedback")
             if judgement["id"] not in used and judgement["query"]
         ]
+        edited = next((record for record in questions if record["id"] == edit), None)
         return {
             "known": questions,
             "candidates": candidates,
-            "edited": next((record for record in questions if record["id"] == edit), None),
+            "edited": edited,
             "question": question,
             "tab": tab,
         }
@@ -213,27 +212,26 @@ async def golden(
 
 
 @router.post("/evaluate/golden")
-async def change_golden(call: Writing, book: Book, form: Form) -> Response:
+async def change_golden(call: Writing, form: Form) -> Response:
     """Add, edit or delete a golden question; confirm or dismiss a candidate."""
-    scope = call
     action = str(form.get("action", "add"))
-    number = str(form.get("number", ""))
+    number = text_of(form, "number")
     tab = "candidates" if action in ("dismiss", "confirm") else None
     if action == "dismiss":
-        await call.run(book.add, scope, "dismissed", {"feedback": number})
+        await call.run(call.add_record, "dismissed", {"feedback": number})
     elif action == "delete":
-        await answers.delete_golden(number, scope, book)
+        await answers.delete_golden(number, call)
     else:
-        fields = {name: str(form.get(name, "")).strip() for name in ("question", "answer", "file")}
+        fields = {name: text_of(form, name).strip() for name in ("question", "answer", "file")}
         if action == "confirm":
             fields["feedback"] = number
         body = await call.run(_labelled, call, fields)
         edited = number if action == "edit" else ""
-        await call.run_slow(answers.store_golden, scope, book, body, edited)
+        await call.run_slow(answers.store_golden, call, body, edited)
     return page.to_set(call, "evaluate", "golden", tab=tab)
 
 
-def _labelled(call: SetRequest, fields: Mapping[str, Any]) -> answers.GoldenBody:
+def _labelled(call: SetRequest, fields: JsonObject) -> answers.GoldenBody:
     """A golden question of a question, an answer and perhaps its file; or one in the form of the
     API.
     """
@@ -256,13 +254,13 @@ def _labelled(call: SetRequest, fields: Mapping[str, Any]) -> answers.GoldenBody
 
 
 @router.post("/evaluate/import")
-async def import_golden(call: Writing, book: Book, request: Request) -> Response:
+async def import_golden(call: Writing, request: Request) -> Response:
     """Add the golden questions of a JSON file; known ones are left as they are."""
     t = page.translator(request)
     async with request.form(max_files=1) as form:
         file: Any = form.get("file")
         text = await file.read() if hasattr(file, "read") else str(file)
-        page.check_csrf(request, str(form.get("csrf", "")))
+        page.check_csrf(request, text_of(form, "csrf"))
     try:
         parsed = json.loads(text)
         parsed = parsed["questions"] if isinstance(parsed, dict) else parsed
@@ -273,13 +271,11 @@ async def import_golden(call: Writing, book: Book, request: Request) -> Response
     for question in questions:
         try:
             body = await call.run(_labelled, call, question)
-            await answers.add_golden(body, call, book)
+            await answers.add_golden(body, call)
         except (ProblemError, LazyRAGError) as exc:
             text = str(question.get("question", ""))[:60]
             refused.append(f"{text}: {getattr(exc, 'detail', exc)}")
-    notice = (
-        "warn" if refused else "ok",
-        t("eval.imported", count=len(questions) - len(refused)),
-        " ".join(refused[:2])[:400],
-    )
-    return page.to_set(call, "evaluate", "golden", notice=notice)
+    kind = "warn" if refused else "ok"
+    message = t("eval.imported", count=len(questions) - len(refused))
+    details = " ".join(refused[:2])[:400]
+    return page.to_set(call, "evaluate", "golden", notice=(kind, message, details))

@@ -8,7 +8,7 @@ import os
 import time
 import weakref
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -22,15 +22,14 @@ from starlette.responses import Response
 from lazyrag.data.segment import LAZY_ROOT_NAME, root_uid
 from lazyrag.document import DocumentInfo
 from lazyrag.errors import LazyRAGError
-from lazyrag.read.rows import dataset_file, dataset_folder, select_rows
+from lazyrag.read.rows import dataset_file, select_rows
 from lazyrag.server.api import answers, documents, uploads
-from lazyrag.server.api.answers import Book, Notebook
 from lazyrag.server.core.set_request import Administration, Reading, SetRequest, Writing, digest_of
 from lazyrag.server.core.upload_files import FileResult, stored_path
-from lazyrag.server.jobs import Jobs
 from lazyrag.server.page import page
-from lazyrag.server.page.page import Facts, Form
+from lazyrag.server.page.page import Facts, Form, text_of
 from lazyrag.stores.sqlite import read_text
+from lazyrag.types import JsonObject
 
 router = APIRouter(prefix="/s/{set}", include_in_schema=False)
 
@@ -60,25 +59,23 @@ class FilesQuery(BaseModel):
 
 
 @router.get("/files")
-async def show_files(call: Reading, book: Book, query: Annotated[FilesQuery, Query()]) -> Response:
+async def show_files(call: Reading, query: Annotated[FilesQuery, Query()]) -> Response:
     """The files, failed ones first."""
-    return await _files(call, book, query)
+    return await _files(call, query)
 
 
-async def _files(
-    call: SetRequest, book: Book, query: FilesQuery | None = None, **more: Any
-) -> Response:
+async def _files(call: SetRequest, query: FilesQuery | None = None, **more: Any) -> Response:
     query = query or FilesQuery()
     if call.principal.may("write"):
-        await _finish_deletions(call, book)
-    facts = await call.run(_file_facts, call, book, query)
+        await _finish_deletions(call)
+    facts = await call.run(_file_facts, call, query)
     facts |= {"q": query.q, "label": query.label, "after": query.after, "dialog": None, **more}
     return await page.render_set(call, "files.html", page="files", fragments=("files",), **facts)
 
 
-def _file_facts(call: SetRequest, book: Notebook, query: FilesQuery) -> Facts:
+def _file_facts(call: SetRequest, query: FilesQuery) -> Facts:
     status = query.status.upper()
-    stamp = _stamp(call, book)
+    stamp = _stamp(call)
     jobs: list[Any] = []
     for state in _UNFINISHED:
         jobs += documents.own_jobs(call, None, 20, state)
@@ -89,6 +86,7 @@ def _file_facts(call: SetRequest, book: Notebook, query: FilesQuery) -> Facts:
     if not (query.q or query.label or query.after) and status in ("", "WAITING"):
         failed = sum(info.status == "FAILED" for info in rows)
         rows[failed:failed] = _coming(call, jobs, rows)
+    recent_jobs = documents.own_jobs(call, None, 20)
     return {
         "rows": rows,
         "following": following,
@@ -97,11 +95,10 @@ def _file_facts(call: SetRequest, book: Notebook, query: FilesQuery) -> Facts:
         "jobs": jobs,
         "now": time.time(),
         "undo_s": UNDO_S,
-        "deletions": book.records(call, "deletion", is_own=True),
-        "purges": [job for job in documents.own_jobs(call, None, 20) if job.kind == "purge"],
+        "deletions": call.records("deletion", is_own=True),
+        "purges": [job for job in recent_jobs if job.kind == "purge"],
         "skipped": _skipped(call),
-        "folder": call.principal.labels is None
-        and dataset_folder(call.unrestricted.reader) is not None,
+        "folder": page.has_folder(call),
         "has_labels": "labels" in call.docs.reader.fields,
         "stamp": stamp,
     }
@@ -123,7 +120,11 @@ def _listed(
         if len(rows) > _ROWS:
             break
     infos = [info for _, info in rows[:_ROWS]]
-    return infos, f"{rows[_ROWS - 1][0]}~{infos[-1].id}" if len(rows) > _ROWS else None
+    following = None
+    if len(rows) > _ROWS:
+        section = rows[_ROWS - 1][0]
+        following = f"{section}~{infos[-1].id}"
+    return infos, following
 
 
 _FIND = (  # the index alone has the paths; whether a document is there is looked up after that
@@ -141,10 +142,11 @@ def _named(
     infos: list[DocumentInfo] = []
     is_last = False
     while len(infos) <= _ROWS and not is_last:
-        find = _find_paths if call.principal.labels is None else _find_visible_paths
+        find = _find_paths if call.principal.is_unrestricted else _find_visible_paths
         named, after, is_last = find(call, text.lower(), after)
         infos += [info for info in named if info is not None and info.status in states]
-    return infos[:_ROWS], infos[_ROWS - 1].id if len(infos) > _ROWS else None
+    rows = infos[:_ROWS]
+    return rows, rows[-1].id if len(infos) > _ROWS else None
 
 
 _Found: TypeAlias = tuple[Sequence[DocumentInfo | None], str, bool]
@@ -154,13 +156,15 @@ _Found: TypeAlias = tuple[Sequence[DocumentInfo | None], str, bool]
 def _find_paths(call: SetRequest, text: str, after: str) -> _Found:
     rows = _rows(call, _FIND, after=after, text=text, limit=_ROWS + 1)
     paths = [read_text(row[0]) for row in rows]
-    return list(map(call.find, paths)), paths[-1] if paths else "", len(paths) <= _ROWS
+    last = paths[-1] if paths else ""
+    return list(map(call.find, paths)), last, len(paths) <= _ROWS
 
 
 def _find_visible_paths(call: SetRequest, text: str, after: str) -> _Found:
     infos = call.docs.documents(after or None, _MANY)
     named = [info for info in infos if text in info.id.lower()]
-    return named, infos[-1].id if infos else "", len(infos) < _MANY
+    last = infos[-1].id if infos else ""
+    return named, last, len(infos) < _MANY
 
 
 def _rows(call: SetRequest, query: str, **values: Any) -> list[Any]:
@@ -178,7 +182,7 @@ _COUNT = (
 
 def _counts(call: SetRequest) -> dict[str, int]:
     """How many files are in which state; for a principal with labels up to a thousand."""
-    if call.principal.labels is not None:
+    if not call.principal.is_unrestricted:
         counts = {
             state: len(call.docs.documents(None, _MANY, state)) for state in ("FAILED", "SUCCESS")
         }
@@ -213,9 +217,9 @@ def _coming(
 
 def _skipped(call: SetRequest) -> list[tuple[str, str]]:
     """What the last sync left out, and why, but hidden files."""
-    if call.principal.labels is not None:
+    if not call.principal.is_unrestricted:
         return []
-    syncs = (job for job in Jobs(call.unrestricted).list(limit=50) if job.kind == "sync")
+    syncs = (job for job in call.jobs.list(limit=50) if job.kind == "sync")
     skipped = next((job.result["skipped"] for job in syncs if job.result), ())
     return [(path, why) for path, why in skipped if why != "hidden" and "delete_files" not in why]
 
@@ -226,7 +230,6 @@ def _skipped(call: SetRequest) -> list[tuple[str, str]]:
 @router.get("/events")
 async def events(
     call: Reading,
-    book: Book,
     since: str = "",
     last_event_id: Annotated[str, Header(max_length=40)] = "",
 ) -> Response:
@@ -237,7 +240,7 @@ async def events(
         spoke = time.monotonic()
         yield KEEPALIVE_COMMENT  # so that the connection is known to stand
         while not await call.request.is_disconnected():
-            if (stamp := await call.run(_stamp, call, book)) != last:
+            if (stamp := await call.run(_stamp, call)) != last:
                 yield format_sse_event(data_str="{}", event="change", id=stamp)
                 last = stamp
                 spoke = time.monotonic()
@@ -256,11 +259,11 @@ _CHANGED = (
 _counted: weakref.WeakKeyDictionary[Any, tuple[str, dict[str, int]]] = weakref.WeakKeyDictionary()
 
 
-def _stamp(call: SetRequest, book: Notebook) -> str:
+def _stamp(call: SetRequest) -> str:
     """The state of what the principal sees of files and jobs: equal if nothing has changed."""
     jobs = [(job.id, job.state, repr(job.progress)) for job in documents.own_jobs(call, None, 5)]
-    deletions = [deletion["id"] for deletion in book.records(call, "deletion")]
-    if call.principal.labels is None:
+    deletions = [deletion["id"] for deletion in call.records("deletion")]
+    if call.principal.is_unrestricted:
         table: Any = [tuple(row) for row in _rows(call, _CHANGED)]
     else:
         table = [(info.id, info.version, info.status) for info in call.docs.documents(None, _ROWS)]
@@ -273,7 +276,6 @@ def _stamp(call: SetRequest, book: Notebook) -> str:
 @router.post("/files")
 async def add(
     call: Writing,
-    book: Book,
     next: str = "",  # noqa: A002  the name in the address
     csrf: str = "",
 ) -> Response:
@@ -284,36 +286,23 @@ async def add(
     form = await uploads.receive_form(call.request, call.service, call.folder)
     labels = page.split_labels(form.fields.get("labels", b"").decode("utf-8", "replace"))
     metadata = {file.name: {"labels": labels} for file in form.files} if labels else {}
-    key = await call.run(
-        call.key, [(file.name, file.content_hash, file.bytes) for file in form.files], metadata
-    )
+    key = await uploads.key_of(call, form, metadata)
     if form.fields.get("dry"):
-        return await _hold(call, book, form.files, metadata, key)
+        return await _hold(call, form.files, metadata, key)
     return await _added(call, form.files, metadata, key, "start" if next == "start" else "files")
 
 
 async def _added(
-    call: SetRequest, files: list[Any], metadata: dict[str, Any], key: str, target: str = "files"
+    call: SetRequest, files: list[Any], metadata: JsonObject, key: str, target: str = "files"
 ) -> Response:
-    response = await uploads.add_files(call, files, metadata, key)
-    results = json.loads(bytes(response.body))["files"]
-    refused = [
-        f"{result['name']}: {result['problem']['detail']}"
-        for result in results
-        if result["problem"]
-    ]
-    added = len(results) - len(refused)
-    notice = (
-        "warn" if refused else "info",
-        _t(call, "files.added", count=added),
-        " ".join(refused[:3]),
-    )
-    return page.to_set(call, target, notice=notice)
+    await uploads.add_files(call, files, metadata, key)
+    refused = [f"{file.name}: {file.problem['detail']}" for file in files if file.problem]
+    kind = "warn" if refused else "info"
+    message = _t(call, "files.added", count=len(files) - len(refused))
+    return page.to_set(call, target, notice=(kind, message, " ".join(refused[:3])))
 
 
-async def _hold(
-    call: SetRequest, book: Book, files: list[Any], metadata: dict[str, Any], key: str
-) -> Response:
+async def _hold(call: SetRequest, files: list[Any], metadata: JsonObject, key: str) -> Response:
     """Estimate received files, and keep them until they are confirmed, or some minutes are over."""
     response = await uploads.add_files(call, files, metadata, key, 0.0)
     estimate = json.loads(bytes(response.body))
@@ -321,30 +310,30 @@ async def _hold(
     for file in files:
         if file.problem is None:  # `sweep` leaves it until then
             os.utime(stored_path(call.folder, file.content_hash, file.name), (until, until))
-    for old in await call.run(book.records, call, "upload", is_own=True):
-        await call.run(book.take, old["id"])
+    for old in await call.run(call.records, "upload", is_own=True):
+        await call.run(call.book.take, old["id"])
     received = [{**file.model_dump(), "content_hash": file.content_hash} for file in files]
     upload = {"files": received, "metadata": metadata, "key": key, "estimate": estimate}
-    number = (await call.run(book.add, call, "upload", upload))["id"]
+    number = (await call.run(call.add_record, "upload", upload))["id"]
     return page.to_set(call, "files", "upload", number=number)
 
 
 @router.get("/files/upload")
-async def show_upload(call: Writing, book: Book, number: str, price: str | None = None) -> Response:
+async def show_upload(call: Writing, number: str, price: str | None = None) -> Response:
     """What received files would cost."""
-    upload = await call.run(book.record, call, "upload", number)
+    upload = await call.run(call.record, "upload", number)
     estimate = upload["estimate"]
     price = _price(call, price)
     amount = page.price_of(price)
     estimate["cost"] = estimate["tokens"] * amount / 1e6 if amount else None
-    return await _files(call, book, dialog="upload", held=upload, estimate=estimate, price=price)
+    return await _files(call, dialog="upload", held=upload, estimate=estimate, price=price)
 
 
 @router.post("/files/upload")
-async def confirm_upload(call: Writing, book: Book, form: Form) -> Response:
+async def confirm_upload(call: Writing, form: Form) -> Response:
     """Add files that were held."""
-    upload = await call.run(book.record, call, "upload", str(form.get("number")))
-    await call.run(book.take, upload["id"])
+    upload = await call.run(call.record, "upload", str(form.get("number")))
+    await call.run(call.book.take, upload["id"])
     files = [
         FileResult(**{**file, "problem": None}) for file in upload["files"] if not file["problem"]
     ]
@@ -373,22 +362,22 @@ Chosen = Annotated[list[str], Query(alias="id", default_factory=list)]
 @router.get("/files/delete")
 @router.get("/files/labels")
 @router.get("/files/retry")
-async def show_change(call: Writing, book: Book, ids: Chosen) -> Response:
+async def show_change(call: Writing, ids: Chosen) -> Response:
     """The form for new files; or ask before chosen files are deleted, or for their labels."""
     kind = call.request.url.path.rpartition("/")[2]
     if kind == "add":
-        return await _files(call, book, dialog=kind)
+        return await _files(call, dialog=kind)
     if not ids:
         return page.to_set(call, "files", notice=("info", _t(call, "files.none_chosen")))
     await call.require_visible(*ids)
     infos = [await call.run(call.find, identity) for identity in ids]
     facts: Facts = {"chosen": infos, "can_purge": await call.run(_can_purge, call, ids)}
-    return await _files(call, book, dialog=kind, **facts)
+    return await _files(call, dialog=kind, **facts)
 
 
 def _can_purge(call: SetRequest, chosen: Sequence[str]) -> bool:
     """Whether a certificate is possible: the path of a file in the set's folder has to stay."""
-    if not call.principal.may("admin") or call.principal.labels is not None:
+    if not call.principal.is_administrator:
         return False
     return all(row.origin != "dataset" for row in call.table.named(chosen).values())
 
@@ -396,7 +385,7 @@ def _can_purge(call: SetRequest, chosen: Sequence[str]) -> bool:
 @router.post("/files/labels")
 async def change_labels(call: Writing, form: Form) -> Response:
     """Replace the labels of documents."""
-    labels = page.split_labels(str(form.get("labels", "")))
+    labels = page.split_labels(text_of(form, "labels"))
     changes = {str(identity): {"labels": labels or None} for identity in form.getlist("id")}
     await documents.update_metadata(call, documents.Metadata(changes=changes))
     return page.to_set(call, "files")
@@ -418,11 +407,13 @@ async def retry(call: Writing, form: Form) -> Response:
 
 def _source(call: SetRequest, identity: str) -> str | None:
     """The file that a document is made of; None for a text, or where it is gone."""
-    path = dataset_file(call.unrestricted.reader, identity)
-    if path is not None:
-        return str(path)
+    dataset_path = dataset_file(call.unrestricted.reader, identity)
+    if dataset_path is not None:
+        return str(dataset_path)
     for job in documents.own_jobs(call, None, 200):
-        path = job.arguments["files"].get(identity) if job.kind == "add_files" else None
+        if job.kind != "add_files":
+            continue
+        path = job.arguments["files"].get(identity)
         if path and Path(path).is_file():
             return str(path)
     uploaded = uploads.uploaded_file(call, identity)
@@ -430,7 +421,7 @@ def _source(call: SetRequest, identity: str) -> str | None:
 
 
 @router.post("/files/delete")
-async def delete(call: Writing, book: Book, form: Form) -> Response:
+async def delete(call: Writing, form: Form) -> Response:
     """Hide documents at once, and remove them when nobody has undone it for some seconds."""
     chosen = list(dict.fromkeys(str(identity) for identity in form.getlist("id")))
     await call.require_visible(*chosen or [""])
@@ -438,14 +429,14 @@ async def delete(call: Writing, book: Book, form: Form) -> Response:
     purge = bool(form.get("purge")) and await call.run(_can_purge, call, chosen)
     await documents.delete_documents(call, documents.Documents(documents=chosen))
     body = {"documents": undo, "purge": purge}
-    deletion = await call.run(book.add, call, "deletion", body)
-    task = asyncio.create_task(_finish_later(call, book, deletion))
+    deletion = await call.run(call.add_record, "deletion", body)
+    task = asyncio.create_task(_finish_later(call, deletion))
     _tasks.add(task)
     task.add_done_callback(_tasks.discard)
     return page.to_set(call, "files")
 
 
-def _before(call: SetRequest, identity: str) -> dict[str, Any]:
+def _before(call: SetRequest, identity: str) -> JsonObject:
     """What brings a document back: its file or its text, and its metadata."""
     row = call.table.find(identity)
     metadata = {**json.loads(row.user_metadata), **json.loads(row.updates)} if row else {}
@@ -458,33 +449,33 @@ def _before(call: SetRequest, identity: str) -> dict[str, Any]:
     return {"text": "".join(root.text for root in roots), "metadata": metadata}
 
 
-async def _finish_later(call: SetRequest, book: Notebook, deletion: Mapping[str, Any]) -> None:
+async def _finish_later(call: SetRequest, deletion: JsonObject) -> None:
     await asyncio.sleep(UNDO_S)
-    await call.run(_finish, call, book, deletion)
+    await call.run(_finish, call, deletion)
 
 
-async def _finish_deletions(call: SetRequest, book: Notebook) -> None:
+async def _finish_deletions(call: SetRequest) -> None:
     """Finish what a process that has ended since has begun."""
-    for deletion in await call.run(book.records, call, "deletion", is_own=True):
+    for deletion in await call.run(call.records, "deletion", is_own=True):
         if time.time() - deletion["created"] > UNDO_S + 5:
-            await call.run(_finish, call, book, deletion)
+            await call.run(_finish, call, deletion)
 
 
-def _finish(call: SetRequest, book: Notebook, deletion: Mapping[str, Any]) -> None:
-    if not book.take(deletion["id"]) or not deletion["purge"]:
+def _finish(call: SetRequest, deletion: JsonObject) -> None:
+    if not call.book.take(deletion["id"]) or not deletion["purge"]:
         return
     fresh = replace(call, idempotency_key=None)
     for identity in deletion["documents"]:
         arguments = uploads.purge_arguments(fresh, identity)
-        Jobs(call.unrestricted).submit("purge", arguments, key=fresh.key("purge", arguments))
+        call.jobs.submit("purge", arguments, key=fresh.key("purge", arguments))
 
 
 @router.post("/files/undo")
-async def undo(call: Writing, book: Book, form: Form) -> Response:
+async def undo(call: Writing, form: Form) -> Response:
     """Bring deleted documents back."""
     number = str(form.get("deletion"))
-    records = await call.run(book.records, call, "deletion", record_id=number)
-    if not records or not await call.run(book.take, records[0]["id"]):
+    records = await call.run(call.records, "deletion", record_id=number)
+    if not records or not await call.run(call.book.take, records[0]["id"]):
         return page.to_set(call, "files", notice=("warn", _t(call, "files.too_late")))
     documents_before = records[0]["documents"]
     for kind in ("file", "text"):
@@ -502,13 +493,13 @@ async def undo(call: Writing, book: Book, form: Form) -> Response:
 
 
 @router.get("/files/sync")
-async def show_sync(call: Writing, book: Book, price: str | None = None) -> Response:
+async def show_sync(call: Writing, price: str | None = None) -> Response:
     """What a sync of the folder would do and cost."""
     documents.require_all(call)
     plan = await call.run_slow(call.docs.plan)
     price = _price(call, price)
     estimate = uploads.estimate(call, plan, page.price_of(price))
-    return await _files(call, book, dialog="sync", plan=plan, estimate=estimate, price=price)
+    return await _files(call, dialog="sync", plan=plan, estimate=estimate, price=price)
 
 
 @router.post("/files/sync")
@@ -546,7 +537,7 @@ def _tree(call: SetRequest) -> Facts:
     working = set[str]()
     for job in documents.own_jobs(call, None, 5, "WORKING"):
         working.update(job.arguments.get("names", ()))
-    by_name: dict[str, dict[str, Any]] = {}
+    by_name: dict[str, JsonObject] = {}
     for name in docs.groups:
         line = docs.reader.line(name)
         group = {
@@ -560,9 +551,9 @@ def _tree(call: SetRequest) -> Facts:
             "mean": None,
             "sample": "",
         }
-        group["state"] = (
-            "run" if name in working else _group_state(built.get(name), group["failed"])
-        )
+        group["state"] = _group_state(built.get(name), group["failed"])
+        if name in working:
+            group["state"] = "run"
         by_name[name] = group
         if group["nodes"]:
             with suppress(LazyRAGError):
@@ -572,7 +563,7 @@ def _tree(call: SetRequest) -> Facts:
     return {"by_name": by_name, "root": LAZY_ROOT_NAME}
 
 
-def _group_state(group: Mapping[str, Any] | None, failed: int) -> str:
+def _group_state(group: JsonObject | None, failed: int) -> str:
     if failed:
         return "err"
     if group is None:

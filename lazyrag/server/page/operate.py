@@ -21,18 +21,17 @@ from lazyrag.errors import LazyRAGError
 from lazyrag.models import Endpoint
 from lazyrag.read import outline
 from lazyrag.read.rows import dataset_folder, embedders_by_key
-from lazyrag.server.api.access import Whole, access_of, require_whole
-from lazyrag.server.api.answers import Book
+from lazyrag.server.api.access import Whole, access_of, require_whole, sign_in
 from lazyrag.server.api.documents import OwnJob, cancel_job, own_job, own_jobs, retry_job
-from lazyrag.server.core.access import COOKIE, SESSION_S
+from lazyrag.server.core.access import COOKIE
 from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError, problem_of
-from lazyrag.server.core.service import Service, needs, service_of
+from lazyrag.server.core.service import Reader, Service, service_of
 from lazyrag.server.core.set_request import Administration, Reading, SetRequest, Writing, reply
-from lazyrag.server.jobs import Jobs
 from lazyrag.server.page import page
-from lazyrag.server.page.page import Facts, Form
+from lazyrag.server.page.page import Facts, Form, text_of
 from lazyrag.text.sentences import resolve_language
+from lazyrag.types import JsonObject
 
 router = APIRouter(include_in_schema=False)
 
@@ -40,7 +39,6 @@ _PAGE = 50
 _DAYS = 14
 # the cookie that carries a new token to the next page, once
 _SECRET = "lazyrag_secret"  # noqa: S105  it is a name
-_READ = Annotated[Principal, needs("read")]
 
 
 # Log-in, More
@@ -65,22 +63,16 @@ async def log_in(request: Request, form: Form) -> Response:
     access = access_of(request)
     target = _local(str(form.get("next", "/")))
     find = access.take_once if form.get("once") else access.of_token
-    principal = await service.run(find, str(form.get("token", "")).strip())
+    principal = await service.run(find, text_of(form, "token").strip())
     if principal is None:
         return await page.render(
             request, "login.html", 401, page="login", next=target, invalid=True
         )
-    is_more = principal.labels is None and principal.may(request.state.principal.scope)
+    is_more = principal.is_unrestricted and principal.may(request.state.principal.scope)
     if form.get("once") and request.state.principal.id != "anonymous" and not is_more:
         return _onward(request, target)  # a link of someone else must not change who a browser is
     request.state.principal = principal
-    return await _signed_in(request, _onward(request, target), principal)
-
-
-async def _signed_in(request: Request, response: Response, principal: Principal) -> Response:
-    session = await service_of(request).run(access_of(request).open_session, principal)
-    page.set_cookie(request, response, COOKIE, session, max_age=SESSION_S, httponly=True)
-    return response
+    return await sign_in(request, _onward(request, target), principal)
 
 
 @router.post("/logout")
@@ -105,7 +97,7 @@ def _onward(request: Request, target: str) -> Response:
 
 
 @router.get("/more")
-async def more(request: Request, _: _READ) -> Response:
+async def more(request: Request, _: Reader) -> Response:
     """The menu of phones."""
     return await page.render(request, "more.html", page="more", set=_last_set(request))
 
@@ -139,10 +131,9 @@ def _first_facts(call: SetRequest) -> Facts:
     return {
         "ready": call.docs.documents(limit=100, status="SUCCESS"),
         "failed": call.docs.documents(limit=100, status="FAILED"),
-        "jobs": [*own_jobs(call, None, 1, "WORKING"), *own_jobs(call, None, 1, "WAITING")],
+        "jobs": own_jobs(call, None, 1, "WORKING") + own_jobs(call, None, 1, "WAITING"),
         "questions": suggestions(call.docs, page.language_of(call.request)),
-        "has_folder": call.principal.labels is None
-        and dataset_folder(call.unrestricted.reader) is not None,
+        "has_folder": page.has_folder(call),
     }
 
 
@@ -208,7 +199,7 @@ def _names(call: SetRequest) -> dict[str, str]:
     """Names of principals by id, as far as the principal may know them."""
     names = {"local": page.translator(call.request)("act.local")}
     access = call.service.access
-    if access is not None and call.principal.may("admin") and call.principal.labels is None:
+    if access is not None and call.principal.is_administrator:
         names |= {token.id: token.name or token.id for token in access.tokens()}
     return names
 
@@ -216,7 +207,7 @@ def _names(call: SetRequest) -> dict[str, str]:
 @router.post("/s/{set}/activity/{job_id}/{action}")
 async def change_job(call: Writing, job: OwnJob, action: str, _: Form) -> Response:
     """Cancel a job, run it again, or retry what failed in it."""
-    if action == "retry-failed" and call.principal.labels is None:
+    if action == "retry-failed" and call.principal.is_unrestricted:
         await call.submit_job("retry_failed", {})
     elif action in ("cancel", "retry"):
         await (cancel_job if action == "cancel" else retry_job)(call, job)
@@ -237,11 +228,9 @@ async def audit(
     access = access_of(call.request)
     more = {"before": before, "by": by, "action": action, "newest": True}
     rows = await call.run(access.audit, call.principal, limit=_PAGE + 1, **more)
-    checked = (
-        await call.run_slow(access.verify_audit)
-        if check and call.principal.labels is None
-        else None
-    )
+    checked = None
+    if check and call.principal.is_unrestricted:
+        checked = await call.run_slow(access.verify_audit)
     following = rows[_PAGE - 1].id if len(rows) > _PAGE else None
     return await _activity(
         call, "audit", rows=rows[:_PAGE], checked=checked, following=following, **more
@@ -252,7 +241,7 @@ async def audit(
 async def certificates(call: Administration) -> Response:
     """Deletion certificates of the last 30 days."""
     require_whole(call.principal)
-    jobs = await call.run(Jobs(call.unrestricted).list, None, 1000, "DELETED")
+    jobs = await call.run(call.jobs.list, None, 1000, "DELETED")
     return await _activity(
         call, "certificates", jobs=[job for job in jobs if job.kind == "purge" and job.result]
     )
@@ -270,10 +259,8 @@ async def certificate(call: Administration, job_id: str) -> Response:
         )
     if number == job_id:
         return await _activity(call, "certificate", job=job)
-    return reply(
-        job.result,
-        headers={"Content-Disposition": f'attachment; filename="certificate-{job.id}.json"'},
-    )
+    disposition = f'attachment; filename="certificate-{job.id}.json"'
+    return reply(job.result, headers={"Content-Disposition": disposition})
 
 
 @router.get("/s/{set}/activity/health")
@@ -281,19 +268,23 @@ async def health(call: Administration) -> Response:
     """Sizes, the last verification, latencies, and the jobs of the last two weeks."""
     require_whole(call.principal)
     contents = await call.run_slow(call.docs.status)
-    jobs = await call.run(Jobs(call.unrestricted).list, None, 1000)
+    jobs = await call.run(call.jobs.list, None, 1000)
     today = dt.datetime.now(dt.timezone.utc).date()
     counts = Counter((job.created.date(), job.state == "FAILED") for job in jobs if job.is_finished)
     dates = [today - dt.timedelta(ago) for ago in range(_DAYS)]
     days = [(day, counts[day, False], counts[day, True]) for day in dates]
     verified = next((job for job in jobs if job.kind == "verify" and job.state == "SUCCESS"), None)
-    free = shutil.disk_usage(call.service.state if call.service.state.exists() else ".").free
-    more = {
-        "latencies": call.service.metrics.latencies(),
-        "process": str(os.getpid()),
-        "free": free,
-    }
-    return await _activity(call, "health", contents=contents, days=days, verified=verified, **more)
+    state = call.service.state
+    return await _activity(
+        call,
+        "health",
+        contents=contents,
+        days=days,
+        verified=verified,
+        latencies=call.service.metrics.latencies(),
+        process=str(os.getpid()),
+        free=shutil.disk_usage(state if state.exists() else ".").free,
+    )
 
 
 @router.post("/s/{set}/activity/health")
@@ -358,9 +349,7 @@ async def create_token(request: Request, form: Form, principal: Whole) -> Respon
     """Create a token. The first one closes the service, so this browser gets a session of it."""
     service = service_of(request)
     access = access_of(request)
-    fields = {
-        name: str(form.get(name, "")).strip() for name in ("name", "scope", "expires", "labels")
-    }
+    fields = {name: text_of(form, name).strip() for name in ("name", "scope", "expires", "labels")}
     labels = page.split_labels(fields["labels"]) or None
     is_first = not await service.run(access.is_closed)
     try:
@@ -373,7 +362,7 @@ async def create_token(request: Request, form: Form, principal: Whole) -> Respon
     response = page.redirect(request, "settings", "tokens")
     path = f"{page.root_of(request)}/settings"
     page.set_cookie(request, response, _SECRET, text, max_age=120, httponly=True, path=path)
-    return await _signed_in(request, response, Principal(token.id)) if is_first else response
+    return await sign_in(request, response, Principal(token.id)) if is_first else response
 
 
 @router.post("/settings/tokens/{token_id}/revoke")
@@ -384,14 +373,14 @@ async def revoke_token(request: Request, token_id: str, _: Form, principal: Whol
 
 
 @router.get("/settings/models")
-async def models(request: Request, book: Book, _: Whole) -> Response:
+async def models(request: Request, _: Whole) -> Response:
     """The models of all sets, with the state of their last calls."""
     service = service_of(request)
     name = _last_set(request)
 
     def find() -> Facts:
         notes = page.notes_of(page.models_file(service))
-        for created, text in book.rows(_LAST_ANSWER) if service.chat else ():
+        for created, text in service.book.rows(_LAST_ANSWER) if service.chat else ():
             chat_note = notes.setdefault("", {})
             if created > chat_note.get("created", 0):
                 answer = json.loads(text)
@@ -459,7 +448,8 @@ async def check_model(request: Request, form: Form, _: Whole) -> Response:
         if name:
             return t("models.dims", n=str(len(model.embed(["tea"])[0])))
         answer = (model.chat if hasattr(model, "chat") else model)("Answer with the word OK.")
-        return str(getattr(answer, "text", answer))[:200]
+        text = str(getattr(answer, "text", answer))
+        return text[:200]
 
     try:
         notice = ["ok", t("models.works"), await service.run(ask)]
@@ -504,10 +494,10 @@ def _retrieval_facts(service: Service, name: str) -> Facts:
 async def change_retrieval(request: Request, form: Form, principal: Whole) -> Response:
     """Change the defaults of a set, or take the last change back."""
     service = service_of(request)
-    name = str(form.get("set", ""))
-    values: dict[str, Any] = {}
+    name = text_of(form, "set")
+    values: JsonObject = {}
     if not form.get("undo"):
-        topk = str(form.get("topk", ""))
+        topk = text_of(form, "topk")
         if not (topk.isdecimal() and 1 <= int(topk) <= 100):
             raise ProblemError(422, f"topk must be an integer from 1 to 100; got {topk!a:.20}.")
         values = {
@@ -536,7 +526,7 @@ async def network(request: Request, _: Whole) -> Response:
 
 
 @router.get("/_gallery")
-async def gallery(request: Request, _: _READ) -> Response:
+async def gallery(request: Request, _: Reader) -> Response:
     """All components in all states."""
     if os.environ.get("LAZYRAG_GALLERY") != "1":
         raise ProblemError(404, f"There is no page {request.url.path}.")

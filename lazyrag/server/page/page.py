@@ -32,14 +32,16 @@ from starlette.responses import RedirectResponse, Response
 
 from lazyrag._version import __version__
 from lazyrag.document import Document
+from lazyrag.read.rows import dataset_folder
 from lazyrag.server.core.access import COOKIE
 from lazyrag.server.core.names import file_name
 from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError
-from lazyrag.server.core.service import Service, needs, service_of
+from lazyrag.server.core.service import Administrator, Reader, Service, service_of
 from lazyrag.server.core.set_request import SetRequest
 from lazyrag.server.jobs import Jobs
 from lazyrag.text.sentences import resolve_language
+from lazyrag.types import JsonObject
 
 FOLDER = Path(__file__).parent
 Facts: TypeAlias = dict[str, Any]
@@ -219,14 +221,21 @@ def _environment(language: str) -> jinja2.Environment:
         duration=functools.partial(format_duration, language),
     )
     t = functools.partial(translate, language)
+
+    def stage_name(name: str) -> str:
+        return t(f"stage.{name}").removeprefix("stage.")
+
+    def lang_of(text: str) -> str:
+        return "zh-CN" if resolve_language("auto", text) == "zh" else "en"
+
     environment.globals.update(
         t=t,
         lang=language,
         languages=LANGUAGES,
         place=functools.partial(format_place, language),
-        stage_name=lambda name: t(f"stage.{name}").removeprefix("stage."),
+        stage_name=stage_name,
         stage_is_vector=("cosine", "ip", "l2", "vector", "max_sim").__contains__,
-        lang_of=lambda text: "zh-CN" if resolve_language("auto", text) == "zh" else "en",
+        lang_of=lang_of,
     )
     return environment
 
@@ -253,7 +262,8 @@ def url_of(request: Request, *parts: str, **query: Any) -> str:
     """
     path = quote("/".join(map(str, parts)).lstrip("/"), safe="/~:@!$&'()*,;=", errors="replace")
     pairs = [(name, value) for name, value in query.items() if value is not None and value != ""]
-    return f"{root_of(request)}/{path}" + (f"?{urlencode(pairs, doseq=True)}" if pairs else "")
+    url = f"{root_of(request)}/{path}"
+    return f"{url}?{urlencode(pairs, doseq=True)}" if pairs else url
 
 
 async def render(request: Request, template: str, status: int = 200, **context: Any) -> Response:
@@ -388,7 +398,7 @@ def _frame(request: Request, name: str | None) -> Facts:
     with suppress(ProblemError):
         docs = service.view(name, principal)
         frame["failed"] = len(docs.documents(status="FAILED", limit=100))
-        if principal.labels is None:
+        if principal.is_unrestricted:
             running = Jobs(service.sets[name]).list(state="WORKING", limit=1)
             frame["job"] = running[0] if running else None
     return frame
@@ -420,7 +430,7 @@ def check_csrf(request: Request, token: str | None) -> None:
 async def _form(request: Request) -> FormData:
     token = request.headers.get("x-csrf-token") or request.query_params.get("csrf")
     form = await request.form(max_files=0)
-    check_csrf(request, token or str(form.get("csrf", "")))
+    check_csrf(request, token or text_of(form, "csrf"))
     return form
 
 
@@ -444,6 +454,11 @@ def redirect(request: Request, *parts: str, notice: Sequence[str] = (), **query:
     return response
 
 
+def text_of(form: FormData, name: str) -> str:
+    """The text in a field of a form; "" if it has none."""
+    return str(form.get(name, ""))
+
+
 def to_set(call: SetRequest, *parts: str, **query: Any) -> Response:
     """`redirect` to a page of the set of a request."""
     return redirect(call.request, "s", call.name, *parts, **query)
@@ -465,13 +480,15 @@ async def problem_page(request: Request, problem: ProblemError) -> Response:
     name = unquote(match[1]) if match else None
     is_visible = name in service_of(request).names(request.state.principal)
     title = t(f"error.title.{problem.status}")
+    if title.startswith("error."):
+        title = t("error.title")
     is_route = not problem.detail.startswith("There is no route ")
     response = await render(
         request,
         "error.html",
         problem.status,
         set=name if is_visible else None,
-        title=t("error.title") if title.startswith("error.") else title,
+        title=title,
         detail=problem.detail if is_route else t("error.no_page"),
         remedy=problem.remedy if is_route else "",
         request_id=request.state.request_id,
@@ -486,6 +503,13 @@ def price_of(text: Any) -> float:
     return float(text) if str(text or "").replace(".", "", 1).isdecimal() else 0.0
 
 
+def has_folder(call: SetRequest) -> bool:
+    """Whether the principal sees the folder of a set, which may have one."""
+    if not call.principal.is_unrestricted:
+        return False
+    return dataset_folder(call.unrestricted.reader) is not None
+
+
 def split_labels(text: str) -> list[str]:
     """The labels in a field of a form, with commas of either language between them."""
     return [label.strip() for label in text.replace("，", ",").split(",") if label.strip()]
@@ -496,15 +520,11 @@ def split_labels(text: str) -> list[str]:
 
 def retrievers_of(docs: Document) -> list[str]:
     """The retrievers that a set can be searched with."""
-    return [
-        "default",
-        *(["hybrid", "vector"] if docs.reader.embed_keys else []),
-        "bm25",
-        "bm25_chinese",
-    ]
+    vector_retrievers = ["hybrid", "vector"] if docs.reader.embed_keys else []
+    return ["default", *vector_retrievers, "bm25", "bm25_chinese"]
 
 
-def defaults_of(service: Service, name: str) -> dict[str, Any]:
+def defaults_of(service: Service, name: str) -> JsonObject:
     """How a set is searched where nothing is chosen: ``group``, ``retriever``, ``topk``; ``before``
     it was changed.
     """
@@ -528,14 +548,14 @@ def _defaults_file(service: Service, name: str) -> Path:
     return service.state / "defaults" / f"{file_name(name)}.json"
 
 
-def notes_of(path: Path) -> dict[str, Any]:
+def notes_of(path: Path) -> JsonObject:
     """A JSON file of the state folder; empty until something is noted."""
     with suppress(FileNotFoundError):
         return dict(json.loads(path.read_text(encoding="utf-8")))
     return {}
 
 
-def note(path: Path, value: Mapping[str, Any]) -> None:
+def note(path: Path, value: JsonObject) -> None:
     """Replace a JSON file of the state folder."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
@@ -564,7 +584,7 @@ def page_of_nodes(
 
 
 @router.get("/")
-async def home(request: Request, principal: Principal = needs("read")) -> Response:
+async def home(request: Request, principal: Reader) -> Response:
     """The last set that was used, the only one, or the list of sets."""
     names = service_of(request).names(principal)
     last = unquote(request.cookies.get("lazyrag_set", ""))
@@ -574,7 +594,7 @@ async def home(request: Request, principal: Principal = needs("read")) -> Respon
 
 
 @router.get("/sets")
-async def list_sets(request: Request, principal: Principal = needs("read")) -> Response:
+async def list_sets(request: Request, principal: Reader) -> Response:
     """The sets that the principal may read, with their numbers."""
     return await _sets(request, principal)
 
@@ -586,19 +606,19 @@ async def _sets(
     rows = await service.run(
         lambda: [_set_row(service, name, principal) for name in service.names(principal)]
     )
-    can_create = principal.may("admin") and principal.labels is None
-    pending = sorted(set(service.pending) - set(service.sets)) if principal.labels is None else []
+    can_create = principal.is_administrator
+    pending = sorted(set(service.pending) - set(service.sets)) if principal.is_unrestricted else []
     context = {"rows": rows, "pending": pending, "can_create": can_create, "error": None, **context}
     return await render(request, "sets.html", status, page="sets", **context)
 
 
 @router.post("/sets")
-async def new_set(request: Request, form: Form, principal: Principal = needs("admin")) -> Response:
+async def new_set(request: Request, form: Form, principal: Administrator) -> Response:
     """Create a set, and go to its first steps."""
     from lazyrag.server.core.sets import create_set
 
     service = service_of(request)
-    name = str(form.get("name", "")).strip()
+    name = text_of(form, "name").strip()
     try:
         await service.run(create_set, service, name, principal)
     except ProblemError as problem:
@@ -612,7 +632,7 @@ async def new_set(request: Request, form: Form, principal: Principal = needs("ad
 def _set_row(service: Service, name: str, principal: Principal) -> Facts:
     docs = service.view(name, principal)
     row = {"name": name, "documents": None, "nodes": None, "failed": 0, "waiting": 0}
-    if principal.labels is None:
+    if principal.is_unrestricted:
         status = docs.status()
         row["documents"] = status.documents
         row["nodes"] = sum(group.nodes for group in status.groups if group.nodes)

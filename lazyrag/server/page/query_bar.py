@@ -20,6 +20,7 @@ from lazyrag.server.core.problems import ProblemError, problem_of
 from lazyrag.server.core.set_request import SetRequest
 from lazyrag.server.page import page
 from lazyrag.server.page.page import Facts
+from lazyrag.types import JsonObject
 
 
 class Knobs(BaseModel):
@@ -56,7 +57,7 @@ class Knobs(BaseModel):
             value = _parse_value(docs, self.field, text)
         return [*conditions, Condition(self.field, self.op, value)]
 
-    def options(self) -> dict[str, Any]:
+    def options(self) -> JsonObject:
         """The options of the retrieval, as the API has them."""
         filters = {"and": [json.loads(text) for text in self.filter]} if self.filter else None
         return {
@@ -83,7 +84,7 @@ def _parse_value(docs: Document, name: str, text: str) -> Any:
 def _groups(call: SetRequest) -> list[tuple[str, int]]:
     """The groups that can be searched, with their number of nodes as the principal sees them."""
     groups = [
-        (group.name, group.nodes if call.principal.labels is None else 0)
+        (group.name, group.nodes if call.principal.is_unrestricted else 0)
         for group in call.unrestricted.status().groups
         if group.nodes and group.name != LAZY_ROOT_NAME
     ]
@@ -111,14 +112,14 @@ def query_bar(call: SetRequest, knobs: Knobs) -> Facts:
         json.dumps({"field": condition.field, "op": condition.op, "value": condition.value})
         for condition in conditions
     ]
+    options = [(name, f"{name} ({count:,})" if count else name) for name, count in groups]
+    descriptions = map(filter_text, conditions)
     return {
         "page": "ask",
         "given": knobs,
-        "group_options": [
-            (name, f"{name} ({count:,})" if count else name) for name, count in groups
-        ],
+        "group_options": options,
         "retrievers": page.retrievers_of(call.docs),
-        "conditions": list(zip(map(filter_text, conditions), knobs.filter, strict=True)),
+        "conditions": list(zip(descriptions, knobs.filter, strict=True)),
         "problem": problem,
         "fields": sorted(call.docs.reader.fields),
         "operators": OPERATORS,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -26,6 +26,7 @@ from lazyrag.server.page.page import Facts
 from lazyrag.server.page.query_bar import Knobs, KnobsInQuery, query_bar
 from lazyrag.text.analyzers import query_terms, term_spans
 from lazyrag.text.sentences import resolve_language
+from lazyrag.types import JsonObject
 
 router = APIRouter(prefix="/s/{set}", include_in_schema=False)
 
@@ -48,11 +49,10 @@ async def search_page(call: Reading, knobs: KnobsInQuery) -> Response:
         }
         if not knobs.q.strip() or facts["problem"]:
             return facts
-        scope = call
         try:
-            facts |= _search(scope, knobs, facts["filters"])
+            facts |= _search(call, knobs, facts["filters"])
             if not facts["hits"] and facts["filters"] is not None:
-                facts["total"] = len(_retriever(scope, knobs)(knobs.q, None, 100))
+                facts["total"] = len(_retriever(call, knobs)(knobs.q, None, 100))
         except (LazyRAGError, ProblemError) as exc:
             facts["problem"] = problem_of(exc)
         return facts
@@ -63,22 +63,24 @@ async def search_page(call: Reading, knobs: KnobsInQuery) -> Response:
     )
 
 
-def _retriever(scope: SetRequest, knobs: Knobs) -> Any:
-    retriever: Any = scope.retriever(SearchOptions(group=knobs.group, retriever=knobs.retriever))
+def _retriever(call: SetRequest, knobs: Knobs) -> Any:
+    options = SearchOptions(group=knobs.group, retriever=knobs.retriever)
+    retriever: Any = call.retriever(options)
     return RetrievalChain(retriever, MMR(), topk=knobs.topk) if knobs.rerank else retriever
 
 
-def _search(scope: SetRequest, knobs: Knobs, filters: Filter | None) -> Facts:
-    trace = _retriever(scope, knobs).trace(knobs.q, filters, knobs.topk)
+def _search(call: SetRequest, knobs: Knobs, filters: Filter | None) -> Facts:
+    trace = _retriever(call, knobs).trace(knobs.q, filters, knobs.topk)
     explanation = build_explanation(trace, knobs.q, filters)
     terms = query_terms(knobs.q)
     last = explanation.stages[-1]
+    hits = [(hit, _snippet(hit.node.text if hit.node else "", terms)) for hit in explanation]
     return {
-        "hits": [(hit, _snippet(hit.node.text if hit.node else "", terms)) for hit in explanation],
+        "hits": hits,
         "stages": explanation.stages,
         "total": last.given + last.dropped,
         "seconds": explanation.seconds,
-        "why": _why_not(scope, knobs, filters) if knobs.why_not.strip() else None,
+        "why": _why_not(call, knobs, filters) if knobs.why_not.strip() else None,
     }
 
 
@@ -113,16 +115,21 @@ def _densest_start(spans: Sequence[tuple[int, int, str]], reach: float) -> int:
     return best
 
 
-def _why_not(scope: SetRequest, knobs: Knobs, filters: Filter | None) -> Facts:
+def _why_not(call: SetRequest, knobs: Knobs, filters: Filter | None) -> Facts:
     """Why a passage is not among the results, and the one change that would bring it in."""
-    nodes = _named_nodes(scope, knobs)
+    nodes = _named_nodes(call, knobs)
     if len(nodes) != 1:
         return {"nodes": nodes, "reason": None}
     uid = nodes[0].uid
-    retriever = _retriever(scope, knobs)
+    retriever = _retriever(call, knobs)
     reason = retriever.why_not(uid, knobs.q, filters, knobs.topk)
     trace = retriever.trace(knobs.q, filters, knobs.topk)
-    changes = _changes(scope, knobs, nodes[0].group, reason.rank) if reason.cause != "found" else ()
+    helpful_change = None
+    if reason.cause != "found":
+        for change in _changes(call, knobs, nodes[0].group, reason.rank):
+            if _admits(call, knobs, filters, uid, change):
+                helpful_change = change
+                break
     return {
         "nodes": nodes,
         "node": nodes[0],
@@ -130,9 +137,7 @@ def _why_not(scope: SetRequest, knobs: Knobs, filters: Filter | None) -> Facts:
         "reasons": {part.stage: part for part in (reason, *reason.inputs)},
         "stages": build_explanation(trace, knobs.q, filters).stages,
         "ranks": _ranks(Tracks(trace), uid),
-        "change": next(
-            (change for change in changes if _admits(scope, knobs, filters, uid, change)), None
-        ),
+        "change": helpful_change,
     }
 
 
@@ -146,9 +151,7 @@ def _ranks(tracks: Tracks, uid: str) -> dict[int, int]:
     return ranks
 
 
-def _changes(
-    scope: SetRequest, knobs: Knobs, group: str, rank: int | None
-) -> Iterator[dict[str, Any]]:
+def _changes(call: SetRequest, knobs: Knobs, group: str, rank: int | None) -> Iterator[JsonObject]:
     """Changes of a search that may bring in a node of a group, the likeliest first."""
     if knobs.filter:
         yield {"filter": []}
@@ -157,47 +160,47 @@ def _changes(
     for topk in (rank, 20, 50, 100):
         if topk and (knobs.topk or 0) < topk <= 100:
             yield {"topk": topk}
-    for retriever in ("hybrid", "vector", "bm25") if scope.docs.reader.embed_keys else ("bm25",):
+    for retriever in ("hybrid", "vector", "bm25") if call.docs.reader.embed_keys else ("bm25",):
         if retriever != knobs.retriever:
             yield {"retriever": retriever}
 
 
 def _admits(
-    scope: SetRequest, knobs: Knobs, filters: Filter | None, uid: str, change: Mapping[str, Any]
+    call: SetRequest, knobs: Knobs, filters: Filter | None, uid: str, change: JsonObject
 ) -> bool:
     changed = knobs.model_copy(update=dict(change))
     with suppress(LazyRAGError):
         conditions = None if "filter" in change else filters
-        reason = _retriever(scope, changed).why_not(uid, knobs.q, conditions, changed.topk)
+        reason = _retriever(call, changed).why_not(uid, knobs.q, conditions, changed.topk)
         return bool(reason.cause == "found")
     return False
 
 
-def _named_nodes(scope: SetRequest, knobs: Knobs) -> list[DocNode]:
+def _named_nodes(call: SetRequest, knobs: Knobs) -> list[DocNode]:
     """The nodes that a uid, a path, or a piece of text means; what is hidden is not there."""
     text = knobs.why_not.strip()
-    for segment in scope.docs.reader.held(text)[:1]:
-        return [scope.docs.reader.show(segment)]
+    for segment in call.docs.reader.held(text)[:1]:
+        return [call.docs.reader.show(segment)]
     path, _, place = text.partition(", ")
     with suppress(LazyRAGError):
         for document, location in ((text, ""), (path, place)):
             ids = [root_uid(document)]
-            nodes = scope.docs.get_nodes(knobs.group, document_ids=ids, limit=200)
+            nodes = call.docs.get_nodes(knobs.group, document_ids=ids, limit=200)
             if nodes:
                 same = [node for node in nodes if node.location == location]
                 return (same or nodes)[:_MOST_CHOICES]
     longest_line = max(text.splitlines(), key=len, default="")
-    nodes = _nodes_with(scope, knobs.group, text) or _nodes_with(scope, knobs.group, longest_line)
+    nodes = _nodes_with(call, knobs.group, text) or _nodes_with(call, knobs.group, longest_line)
     return nodes[:_MOST_CHOICES]
 
 
-def _nodes_with(scope: SetRequest, group: str, line: str) -> list[DocNode]:
+def _nodes_with(call: SetRequest, group: str, line: str) -> list[DocNode]:
     """The nodes of a group around the places where a line is."""
     nodes: dict[str, DocNode] = {}
     with suppress(LazyRAGError):
-        for match in grep(scope.docs, line.strip()[:500], limit=20, ignore_case=True):
+        for match in grep(call.docs, line.strip()[:500], limit=20, ignore_case=True):
             first, last = match.span
-            for node in scope.docs.get_nodes(group, document_ids=[root_uid(match.path)]):
+            for node in call.docs.get_nodes(group, document_ids=[root_uid(match.path)]):
                 if node.span and node.span[0] < last and first < node.span[1]:
                     nodes.setdefault(node.uid, node)
     return list(nodes.values())

@@ -25,6 +25,7 @@ from lazyrag.server.core.set_request import Reading, SetRequest
 from lazyrag.server.page.marked_text import text_blocks
 from lazyrag.server.page.page import Facts
 from lazyrag.server.page.turns import ThreadSource
+from lazyrag.types import JsonObject
 
 router = APIRouter(prefix="/s/{set}", include_in_schema=False)
 
@@ -74,7 +75,7 @@ async def page_image(
 
 def _page_sheets(
     call: SetRequest, identity: str, numbers: Iterable[int], marks: Mapping[int, Span]
-) -> tuple[list[dict[str, Any]], set[int]]:
+) -> tuple[list[JsonObject], set[int]]:
     """Pages of a PDF with the boxes of marks, and the numbers of the marks that have none."""
     content = content_hash_of(call, identity)
     file = documents.file_of(call, identity)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,15 +25,15 @@ from lazyrag.generation.citations import (
 )
 from lazyrag.generation.markers import Marker, read_marker, scan
 from lazyrag.server.api import answers
-from lazyrag.server.api.answers import Notebook
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.set_request import SetRequest
 from lazyrag.server.page.marked_text import Chip, Line, answer_blocks, answer_lines
 from lazyrag.text.sentences import sentence_spans
+from lazyrag.types import JsonObject
 
 _MOST_RECENT = 20
 _MOST_STORED = 100
-_NO_ANSWER: Mapping[str, Any] = {
+_NO_ANSWER: JsonObject = {
     "state": "GONE",
     "text": None,
     "problems": [],
@@ -88,9 +88,9 @@ class ThreadTurn:
 
     id: str
     question: str
-    options: dict[str, Any]
+    options: JsonObject
     asked_at: float
-    answer: dict[str, Any]
+    answer: JsonObject
     first: int
     last: int = 0
     parts: list[str | int] = field(default_factory=list)
@@ -121,19 +121,19 @@ class LiveText:
     The same events give the same pieces, so that a stream goes on where it was cut.
     """
 
-    def __init__(self, scope: SetRequest, turn: ThreadTurn) -> None:
-        self._scope = scope
+    def __init__(self, call: SetRequest, turn: ThreadTurn) -> None:
+        self._call = call
         self._turn = turn
         self._text = ""
         self._done = 0
         self._waits = 0
         self._hits = dict[int, Hit]()
 
-    def feed(self, name: str, data: Mapping[str, Any]) -> list[str | int]:
+    def feed(self, name: str, data: JsonObject) -> list[str | int]:
         """What an event adds."""
         if name == "citation":
             with suppress(ProblemError, LazyRAGError):
-                self._hits[data["index"]] = Hit.from_node(self._scope.node(data["uid"]))
+                self._hits[data["index"]] = Hit.from_node(self._call.node(data["uid"]))
         elif name != "delta":
             return []
         # A marker waits for its citation, which follows its delta or the next one, or never.
@@ -171,14 +171,14 @@ class LiveText:
         return piece
 
 
-def _hits(scope: SetRequest, answer: Mapping[str, Any]) -> list[Hit]:
+def _hits(call: SetRequest, answer: JsonObject) -> list[Hit]:
     """What the model read; of an answer that is not complete, what it cites."""
     if answer["hits"]:
         return [Hit(**{**hit, "score": 0.0}) for hit in answer["hits"]]
     cited = dict[int, Hit]()
     for citation in answer["citations"]:
         with suppress(ProblemError, LazyRAGError):
-            cited[citation["index"]] = Hit.from_node(scope.node(citation["uid"]))
+            cited[citation["index"]] = Hit.from_node(call.node(citation["uid"]))
     numbers = range(1, max(cited, default=0) + 1)
     return [cited.get(number, Hit("", "", 0.0)) for number in numbers]
 
@@ -239,29 +239,29 @@ def _claims(text: str, lines: Sequence[Line]) -> list[Span]:
 # The book of questions: threads by the id of their first answer
 
 
-def note_question(scope: SetRequest, book: Notebook, body: Mapping[str, Any]) -> None:
+def note_question(call: SetRequest, body: JsonObject) -> None:
     """Record a question; the oldest ones are forgotten."""
-    book.add(scope, "question", body)
-    for old in _questions(scope, book)[:-_MOST_STORED]:
-        book.take(old["id"])
+    call.add_record("question", body)
+    for old in _questions(call)[:-_MOST_STORED]:
+        call.book.take(old["id"])
 
 
-def _questions(scope: SetRequest, book: Notebook) -> list[dict[str, Any]]:
+def _questions(call: SetRequest) -> list[JsonObject]:
     """Questions of this principal, oldest first."""
-    return book.records(scope, "question", is_own=True)
+    return call.records("question", is_own=True)
 
 
-def recent_questions(scope: SetRequest, book: Notebook) -> list[dict[str, Any]]:
+def recent_questions(call: SetRequest) -> list[JsonObject]:
     """Questions that began a thread, the newest first."""
     by_text = {
         record["question"]: record
-        for record in _questions(scope, book)
+        for record in _questions(call)
         if record["thread"] == record["answer"]
     }
     return list(by_text.values())[::-1][:_MOST_RECENT]
 
 
-def read_thread(scope: SetRequest, book: Notebook, thread: str) -> list[ThreadTurn]:
+def read_thread(call: SetRequest, thread: str) -> list[ThreadTurn]:
     """The turns of a thread; those whose answer is not stored any more have the state GONE.
 
     Raises:
@@ -269,9 +269,9 @@ def read_thread(scope: SetRequest, book: Notebook, thread: str) -> list[ThreadTu
     """
     turns: list[ThreadTurn] = []
     first = 1
-    for record in _questions(scope, book):
+    for record in _questions(call):
         if record["thread"] == thread:
-            turn = _read_turn(scope, book, record, first)
+            turn = _read_turn(call, record, first)
             first += len(turn.sources)
             turns.append(turn)
     if not turns:
@@ -283,9 +283,7 @@ def read_thread(scope: SetRequest, book: Notebook, thread: str) -> list[ThreadTu
     return turns
 
 
-def _read_turn(
-    scope: SetRequest, book: Notebook, record: Mapping[str, Any], first: int
-) -> ThreadTurn:
+def _read_turn(call: SetRequest, record: JsonObject, first: int) -> ThreadTurn:
     turn = ThreadTurn(
         record["answer"],
         record["question"],
@@ -295,14 +293,14 @@ def _read_turn(
         first,
     )
     with suppress(ProblemError):
-        book.question(scope, turn.id)
-        events = book.events(turn.id)
+        call.question_of(turn.id)
+        events = call.book.events(turn.id)
         turn.answer = answers.answer_of(turn.id, turn.question, events)
         turn.last = len(events)
         if turn.answer["state"] == "WORKING":
-            live = LiveText(scope, turn)
+            live = LiveText(call, turn)
             for _, name, data in events:
                 turn.parts += live.feed(name, json.loads(data))
         else:
-            read_answer(turn, _hits(scope, turn.answer))
+            read_answer(turn, _hits(call, turn.answer))
     return turn

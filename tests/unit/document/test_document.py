@@ -54,6 +54,14 @@ def test_a_document_is_not_copied(docs, duplicate):
     assert len(docs.get_nodes("line")) == 6
 
 
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, pickle.dumps])
+@pytest.mark.parametrize("part", ["versions", "tables", "maintenance", "reader"])
+def test_a_part_of_a_document_is_not_copied(docs, duplicate, part):
+    """The error is that of the Document."""
+    with pytest.raises(ConfigError, match="A Document cannot be copied or pickled"):
+        duplicate(getattr(docs, part))
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
@@ -63,6 +71,9 @@ def test_a_document_is_not_copied(docs, duplicate):
             "manager must be True, False, 'ui' or a port; got 'page'",
         ),
         ({"manager": 70_000}, ConfigError, "manager must be an integer from 1 to 65535"),
+        ({"read_only": True}, ConfigError, "Pass its store_conf, such as store_conf='tea.db'"),
+        ({"manager": 0}, ConfigError, "manager must be an integer from 1 to 65535; got 0"),
+        ({"files": {}}, ConfigError, "files must be a FileSelection or None; got {}"),
         ({"launcher": object()}, ConfigError, "launcher must be None, an integer"),
         ({"launcher": 0}, ConfigError, "launcher must be an integer >= 1"),
         (
@@ -637,16 +648,18 @@ def test_a_document_has_few_names():
         ("rollback", r"docs\.versions\.rollback"),
         ("find_parent", r"docs\.find\("),
         ("grep", r"grep\(docs, \.\.\.\), from lazyrag.read"),
+        ("jobs", r"Jobs\(docs\), from lazyrag\.server\.jobs"),
         ("serch", r"Did you mean 'search'"),
     ):
         with pytest.raises(AttributeError, match=place):
             getattr(docs, name)
     assert not hasattr(docs, "_none")
     for name, argument in (
-        ("include", r"files=FileSelection\(include=\.\.\.\)"),
-        ("processes", r"limits=LoadLimits\(processes=\.\.\.\)"),
+        ("include", r"files=FileSelection\(include=\.\.\.\), from lazyrag\.document"),
+        ("processes", r"limits=LoadLimits\(processes=\.\.\.\), from lazyrag\.loaders"),
         ("on_progress", r"on_progress= to sync\("),
         ("server", "manager=PORT"),
+        ("url", r"url= to lazyrag\.connect"),
     ):
         with pytest.raises(TypeError, match=f"{name}.*Pass {argument}"):
             Document(**{name: None})
@@ -655,7 +668,34 @@ def test_a_document_has_few_names():
         (docs.tables, r"docs\.tables\.list"),
     ):
         with pytest.raises(TypeError, match=new):
-            old()
+            old(document="tea")
+
+
+def test_a_subclass_reports_its_own_mistakes():
+    """An AttributeError in a property names what is missing, and so does a constructor that opens
+    nothing.
+    """
+
+    class Shelf(Document):
+        @property
+        def title(self):
+            return self.titel
+
+    class Unopened(Document):
+        def __init__(self):
+            pass
+
+    with pytest.raises(AttributeError, match=r"no attribute 'titel'\. Did you mean 'title'"):
+        _ = Shelf().title
+    for use in (
+        lambda: Unopened().versions,
+        lambda: Unopened().search("tea"),
+        lambda: repr(Unopened()),
+    ):
+        with pytest.raises(
+            AttributeError, match=r"not open\. Call super\(\).__init__\(\) in Unopened"
+        ):
+            use()
 
 
 def test_documents_by_id(docs):

@@ -651,3 +651,11 @@ def test_the_first_queries_may_come_at_the_same_time():
             found = [future.result() for future in [pool.submit(first_query) for _ in range(4)]]
         assert found == [expected] * 4
         assert index.state.search(query, 5, model=OKAPI) == expected
+
+
+@pytest.mark.parametrize("topk", [0, -1])
+def test_a_topk_below_one_is_an_error(topk):
+    index = LexicalIndex()
+    index.add(["a", "b", "c"], [["tea"], ["tea", "cup"], ["tea"]])
+    with pytest.raises(ConfigError, match="topk must be an integer >= 1"):
+        index.state.search(["tea"], topk)

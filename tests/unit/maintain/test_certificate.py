@@ -266,3 +266,5 @@ def test_folders_beside_the_stores_are_searched_on_request(docs, tmp_path):
     assert [one.place for one in certificate.checked if one.found] == [str(tmp_path / "uploads")]
     with pytest.raises(ConfigError, match="folders"):
         docs.maintenance.purge("clinic/patient.txt", folders=[tmp_path / "nowhere"])
+    with pytest.raises(ConfigError, match="folders must be a list of paths; got"):
+        docs.maintenance.purge("clinic/patient.txt", folders=str(tmp_path))

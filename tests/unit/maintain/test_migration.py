@@ -409,11 +409,11 @@ WRONG = {
         ConfigError,
         "have the same ledger",
     ),
-    "a path": (
-        lambda _: "old.db",
+    "a number": (
+        lambda _: 3,
         lambda at: conf(at, "new"),
         ConfigError,
-        "source_conf must be .* 'old.db'",
+        "source_conf must be the store_conf of a Document: a path, a URL or a mapping; got 3",
     ),
     "half of it": (
         lambda at: conf(
@@ -442,6 +442,17 @@ WRONG = {
         "holds the Document 'other'",
     ),
 }
+
+
+def test_a_path_is_a_configuration(tmp_path):
+    """As for `Document`, a path is short for a map store there."""
+    old = tmp_path / "old.db"
+    new = tmp_path / "new.db"
+    with Document(store_conf=old) as docs:
+        docs.add_texts({"tea": "Green tea."})
+    migrate(str(old), new)
+    with Document(store_conf=new) as docs:
+        assert docs.read("tea") == "Green tea."
 
 
 @pytest.mark.sample(3)

@@ -5,6 +5,7 @@ read.
 from __future__ import annotations
 
 import datetime as dt
+import inspect
 import time
 
 import pytest
@@ -22,7 +23,7 @@ from lazyrag import (
 )
 from lazyrag.document import ChangedText, ErrorInfo
 from lazyrag.errors import ConfigError, DatasetPathError, StaleNodeError
-from lazyrag.read import grep, outline, related
+from lazyrag.read import grep, marks, near_duplicates, outline, page_image, related
 from tests.shelf import Letters, conf_of
 
 LABELS = {
@@ -532,3 +533,13 @@ def test_related_needs_a_visible_node(docs):
 def test_the_way_out_is_a_field_of_its_own(message, detail, remedy):
     """It begins with the first sentence that is an instruction."""
     assert ErrorInfo.from_message("X", message) == ErrorInfo("X", detail, remedy)
+
+
+@pytest.mark.parametrize("function", [grep, outline, related, near_duplicates, marks, page_image])
+@pytest.mark.parametrize("docs", ["corpus", None, Document])
+def test_functions_of_a_document_refuse_anything_else(function, docs):
+    """A folder, the class and None have no nodes."""
+    arguments = {"span": (0, 1), "page": 1, "text": "tea", "path": "tea", "uid": "tea"}
+    expected = inspect.signature(function).parameters
+    with pytest.raises(ConfigError, match=r"^docs must be a Document; got"):
+        function(docs, **{name: arguments[name] for name in arguments if name in expected})

@@ -449,6 +449,21 @@ def test_a_uri_of_map_is_a_path(uri):
         StoreConf.parse({"segment_store": {"type": "map", "kwargs": {"uri": uri}}})
 
 
+@pytest.mark.parametrize("uri", ["sqlite:///tea.db", "mysql+pymysql://tea:oolong@host/tea"])
+def test_the_url_of_another_database_is_no_path(uri):
+    """It would be the path of a new folder; a password in it is not shown."""
+    with pytest.raises(ConfigError, match="or the URL of a PostgreSQL database; got") as caught:
+        StoreConf.parse(uri)
+    assert "oolong" not in str(caught.value)
+
+
+def test_a_url_without_a_user_says_so():
+    """The driver refuses it before it connects."""
+    pytest.importorskip("pg8000")
+    with pytest.raises(ConfigError, match=r"lacks the user.*Add the user"):
+        Document(store_conf="postgresql://127.0.0.1:9/tea")
+
+
 def test_a_document_refuses_its_configuration_at_once():
     """The error comes from the constructor, not from the first question."""
     with pytest.raises(ConfigError, match="Did you mean 'vector_store'"):
