@@ -30,6 +30,7 @@ from lazyrag.loaders.base import LoadLimits, over_limit
 IDLE_S = 60.0
 """Seconds for which an unused process is kept."""
 _POLL_S = 0.05
+_CLOSE_POLL_S = 0.002  # of a process that has half of its memory
 _PARENT_POLL_S = 1.0
 _HEAD = struct.Struct("<QQ")  # bytes of JSON, and of other data
 _LARGE = 160 << 20  # bytes that a process may hold when it is kept for other files
@@ -166,13 +167,14 @@ class ChildProcess:
                 _kill(self._process)  # a process that it left behind would hold its pipe open
                 return
             seconds = self._limits.time_s
-            most = self._limits.memory_bytes
+            most = self._limits.memory_bytes or math.inf
+            resident = 0 if most == math.inf else resident_bytes(self._process.pid)
             if time.monotonic() > self._until:
                 error = over_limit(
                     f"Loading the file took longer than {seconds:g} s", "time_s", seconds or 0
                 )
                 self._exceeded = LoaderEndedError(str(error))
-            elif most is not None and resident_bytes(self._process.pid) > most:
+            elif resident > most:
                 self._exceeded = _too_much_memory(self._limits)
             elif self._cpu_until < math.inf and cpu_seconds(self._process.pid) > self._cpu_until:
                 problem = (
@@ -185,7 +187,8 @@ class ChildProcess:
             if self._exceeded is not None:
                 _kill(self._process)
                 return
-            time.sleep(_POLL_S)
+            # a hundred megabytes may be taken between two looks
+            time.sleep(_POLL_S if resident < most / 2 else _CLOSE_POLL_S)
 
     @property
     def is_alive(self) -> bool:

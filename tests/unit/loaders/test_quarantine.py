@@ -50,11 +50,10 @@ def stored_in(folder):
     return {"segment_store": {"type": "sqlite", "kwargs": {"uri": str(folder / "store.db")}}}
 
 
-def synced(path, read, *, retry=False, **options):
+def synced(path, read, *, retry=False, **limits):
     """What a new Document of the store says after a sync: its texts, and its failures."""
-    with Document(
-        path, store_conf=stored_in(path.parent), limits=LoadLimits(processes=1), **options
-    ) as docs:
+    limits = LoadLimits(processes=1, **limits)
+    with Document(path, store_conf=stored_in(path.parent), limits=limits) as docs:
         docs.add_reader("*.do", read)
         with pytest.warns(IngestionWarning):
             report = docs.sync(retry=retry)
@@ -85,7 +84,7 @@ def test_a_file_that_ends_its_loader_three_times_is_left_alone(folder, tmp_path,
     assert crashes() == 3
     synced(path, crashing, retry=True)
     assert crashes() == 6
-    synced(path, crashing, limits=LoadLimits(time_s=99))
+    synced(path, crashing, time_s=99)
     assert crashes() == 9
     (path / "b.do").write_text("water", encoding="utf-8")
     os.utime(path / "b.do", (1, 1))
