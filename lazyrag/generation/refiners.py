@@ -567,7 +567,7 @@ class TextPart:
     parts: tuple[TextPart, ...] = ()
 
 
-def part_of_text(text: str, title: str = "") -> TextPart:
+def part_of_text(text: str) -> TextPart:
     """Make the tree of a text: sections under Markdown headings, paragraphs, sentences.
 
     Example:
@@ -587,7 +587,7 @@ def part_of_text(text: str, title: str = "") -> TextPart:
             parts.append(_section(text[heading.start : end], heading.title))
     if len(parts) == 1:
         parts = list(parts[0].parts)
-    return TextPart(text.strip(), title, tuple(parts))
+    return TextPart(text.strip(), parts=tuple(parts))
 
 
 def _section(text: str, title: str) -> TextPart:

@@ -13,6 +13,7 @@ from lazyrag.errors import ConfigError, IngestionWarning, sentence, warn_user
 from lazyrag.ingest.dataset import WatchedFiles, file_events, poll_files, validate_max_deleted
 from lazyrag.ingest.indexer import Indexer
 from lazyrag.ingest.report import IngestReport
+from lazyrag.types import Closable
 from lazyrag.validation import known_keywords, require, validate_number, validate_seconds
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def _validate_wait(name: str, value: float) -> None:
     )
 
 
-class Watcher:
+class Watcher(Closable):
     """Syncs a Document in a background thread when its files change, until it is closed; see
     `Document.watch`.
 
@@ -259,12 +260,6 @@ class Watcher:
         self._stop.set()
         if self._thread.ident is not None and threading.current_thread() is not self._thread:
             self._thread.join()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return (

@@ -72,8 +72,10 @@ def mmr(
             )
         return []
     # Each row is divided by its largest number first, so that its squares stay in a float's range.
-    rows = rows / _not_zero(np.abs(rows).max(axis=1, initial=0.0))[:, None]
-    unit = rows / _not_zero(np.sqrt((rows * rows).sum(axis=1)))[:, None]
+    largest = np.abs(rows).max(axis=1, initial=0.0)
+    rows = rows / _not_zero(largest)[:, None]
+    lengths = np.sqrt((rows * rows).sum(axis=1))
+    unit = rows / _not_zero(lengths)[:, None]
     # Sums row by row: rows that are equal get equal cosines, which a matrix product does not
     # promise.
     return _chosen(ranking, lambda at: (unit * unit[at]).sum(axis=1), lam, topk, normalise, lowest)
@@ -128,30 +130,28 @@ def _chosen(
     lowest: float | None,
 ) -> RankedKeys[K]:
     """The candidates in the order of choice; likeness(i) is how alike each one is to the i-th."""
-    validate_number(
-        "lam",
-        lam,
-        "a number from 0 (only diversity) to 1 (only relevance)",
-        lambda value: 0 <= value <= 1,
-    )
-    count = len(ranking) if topk is None else min(validate_integer("topk", topk, 1), len(ranking))
+    expected = "a number from 0 (only diversity) to 1 (only relevance)"
+    validate_number("lam", lam, expected, lambda value: 0 <= value <= 1)
+    count = len(ranking)
+    if topk is not None:
+        count = min(validate_integer("topk", topk, 1), count)
     uids: list[Any] = [uid for uid, _ in ranking]
     if len(set(uids)) < len(uids):
         raise ConfigError("ranking has a uid twice; mmr chooses each candidate once.")
     # of equal scores argmax takes the first
     by_uid = np.array(sorted(range(len(uids)), key=uids.__getitem__), np.intp)
-    relevance = np.array(
-        [score for _, score in normalised(ranking, normalise, lowest)], np.float64
-    )[by_uid]
+    scores = [score for _, score in normalised(ranking, normalise, lowest)]
+    relevance = np.array(scores, np.float64)[by_uid]
     redundancy = np.zeros(len(ranking))
     left = np.ones(len(ranking), bool)
     chosen: RankedKeys[K] = []
     for _ in range(count):
         gains = np.where(left, lam * relevance - (1 - lam) * redundancy, -np.inf)
         best = int(gains.argmax())
-        chosen.append((uids[by_uid[best]], float(gains[best])))
+        candidate = int(by_uid[best])
+        chosen.append((uids[candidate], float(gains[best])))
         left[best] = False
-        np.maximum(redundancy, likeness(int(by_uid[best]))[by_uid], out=redundancy)
+        np.maximum(redundancy, likeness(candidate)[by_uid], out=redundancy)
     return chosen
 
 
