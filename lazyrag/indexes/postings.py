@@ -87,7 +87,10 @@ def array_text(array: NDArray[np.uint8]) -> str:
     try:
         return array.tobytes().decode("utf-8", "surrogatepass")
     except UnicodeDecodeError as exc:
-        msg = "An array of an index is not a text: its file is damaged. Run verify() and repair()."
+        msg = (
+            "An array of an index is not a text: its file is damaged."
+            " Run docs.maintenance.verify() and repair()."
+        )
         raise StoreError(msg) from exc
 
 
@@ -419,7 +422,8 @@ def _read_terms(text: str) -> list[str]:
         terms: list[str] = json.loads(text)
     except ValueError as exc:
         msg = (
-            "The vocabulary of an index cannot be read: its file is damaged. Run verify() and"
+            "The vocabulary of an index cannot be read: its file is damaged."
+            " Run docs.maintenance.verify() and"
             " repair()."
         )
         raise StoreError(msg) from exc

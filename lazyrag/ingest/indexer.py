@@ -611,7 +611,9 @@ class Indexer:
         [segment] = self.nodes.of_build(collection, build)
         if root_digest(segment) != self.ledger.builds.inputs([build.number]).get(build.number):
             problem = "What is stored of the document is not what was written."
-            raise LoadError(f"{problem} Run verify() and repair().", path=segment.path)
+            raise LoadError(
+                f"{problem} Run docs.maintenance.verify() and repair().", path=segment.path
+            )
         return segment
 
     def stored_roots(self, collection: str, builds: Sequence[Build]) -> dict[str, Segment]:

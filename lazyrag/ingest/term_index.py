@@ -229,7 +229,8 @@ class TermIndexes:
 
     def _damaged(self, how: str) -> StoreError:
         msg = (
-            f"A part of a keyword index in {self._ledger.file.address} {how}. Run verify() and"
+            f"A part of a keyword index in {self._ledger.file.address} {how}."
+            " Run docs.maintenance.verify() and"
             " repair()."
         )
         return StoreError(msg, store=self._ledger.file.address)

@@ -141,7 +141,8 @@ class Build:
             else:
                 msg = (
                     f"The ledger contradicts itself: group {self.group!r} of document"
-                    f" {self.document} does not fit the group above it. Run verify() and repair()."
+                    f" {self.document} does not fit the group above it."
+                    " Run docs.maintenance.verify() and repair()."
                 )
                 raise StoreError(msg)
         return self._uids

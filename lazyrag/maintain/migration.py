@@ -434,7 +434,7 @@ class _CollectionCopy(Generic[R]):
             f"{store} in source_conf has {count} rows of group {build.group!r} of document"
             f" {build.document}, and the ledger lists {build.size}, or others. Check that"
             " source_conf is the complete store_conf of the Document; if it is, open it, and run"
-            " verify() and repair(). The target is not complete."
+            " docs.maintenance.verify() and repair(). The target is not complete."
         )
         return StoreError(msg, store=store, collection=self._collection)
 

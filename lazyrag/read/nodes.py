@@ -197,7 +197,8 @@ def ensure_complete(build: Build, count: int) -> None:
     if count != len(build.uids):
         raise StoreError(
             f"The store has {count} of {len(build.uids)} nodes of group {build.group!r} of document"
-            f" {build.document}. Run verify() to see what else is missing, and repair() to"
+            f" {build.document}."
+            " Run docs.maintenance.verify() to see what else is missing, and repair() to"
             " rebuild it."
         )
 
@@ -242,7 +243,8 @@ def live_hits(
             hits = search(depth)
         except ConfigError as exc:  # the query is as the ledger says
             msg = (
-                f"What is stored of {group.name!r} is not what was written ({exc}). Run verify()"
+                f"What is stored of {group.name!r} is not what was written ({exc})."
+                " Run docs.maintenance.verify()"
                 " and repair()."
             )
             raise StoreError(msg, collection=collection) from exc

@@ -553,7 +553,7 @@ class LocalSnapshot(Snapshot):
         if len(segments) < len(hits):
             msg = (
                 f"The store has {len(segments)} of {len(hits)} nodes of {group!r} that were found."
-                " Run verify()."
+                " Run docs.maintenance.verify()."
             )
             raise StoreError(msg, collection=live.collection)
         if self._scope is not None and not all(
@@ -561,7 +561,7 @@ class LocalSnapshot(Snapshot):
         ):
             msg = (
                 f"The store found nodes of {group!r} that a restricted Document must not show. Run"
-                " verify()."
+                " docs.maintenance.verify()."
             )
             raise StoreError(msg, collection=live.collection)
         nodes = [

@@ -279,7 +279,7 @@ _TEMPORARY = re.compile(FILE_NAME.pattern + r"\.[0-9a-f]{16}\.tmp")
 
 _SCRATCH_BYTES = 1 << 22  # from which room for an array is on the disk
 
-_REPAIR = "Run verify() and repair()."
+_REPAIR = "Run docs.maintenance.verify() and repair()."
 _FULL = (
     "cannot be written: the disk is full, or a limit is reached. The write was rolled back. Free"
     " disk space and retry."

@@ -752,7 +752,8 @@ class _Origins:
         for number in missing:
             if number not in origins:
                 raise StoreError(
-                    f"The store lacks the origin {number} of a segment. Run verify().", store="map"
+                    f"The store lacks the origin {number} of a segment. Run docs.maintenance.verify().",
+                    store="map",
                 )
 
 

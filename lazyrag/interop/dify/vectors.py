@@ -7,7 +7,7 @@ from __future__ import annotations
 import abc
 import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 from lazyrag.data.fields import DataType, DocField, check_value
 from lazyrag.data.filters import FilterLike
@@ -30,7 +30,7 @@ from lazyrag.registry import Registry
 from lazyrag.retrieval.hybrid import OVER_SIMILARITY
 from lazyrag.retrieval.retriever import Retriever
 from lazyrag.transforms.base import NodeTransform
-from lazyrag.types import Keywords
+from lazyrag.types import Closable, Keywords
 from lazyrag.validation import check_keywords, is_list_of, require, validate_integer
 
 
@@ -516,7 +516,7 @@ def register_vector_factory(
     return vector_factories.register(name, factory, replace=replace)
 
 
-class Vector:
+class Vector(Closable):
     """Vector store of a data set, selected by name (spec 004, section 10). It validates arguments
     and results.
 
@@ -635,12 +635,6 @@ class Vector:
         close = getattr(self.store, "close", None)
         if callable(close):
             close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _score(self, document: Document) -> float:
         return unit_score(

@@ -30,7 +30,7 @@ ARRAYS = {
     "nothing": np.zeros((0, 7), np.float64),
 }
 UNKNOWN = "0" * 32 + ".arr"
-ADVICE = r"Run verify\(\) and repair\(\)\."
+ADVICE = r"Run docs.maintenance.verify\(\) and repair\(\)\."
 
 
 @pytest.fixture
