@@ -114,8 +114,9 @@ def run(kinds: list[str], kills: int, per_run: int, seed: int) -> int:
     print(
         f"without a launcher: {time.monotonic() - began:.1f} s, {len(reference['embed'])} texts embedded"
     )
-    sizes = {"load": 6_000, "embed": 500}  # at least, in bytes
-    most = {kind: size // sizes.get(kind, LINE_BYTES * 5) + 1 for kind, size in BATCH_BYTES.items()}
+    # at least, in bytes; a line is sent with its share of the document
+    sizes = {"load": 6_000, "lines": LINE_BYTES * 5, "titled": LINE_BYTES * 2, "embed": 500}
+    most = {kind: size // sizes[kind] + 1 for kind, size in BATCH_BYTES.items()}
     failed = False
     for kind in kinds:
         began = time.monotonic()
