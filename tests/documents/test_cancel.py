@@ -16,6 +16,7 @@ import pytest
 
 from lazyrag import Document, migrate
 from lazyrag.errors import CanceledError, ConfigError
+from lazyrag.loaders import LoadLimits
 
 TEXTS = {f"{name}.txt": f"{name} tea is green.\n{name} tea is roasted." for name in "abcdefgh"}
 SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in range(1, 50))]
@@ -198,7 +199,7 @@ def test_a_callback_can_cancel(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "options", [{"workers": 4}, {"processes": 2}], ids=["threads", "processes"]
+    "options", [{"workers": 4}, {"limits": LoadLimits(processes=2)}], ids=["threads", "processes"]
 )
 def test_a_call_with_workers_can_be_cancelled(options, folder, tmp_path):
     """Files that workers have begun are finished or dropped; no other ones are begun."""

@@ -271,9 +271,7 @@ def _wrong(
     yield from mixtures(
         state, after if returned else State.of(recording.before["dump"]), after, moved
     )
-    questions = [
-        one for one in QUESTIONS if one[1] == "bm25" or one[1] in recording.reader.embed_keys
-    ]
+    questions = [one for one in QUESTIONS if one[1] == "bm25" or one[1] in recording.embed_keys]
     yield from wrong_answers(state, after.fingerprints, questions, seen["answers"])
     if returned and seen["dump"] != recording.after["dump"]:
         yield "it had returned, and is lost"

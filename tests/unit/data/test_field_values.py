@@ -15,6 +15,7 @@ import pytest
 from lazyrag import DataType, DocField, Document, IngestionWarning, Retriever
 from lazyrag.data.fields import parse_value
 from lazyrag.errors import ConfigError
+from lazyrag.loaders import LoadLimits
 from tests.small_hostile import epub, odf
 
 FIELDS = {
@@ -143,7 +144,8 @@ def test_values_of_files_fill_declared_fields_of_any_type(folder, name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "option", [{"processes": 1}, {"launcher": 1}, {"launcher": ThreadPoolExecutor(1)}]
+    "option",
+    [{"limits": LoadLimits(processes=1)}, {"launcher": 1}, {"launcher": ThreadPoolExecutor(1)}],
 )
 def test_values_of_files_loaded_elsewhere_fill_declared_fields(folder, option):
     """Loading processes and launchers return the values of a file, too."""

@@ -138,7 +138,10 @@ def test_a_program_needs_no_guard(tmp_path, folder):
     """Processes start from a program without ``if __name__``, and from one that is not a file."""
     program = tmp_path / "program.py"
     program.write_text(
-        f"from lazyrag import Document\nprint(len(Document({str(folder(FILES))!r}, processes=2).get_nodes()))\n",
+        "from lazyrag import Document\n"
+        "from lazyrag.loaders import LoadLimits\n"
+        f"docs = Document({str(folder(FILES))!r}, limits=LoadLimits(processes=2))\n"
+        "print(len(docs.get_nodes()))\n",
         encoding="utf-8",
     )
     for arguments in ([str(program)], ["-c", program.read_text(encoding="utf-8")]):

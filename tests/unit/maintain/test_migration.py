@@ -523,9 +523,9 @@ CUTS = [
     ("lazyrag.maintain.migration", "copy_ledgers", "before"),
     ("lazyrag.maintain.migration", "copy_ledgers", "after"),
     ("lazyrag.stores.sqlite", "MapFileSegmentStore.upsert", "after"),
-    ("lazyrag.stores.sqlite", "MapFileVectorStore.create", "after"),
-    ("lazyrag.stores.sqlite", "MapFileVectorStore.upsert", "before"),
-    ("lazyrag.stores.sqlite", "MapFileVectorStore.upsert", "after"),
+    ("lazyrag.stores.sqlite_vectors", "MapFileVectorStore.create", "after"),
+    ("lazyrag.stores.sqlite_vectors", "MapFileVectorStore.upsert", "before"),
+    ("lazyrag.stores.sqlite_vectors", "MapFileVectorStore.upsert", "after"),
     ("sqlite3", "connect", "after"),
 ]
 KILLED = """
@@ -695,7 +695,7 @@ def test_a_ledger_of_the_format_before(source, tmp_path, monkeypatch):
     """
     path = tmp_path / "old.db"
     monkeypatch.setattr(
-        "lazyrag.stores.tables.STORE_FORMAT",
+        "lazyrag.stores.sqlite.STORE_FORMAT",
         FileFormat("store", STORE_FORMAT.application_id, STORE_FORMAT.migrations[:1], "."),
     )
     with closing(StoreFile(path)) as file, file.writing() as connection:

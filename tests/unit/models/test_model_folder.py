@@ -92,7 +92,7 @@ def hub(tmp_path, monkeypatch) -> Iterator[HubServer]:
 
 def in_fresh_interpreter(*lines: str) -> list[str]:
     """What lines of Python print, in a process whose hub is the one that the environment names."""
-    done = python("-c", "\n".join(("from lazyrag.models.onnx.session import find_model", *lines)))
+    done = python("-c", "\n".join(("from lazyrag.models.onnx.hub import find_model", *lines)))
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

@@ -468,7 +468,7 @@ class TestKeptVectors:
         counting = Counting(embedder)
         model = MaxSimModel(counting)
         model("tea", TEXTS)
-        kept = weakref.ref(model._kept)
+        kept = weakref.ref(model._cached)
         del model
         gc.collect()
         assert kept() is not None
@@ -505,7 +505,7 @@ class TestKeptVectors:
             for _ in range(2):
                 assert len(reranker(hits, query="tea")) == len(hits)
             assert len(counting.asked) == len(hits)
-            gone += [weakref.ref(counting), weakref.ref(MaxSimModel(counting)._kept)]
+            gone += [weakref.ref(counting), weakref.ref(MaxSimModel(counting)._cached)]
             del counting, hits
             gc.collect()
         assert [one() for one in gone] == [None] * 6
