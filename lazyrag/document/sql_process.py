@@ -23,6 +23,7 @@ Rows: TypeAlias = "tuple[list[str], list[str], list[tuple[Any, ...]]]"
 each is made of."""
 
 ROW_BITS = 40  # of a row's number in its key; the number of its table is above
+PROGRAM = __file__
 MEMORY = 1 << 30
 """Bytes that a query may take."""
 _MAX_RESULT = 1 << 26

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import csv
 import io
 import itertools
 import json
@@ -22,8 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import TABLE, Span
 from lazyrag.data.tables import cell_range
-from lazyrag.document import sql_process
-from lazyrag.document.sql_process import MEMORY, ROW_BITS
+from lazyrag.document.sql_process import MEMORY, PROGRAM, ROW_BITS, decode
 from lazyrag.errors import ConfigError, missing_package, sentence
 from lazyrag.read.catalogue import read_text_of
 from lazyrag.read.scope import Collection
@@ -110,6 +108,8 @@ class Table:
     @property
     def rows(self) -> list[list[str]]:
         """The cells of the rows below the column names."""
+        import csv
+
         rows = csv.reader(io.StringIO(self.csv, newline=""))
         return [row or [""] for row in itertools.islice(rows, int(self._has_names), None)]
 
@@ -208,7 +208,7 @@ class Tables:
         queried, status, answer = _run_query(tables, query, limit)
         if status == "rows":
             joined, names, encoded = answer
-            rows = [tuple(map(sql_process.decode, row)) for row in encoded]
+            rows = [tuple(map(decode, row)) for row in encoded]
             return _locate_rows(self._docs, queried, joined, names, rows)
         if status == "error":
             described = [f"{table.name}({', '.join(table.columns)})" for table in tables[:20]]
@@ -244,6 +244,8 @@ def _line_spans(text: str, span: Span | None, count: int, header: int) -> list[S
 
 
 def _table(node: DocNode, names: set[str], *, is_one_of_many: bool) -> Table:
+    import csv
+
     metadata = node.metadata
     stem = re.sub(r"\.[^.]{1,8}$", "", node.path.rpartition("/")[2])
     title = (
@@ -305,7 +307,7 @@ def _run_query(
     """Run a query in a process of its own; return the tables in it by number, and the answer."""
     queried: dict[int, Table] = {}
     with subprocess.Popen(  # noqa: S603  our own module
-        [sys.executable, "-P", sql_process.__file__],
+        [sys.executable, "-P", PROGRAM],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
