@@ -41,6 +41,7 @@ from lazyrag.read import grep, near_duplicates, outline, related
 from lazyrag.server.jobs import Jobs, Worker
 from lazyrag.sources import SourceItem, fetch
 from lazyrag.sources.base import load_items
+from lazyrag.text.analyzers import chinese_terms
 from tests.crash.scenario import Embedder, _set
 
 Operation: TypeAlias = Callable[[int], object]
@@ -553,7 +554,7 @@ class SourceCase(Case):
 class RetrieverCase(Case):
     """A BM25 index of texts without a Document."""
 
-    codes = set()
+    codes = {chinese_terms.__code__}
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
