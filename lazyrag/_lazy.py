@@ -28,20 +28,17 @@ def lazy_names(
         if name not in modules:
             import difflib
 
-            for one in [] if name.startswith("_") else subpackages:
-                if name in getattr(importlib.import_module(f"{package}.{one}"), "__all__", ()):
-                    msg = (
-                        f"{name!r} is not in {package!r}. Write: from {package}.{one} import {name}"
-                    )
+            for subpackage in [] if name.startswith("_") else subpackages:
+                home = f"{package}.{subpackage}"
+                if name in getattr(importlib.import_module(home), "__all__", ()):
+                    msg = f"{name!r} is not in {package!r}. Write: from {home} import {name}"
                     raise AttributeError(msg)
-            folded = {one.casefold(): one for one in public}
-            near = difflib.get_close_matches(name.casefold(), folded, n=3, cutoff=0.5)
-            hint = (
-                f" Did you mean {' or '.join(folded[one] for one in near)}?"
-                if near
-                else f" See dir({package})."
-            )
-            msg = f"module {package!r} has no attribute {name!r}.{hint}"
+            by_folded = {public_name.casefold(): public_name for public_name in public}
+            near = difflib.get_close_matches(name.casefold(), by_folded, n=3, cutoff=0.5)
+            hint = f"See dir({package})."
+            if near:
+                hint = f"Did you mean {' or '.join(map(by_folded.__getitem__, near))}?"
+            msg = f"module {package!r} has no attribute {name!r}. {hint}"
             raise AttributeError(msg)
         value = getattr(importlib.import_module(modules[name]), name)
         setattr(importlib.import_module(package), name, value)

@@ -239,12 +239,9 @@ def _embed_again(indexer: Indexer, key: str) -> None:
     embedder = indexer.embedders[key]
     with indexer.writing():
         view = indexer.now()
-        steps = [
-            step
-            for name in view.groups
-            if planner.live_index(view, step := Step(name, embed_key=key))
-        ]
-        planner.identities[key] = identity = next_identity(embedder)
+        steps = [Step(name, embed_key=key) for name in view.groups]
+        steps = [step for step in steps if planner.live_index(view, step)]
+        identity = planner.identities[key] = next_identity(embedder)
         if indexer.cache is not None:
             planner.embedders[key] = with_cache(embedder, indexer.cache, identity)
         for step in steps:

@@ -39,8 +39,10 @@ def _check_limits(limits: LoadLimits, processes: int) -> None:
         if value in (None, getattr(DEFAULT_LIMITS, name)):
             continue
         if not processes:
-            msg = f"limits has {name}={value!r}, which only a separate process can enforce."
-            raise ConfigError(f"{msg} Pass processes=1 or more, or {name}=0.")
+            raise ConfigError(
+                f"limits has {name}={value!r}, which only a separate process can enforce. Add"
+                f" processes=1 to LoadLimits, or pass {name}=0."
+            )
         if name == "memory_bytes" and not resident_bytes(os.getpid()):
             raise ConfigError(
                 f"limits has {name}={value!r}, which this system cannot measure. Pass {name}=0."
@@ -51,12 +53,9 @@ def _refuse_shards(conf: StoreConf) -> None:
     """Refuse a store that an earlier release distributed over several files."""
     marker = Path(f"{conf.ledger_file}.shards")
     if conf.ledger_file is not None and marker.exists():
-        msg = (
-            f"{conf.ledger_file} is distributed over several stores, which lazyrag 0.2 made and"
-            " reads."
-        )
         raise ConfigError(
-            f"{msg} Run `lazyrag reshard --shards 1` with that release, then open it with this one."
+            f"{conf.ledger_file} is distributed over several stores, as lazyrag 0.2 made them. Run"
+            " `lazyrag reshard --shards 1` with that release, then open it with this one."
         )
 
 
