@@ -5,7 +5,7 @@ and the memory.
     python benchmarks/answer.py --model [--queries 100]
 
 Nodes, vectors and questions are those of stages.py. A question's vector is looked up in a table and
-a chat model that says one sentence at once stands for the real one, so the times are those of
+a chat model that returns one sentence at once replaces the real one, so the times are those of
 lazyrag alone: hybrid retrieval, context, prompt, citations, and what the pipeline adds. Before the
 clock starts, each way of asking is held to what the hybrid itself gives. Memory is that of a
 process of its own, which opens the file and answers. With --check nothing is timed, and all answers

@@ -7,7 +7,7 @@ Vectors and queries are those of vectors.py: real MiniLM embeddings, and beyond 
 synthetic ones made from them. Each engine runs in a process of its own. Beside them stands what
 reading the matrix takes, by one thread and by two: no exact search that reads all of it can be
 faster. Before the clock starts our best 10 are compared with those of a product in float64; of the
-others the share of the true best 10 that they find is told. With --check a search of more than 1.3
+others the share of the true best 10 that they find is printed. With --check a search of more than 1.3
 times the time of reading by two threads is a failure. Results go to build/bench.
 """
 

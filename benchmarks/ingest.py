@@ -6,7 +6,7 @@ frameworks.
 The files are real paragraphs of the shared data, about 5 kB a file, drawn with repetition until
 there are enough: resampled. Every run is a process of its own, in random order; seconds are without
 imports, memory is the peak of the process. Each framework does what comes naturally in it: what it
-keeps, and whether that survives a restart, stands in the last column. Nothing is embedded. "First
+keeps, and whether that survives a restart, is in the last column. Nothing is embedded. "First
 answer" is one group of 256 tokens and its BM25 index, by the first query of a program, beside the
 same work written by hand. Then ours alone with many files, for memory that does not grow. With
 --check less than 3 times the speed of the fastest framework that stores durably is a failure.

@@ -1,6 +1,6 @@
 """Permissions: every user searches, reads and asks with only the documents that this user may see.
 
-Who may read a file stands in a declared field. A request gets a view of the Document: nothing that
+A declared field lists who may read a file. A request gets a view of the Document: nothing that
 it returns depends on a hidden document, neither a hit nor a score, a neighbour, an explanation or
 an error.
 """

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag.errors import ConfigError, LoadError
 from lazyrag.loaders import load_file
 from lazyrag.loaders.records import JsonLoader
-
-yaml = pytest.importorskip("yaml")
-YamlLoader = pytest.importorskip("lazyrag.loaders.yaml_records").YamlLoader
+from lazyrag.loaders.yaml_records import YamlLoader
 
 
 @pytest.fixture

@@ -459,7 +459,6 @@ def test_the_url_of_another_database_is_no_path(uri):
 
 def test_a_url_without_a_user_says_so():
     """The driver refuses it before it connects."""
-    pytest.importorskip("pg8000")
     with pytest.raises(ConfigError, match=r"lacks the user.*Add the user"):
         Document(store_conf="postgresql://127.0.0.1:9/tea")
 
