@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag.errors import ConfigError, LoadError
-from lazyrag.loaders import load_file
+from lazyrag.loaders import load_file, loaders
 from lazyrag.loaders.records import JsonLoader
-from lazyrag.loaders.yaml_records import YamlLoader
+
+YamlLoader = loaders[".yaml"]
 
 
 @pytest.fixture
