@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from lxml import etree
 
@@ -30,6 +30,7 @@ from lazyrag.loaders.base import (
     reading,
 )
 from lazyrag.loaders.detect import clean, decode
+from lazyrag.types import JsonObject, Metadata
 
 Element: TypeAlias = etree._Element
 """An XML element; the tag of comments, instructions and entities is not a text."""
@@ -255,7 +256,7 @@ def load_member(folder: Path, name: str, pieces: Iterable[bytes]) -> LoadedFile:
 
 def with_attachments(
     text: str,
-    metadata: Mapping[str, Any],
+    metadata: Metadata,
     attachments: Iterable[tuple[str, Callable[[], LoadedFile]]],
 ) -> LoadedFile:
     """Append attachments to a mail, each as a location of kind ``attachment`` with its own
@@ -268,8 +269,8 @@ def with_attachments(
     """
     texts = [text]
     locations = list[Location]()
-    names: list[str] = []
-    unread: dict[str, str] = {}
+    names = []
+    unread = {}
     length = len(text)
     for name, load in attachments:
         names.append(name)
@@ -285,7 +286,7 @@ def with_attachments(
         locations += nested_locations(loaded, length + len(head), "attachment", name)
         texts += (head, loaded.text)
         length += len(head) + len(loaded.text)
-    more: dict[str, Any] = {}
+    more: JsonObject = {}
     if names:
         more["attachments"] = names
     if unread:
@@ -420,6 +421,19 @@ def w3c_date(text: str) -> str:
         return aware.astimezone(dt.timezone.utc).isoformat()
     except (ValueError, OverflowError):  # the latter from zones before year 1 or after 9999
         return ""
+
+
+_ESCAPE = re.compile(r"_x([0-9A-Fa-f]{4})_")
+
+
+def unescaped(text: str) -> str:
+    r"""Decode the ``_xHHHH_`` escapes of Office files, and clean the text.
+
+    Example:
+        >>> unescaped("green_x000D_tea")
+        'green\rtea'
+    """
+    return clean(_ESCAPE.sub(lambda match: chr(int(match[1], 16)), text))
 
 
 _BREAK = "\n\n"
@@ -557,7 +571,7 @@ def by_place(group: Element) -> list[Element]:
     """The shapes of a group in rows from top to bottom, each from left to right; grouping stores
     them in any order.
     """
-    placed: list[tuple[float, float, float, Element]] = []
+    placed = []
     for shape in group:
         offset = shape.find(".//{*}xfrm/{*}off")
         size = shape.find(".//{*}xfrm/{*}ext")

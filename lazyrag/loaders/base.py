@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from lazyrag.data.node import DocNode
 from lazyrag.data.pictures import LINKED_PICTURES, FoundPictures
-from lazyrag.data.segment import EMPTY, TABLE, Location, check_metadata
+from lazyrag.data.segment import EMPTY, HIDDEN, NOT_SHOWN, Location, check_metadata
 from lazyrag.errors import (
     LoaderEndedError,
     LoadError,
@@ -29,6 +29,7 @@ from lazyrag.errors import (
 )
 from lazyrag.progress.blocks import contextmanager
 from lazyrag.registry import Registry
+from lazyrag.types import JsonObject, Metadata, PathLike
 from lazyrag.validation import known_arguments, require, validate_integer, validate_number
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ class Reading:
     work: int = 0
     exceeded: bool = False
     notes: list[str] = field(default_factory=list)
-    fields: dict[str, Any] = field(default_factory=dict)
+    fields: JsonObject = field(default_factory=dict)
 
     def spend(self, steps: int) -> None:
         """Count steps of work, before they are done.
@@ -325,7 +326,8 @@ class LoadedFile:
         locations: Pages or headings, as ascending stretches of the text.
         metadata: Of the file, such as title and author; names declared in ``doc_fields`` can be
             filtered by.
-        tables: The tables, see `lazyrag.data.tables.FoundTable.location`.
+        tables: The tables, see `lazyrag.data.tables.FoundTable.location`; and text that readers do
+            not see, as locations of kind ``"hidden"``.
         fields: Further values of the file by name, such as all properties of a document. Those
             whose names are declared in ``doc_fields`` become metadata.
 
@@ -336,7 +338,7 @@ class LoadedFile:
 
     text: str
     locations: tuple[Location, ...] = ()
-    metadata: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    metadata: Metadata = field(default_factory=lambda: EMPTY)
     tables: tuple[Location, ...] = ()
     fields: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
 
@@ -347,8 +349,8 @@ class LoadedFile:
         tables: list[Location] = []
         others: list[Location] = []
         for location in self.locations:
-            is_table = isinstance(location, Location) and location.kind == TABLE
-            (tables if is_table else others).append(location)
+            is_shown = not (isinstance(location, Location) and location.kind in NOT_SHOWN)
+            (others if is_shown else tables).append(location)
         if tables:
             object.__setattr__(self, "tables", (*self.tables, *tables))
             object.__setattr__(self, "locations", tuple(others))
@@ -449,7 +451,7 @@ def register_loader(*suffixes: str, replace: bool = False) -> Callable[[L], L]:
 
 
 def load_file(
-    path: str | os.PathLike[str],
+    path: PathLike,
     *,
     name: str = "",
     limits: LoadLimits | None = None,
@@ -662,6 +664,10 @@ def _read(reader: FileReader, path: Path) -> LoadedFile:
         state.notes = outer_notes
         state.fields = outer_fields
     _check_locations(loaded)
+    if state.depth == 1 and not state.source:
+        for match in _SHAPELESS.finditer(loaded.text):
+            place = Location(*match.span(), HIDDEN, "without a shape")
+            loaded = replace(loaded, tables=(*loaded.tables, place))
     state.spend_text(loaded.text)
     if not loaded.text.strip():
         raise _no_text(reader, notes)
@@ -674,6 +680,15 @@ def _read(reader: FileReader, path: Path) -> LoadedFile:
     if reader.content and reader.content != ".txt":
         return replace(loaded, metadata={"read_as": reader.content, **loaded.metadata})
     return loaded
+
+
+# Runs of characters that nobody sees and that can be read as bytes: eight of zero width, tags but
+# those of flags, and selectors behind selectors.
+_SHAPELESS = re.compile(
+    "[\u180e\u200b-\u200d\u2060-\u2064\ufeff]{8,}"
+    "|(?<![\U0001f3f4\U000e0020-\U000e007f])[\U000e0000-\U000e007f]+"
+    "|[\ufe00-\ufe0f\U000e0100-\U000e01ef]{4,}"
+)
 
 
 def _problem(reader: FileReader, exc: Exception) -> str:
@@ -761,7 +776,7 @@ def _checked(loaded: LoadedFile, name: str) -> LoadedFile:
     raise LoadError(f"The loader {name} returned a LoadedFile with {problem}.")
 
 
-def _common_metadata(parts: list[str | DocNode]) -> dict[str, Any]:
+def _common_metadata(parts: list[str | DocNode]) -> JsonObject:
     """Metadata that all parts share."""
     metadata = [part.metadata if isinstance(part, DocNode) else EMPTY for part in parts]
     common = dict(metadata[0]) if metadata else {}
@@ -774,9 +789,9 @@ def _common_metadata(parts: list[str | DocNode]) -> dict[str, Any]:
     return common
 
 
-def _file_metadata(parts: list[str | DocNode], loader: str) -> dict[str, Any]:
+def _file_metadata(parts: list[str | DocNode], loader: str) -> JsonObject:
     """The metadata that parts give their file."""
-    metadata: dict[str, Any] = {}
+    metadata: JsonObject = {}
     nodes = [part for part in parts if isinstance(part, DocNode)]
     for name, value in chain.from_iterable(node.global_metadata.items() for node in nodes):
         if metadata.setdefault(name, value) != value:
@@ -811,6 +826,19 @@ def join_parts(
         locations.append(Location(position, position + len(text), kind, label))
         position += len(text) + len(_PART_BREAK)
     return _PART_BREAK.join(texts), tuple(locations)
+
+
+def joined_file(
+    texts: Sequence[str],
+    labels: Sequence[tuple[str, str]],
+    tables: Iterable[Iterable[Location]],
+    metadata: Mapping[str, Any],
+) -> LoadedFile:
+    """A file of parts as of `join_parts`, each with its tables."""
+    text, locations = join_parts(texts, labels)
+    parts = zip(tables, locations, strict=True)
+    placed = chain.from_iterable(moved(of_part, place.start) for of_part, place in parts)
+    return LoadedFile(text, locations, metadata, tuple(placed))
 
 
 def moved(locations: Iterable[Location], by: int) -> list[Location]:

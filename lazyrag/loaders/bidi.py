@@ -96,7 +96,7 @@ def _resolve_numbers(kinds: list[str], *, right_to_left: bool) -> None:
     """
     before = _nearest(kinds)
     after = _nearest(kinds[::-1])[::-1]
-    numbers: set[int] = set()
+    numbers = set()
     for at, kind in enumerate(kinds):
         if kind not in _NUMBERS:
             continue

@@ -12,9 +12,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TypeAlias
+from typing import BinaryIO, NamedTuple, TypeAlias
 
 from lazyrag.errors import LoadError
+from lazyrag.types import JsonObject
 
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -39,7 +40,7 @@ class Decoded(NamedTuple):
     confidence: float = 1.0
 
     @property
-    def metadata(self) -> dict[str, Any]:
+    def metadata(self) -> JsonObject:
         """The encoding, unless it is UTF-8, and a note if it is a guess."""
         guess = f"encoding: guessed {self.encoding}, confidence {self.confidence:.2f}"
         notes = {"notes": [guess]} if self.confidence < _SURE else {}
@@ -233,7 +234,14 @@ def _damaged_utf8(data: bytes) -> tuple[str, str] | None:
     """
     text = data.decode("utf-8", "replace")
     broken = text.count("\ufffd")
-    return (text, "utf-8") if _count_wide(text) >= 11 * broken else None
+    wide = _count_wide(text)
+    whole = len(_WESTERN.findall(text))
+    is_western = whole + broken == wide and _is_mostly_ascii(data[:_SAMPLE])
+    is_utf8 = wide >= 11 * broken or (is_western and whole >= 2 * broken)
+    return (text, "utf-8") if is_utf8 else None
+
+
+_WESTERN = re.compile("[\xc0-\u017f\u2013-\u2026€]")
 
 
 # Names that mean a superset, as in browsers.
@@ -469,7 +477,13 @@ _ANY_MAGIC = re.compile(  # one search instead of twenty
     ),
     re.DOTALL,
 )
-_ZIPPED = {".xlsm", *_ZIP_MEMBERS.values(), *_MIME_MEMBERS.values()} - {""}
+_ZIPPED = {
+    ".docm",
+    ".dotx",
+    ".xlsm",
+    *_ZIP_MEMBERS.values(),
+    *_MIME_MEMBERS.values(),
+} - {""}
 _BINARY_SUFFIXES = {".pdf", ".zip", ".jpeg", ".tif", *_MAGIC, *_ZIPPED, *_OLE_STREAMS.values()} - {
     ""
 }

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from lazyrag.data.fields import mime_type
 from lazyrag.errors import ConfigError, DatasetPathError
+from lazyrag.types import JsonObject, PathLike
 from lazyrag.validation import normal_name, require, validate_boolean, validate_texts
 
 if TYPE_CHECKING:
@@ -57,6 +58,12 @@ class Signature(NamedTuple):
     inode: int
 
 
+class RemotePath(str):
+    """URL of a file of object storage, see `lazyrag.loaders.remote`."""
+
+    __slots__ = ()
+
+
 class FoundFile(NamedTuple):
     """One file of a dataset.
 
@@ -67,7 +74,7 @@ class FoundFile(NamedTuple):
     """
 
     identity: str
-    raw_path: str | os.PathLike[str]
+    raw_path: PathLike
     signature: Signature | None = None
 
     @property
@@ -168,7 +175,7 @@ def _is_pattern(pattern: str) -> bool:
 
 
 def find_files(
-    folder: str | os.PathLike[str],
+    folder: PathLike,
     before: Listing | None = None,
     *,
     follow_links: bool = False,
@@ -312,7 +319,10 @@ class _Walk:
         are no pattern.
         """
         for name, path in sorted(
-            (entry.name, entry.path) for entry in entries if entry.name in self._ignore_files
+            (entry.name, entry.path)
+            for entry in entries
+            if entry.name in self._ignore_files
+            and not (entry.name == ".gitignore" and entry.is_dir())  # which git passes over, too
         ):
             try:
                 lines = normal_name(
@@ -368,7 +378,7 @@ def _is_same(earlier: FoundFile, entry: os.DirEntry[str]) -> bool:
     return same and entry.is_file(follow_symlinks=False)
 
 
-def signature_of(file: str | os.PathLike[str]) -> Signature | None:
+def signature_of(file: PathLike) -> Signature | None:
     """The signature of a file, or of a link's target; None if it cannot be read.
 
     Take it before reading the file, so that a later check sees a change in between.
@@ -388,7 +398,7 @@ def signature_of(file: str | os.PathLike[str]) -> Signature | None:
     return Signature(status.st_size, status.st_mtime_ns, status.st_ino)
 
 
-def hash_file(path: str | os.PathLike[str]) -> str:
+def hash_file(path: PathLike) -> str:
     """Hash a file: BLAKE2b, 16 bytes, as 32 hexadecimal digits.
 
     Where the system allows it (on Linux, for the owner), the time of last access stays.
@@ -411,7 +421,7 @@ def hash_file(path: str | os.PathLike[str]) -> str:
     return hasher.hexdigest()
 
 
-def built_in_metadata(path: Path) -> dict[str, Any]:
+def built_in_metadata(path: Path) -> JsonObject:
     """The six built-in metadata fields (spec 001).
 
     The creation date is the birth time if the system stores it, else the earlier of ctime and

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote
@@ -16,8 +16,11 @@ from lazyrag.data.segment import Location
 from lazyrag.data.tables import FoundTable
 from lazyrag.errors import LoadError, NoReaderError, sentence
 from lazyrag.loaders.archives import Archive, Element, local_name, open_archive, picture_text
-from lazyrag.loaders.base import LoadedFile, join_parts, moved, reading
+from lazyrag.loaders.base import LoadedFile, joined_file, moved, reading
 from lazyrag.loaders.detect import clean, decode, find_encoding
+from lazyrag.loaders.formulas import formula_text
+from lazyrag.loaders.hidden import mark_hidden, unmarked
+from lazyrag.loaders.symbols import with_reading
 from lazyrag.loaders.tables import GridCell, one_line, read_table
 from lazyrag.text.sentences import CJK_LETTERS
 from lazyrag.text.structure import Heading, heading_locations
@@ -75,7 +78,7 @@ def main_part(page: Element) -> Element:
         (element for element in _candidates(page) if weights[element].letters >= least), page
     )
     total = weights[part].letters
-    aside: list[Element] = []
+    aside = []
     pending = list(part)
     while pending:
         element = pending.pop()
@@ -91,7 +94,7 @@ def main_part(page: Element) -> Element:
 
 def _weigh(page: Element) -> dict[Element, _Weight]:
     """The weight of each element, children before parents."""
-    weights: dict[Element, _Weight] = {}
+    weights = {}
     for element in reversed([element for element in page.iter() if isinstance(element.tag, str)]):
         weight = weights[element] = _Weight()
         if element.tag in _UNSEEN:
@@ -145,7 +148,9 @@ def _remove(element: Element) -> None:
 
 
 _DECLARED = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE)
-_UNSEEN_TAGS = frozenset(["head", "nav", "noscript", "script", "style", "svg", "template", "title"])
+_UNSEEN_TAGS = frozenset(["head", "nav", "noscript", "script", "style", "template", "title"])
+_DRAWN_FORMULA = re.compile(r"\b(?:katex-html|mwe-math-fallback|MathJax_Preview)|^MathJax\b")
+"""Classes of the drawing of a formula, beside its MathML."""
 _HIDING = re.compile(r"(?:^|;)\s*(?:display\s*:\s*none|visibility\s*:\s*hidden)\b", re.IGNORECASE)
 _BREAKS = {
     **dict.fromkeys(
@@ -202,12 +207,13 @@ class HtmlLoader:
         return replace(page, metadata={**page.metadata, **read.metadata})
 
 
-def read_html(markup: str, *, main_text: bool = False) -> LoadedFile:
+def read_html(markup: str, *, main_text: bool = False, marked: bool = False) -> LoadedFile:
     r"""Read HTML, with headings as places and metadata of its head.
 
     Args:
         markup: A page or a part of one.
         main_text: Only the main text, see `HtmlLoader`.
+        marked: Whether the marks of hidden text stay in the text, see `lazyrag.loaders.hidden`.
 
     Raises:
         LoadError: If there is no element in it.
@@ -219,17 +225,23 @@ def read_html(markup: str, *, main_text: bool = False) -> LoadedFile:
     """
     page = parse_html(markup)
     metadata, fields = _head(page)
+    if _MAY_HIDE.search(markup):
+        mark_hidden(page)
     writer = _write(main_part(page) if main_text else page)
     text = "".join(writer.pieces)
-    return LoadedFile(
+    loaded = LoadedFile(
         text,
         heading_locations(sorted(writer.headings), len(text)),
         metadata,
         tuple(writer.tables),
         fields,
     )
+    return loaded if marked else unmarked(loaded)
 
 
+_MAY_HIDE = re.compile(
+    r"(?:color|font-size|opacity|position|text-indent)\s*[:=]|<body[^>]* text=", re.IGNORECASE
+)
 _STEPS_PER_TAG = 2
 _CHARACTERS_PER_STEP = 8
 
@@ -266,7 +278,7 @@ def _head(page: html.HtmlElement) -> tuple[dict[str, str], dict[str, str]]:
         for alias in (name, _META_PREFIX.split(name)[-1]):
             fields.setdefault(_META_MARKS.sub("_", alias), contents[name])
     metadata = {
-        "title": _folded(page.findtext(".//title")),
+        "title": _folded(page.findtext("head/title")),
         "description": contents.get("description") or contents.get("og:description"),
         "author": contents.get("author"),
         "language": _folded(page.get("lang")) or contents.get("content-language"),
@@ -289,27 +301,86 @@ def _write(page: html.HtmlElement, *, in_cell: bool = False) -> _Writer:
     writer = _Writer()
     inside: list[str] = []  # the open <pre> elements and table cells without a table
     unseen: html.HtmlElement | None = None  # nothing of it was opened that its end could close
+    with_blocks = _elements_with_blocks(page)
     walker = etree.iterwalk(page, events=("start", "end"))
     for event, element in walker:
         tag = element.tag
-        if event == "start" and (tag in _UNSEEN_TAGS or _is_hidden(element)):
-            unseen = element
-            walker.skip_subtree()
-        elif event == "start":
-            _open(element, writer, inside)
-            if tag == "table" and not inside and (rows := _grid_rows(element)) is not None:
-                if in_cell:
-                    writer.write(one_line("\n".join(read_table(rows)[0])), verbatim=False)
-                else:
-                    _write_table(element, rows, writer)
-                walker.skip_subtree()
-        else:
+        if event == "end":
             if element is not unseen:
                 _close(tag, writer, inside)
             if tag in _BREAKS:
                 writer.line(_BREAKS[tag], folded=not _CELLS.isdisjoint(inside))
-            writer.write(element.tail, verbatim="pre" in inside)
+            if element is not page:
+                writer.write(element.tail, verbatim="pre" in inside)
+            continue
+        is_hidden = tag in _UNSEEN_TAGS or _is_hidden(element)
+        is_line = tag in _WITHOUT_BLOCKS and element is not page and element not in with_blocks
+        if is_hidden or is_line:
+            if not is_hidden:
+                _write_without_blocks(element, writer)
+            unseen = element
+            walker.skip_subtree()
+            continue
+        _open(element, writer, inside)
+        if tag == "table" and not inside and (rows := _grid_rows(element)) is not None:
+            if in_cell:
+                writer.write(one_line("\n".join(read_table(rows)[0])), verbatim=False)
+            else:
+                _write_table(element, rows, writer)
+            walker.skip_subtree()
     return writer
+
+
+def _elements_with_blocks(page: html.HtmlElement) -> set[html.HtmlElement | None]:
+    """The formulas, words with a reading and drawings around blocks: those without an end, which
+    browsers end before the next block.
+    """
+    present = [tag for tag in _WITHOUT_BLOCKS if next(page.iter(tag), None) is not None]
+    elements: set[html.HtmlElement | None] = set()
+    for block in page.iterdescendants(*_BREAKS) if present else ():
+        for tag in present:
+            elements.add(next(block.iterancestors(tag, *_MAY_HOLD_BLOCKS), None))
+    return elements
+
+
+def _write_without_blocks(element: html.HtmlElement, writer: _Writer) -> None:
+    try:
+        _WITHOUT_BLOCKS[element.tag](element, writer)
+    except RecursionError:
+        writer.write(f" {' '.join(map(str, element.itertext()))} ", verbatim=False)
+
+
+def _outermost(parent: html.HtmlElement, *tags: str) -> Iterator[html.HtmlElement]:
+    """The descendants of some tags that are not within one another."""
+    inner = set[html.HtmlElement]()
+    for element in list(parent.iter(*tags)):
+        if element not in inner:
+            inner.update(element.iter(*tags))
+            yield element
+
+
+def _write_labels(drawing: html.HtmlElement, writer: _Writer) -> None:
+    """Write the labels of an SVG drawing, each on a line."""
+    labels = _outermost(drawing, "text", "foreignobject")
+    for text in [_cell_text(label) for label in labels if not _is_hidden(label)]:
+        writer.line(1, folded=False)
+        writer.write(text, verbatim=False)
+        writer.line(1, folded=False)
+
+
+def _write_ruby(word: html.HtmlElement, writer: _Writer) -> None:
+    """Write a word, and then the readings above its characters."""
+    readings = [_cell_text(part) for part in _outermost(word, "rt")]
+    etree.strip_elements(word, "rt", "rp", "rtc", with_tail=False)
+    writer.write(with_reading(_cell_text(word), "".join(readings)), verbatim=False)
+
+
+_MAY_HOLD_BLOCKS = ("annotation-xml", "foreignobject")
+_WITHOUT_BLOCKS: dict[str, Callable[[html.HtmlElement, _Writer], None]] = {
+    "math": lambda formula, writer: writer.write(formula_text(formula), verbatim=False),
+    "ruby": _write_ruby,
+    "svg": _write_labels,
+}
 
 
 def _write_table(
@@ -425,7 +496,16 @@ def _is_hidden(element: html.HtmlElement) -> bool:
         if hidden is not None
         else style is not None and _HIDING.search(style)
     )
-    return bool(is_hidden) and element.get("role") != "tabpanel"
+    classes = element.get("class") or ""
+    if element.tag == "nobr" or _DRAWN_FORMULA.search(classes):
+        beside = (element.getprevious(), element.getnext())
+        if not _has_math(element) and any(map(_has_math, beside)):
+            return True
+    return bool(is_hidden) and element.get("role") != "tabpanel" and "mwe-math" not in classes
+
+
+def _has_math(element: html.HtmlElement | None) -> bool:
+    return element is not None and next(element.iter("math"), None) is not None
 
 
 def _open(element: html.HtmlElement, writer: _Writer, inside: list[str]) -> None:
@@ -598,7 +678,7 @@ class EpubLoader:
         """Read the file."""
         texts = []
         labels = []
-        tables: list[list[Location]] = []
+        tables = []
         with open_archive(path, "e-book", ".epub") as archive:
             package = _package(archive)
             book = archive.xml(package)
@@ -616,11 +696,7 @@ class EpubLoader:
                     texts.append(page.text.strip())
                     labels.append(("chapter", heading or str(number)))
                     tables.append(moved(page.tables, -page.text.index(texts[-1])))
-        text, locations = join_parts(texts, labels)
-        placed: list[Location] = []
-        for location, chapter_tables in zip(locations, tables, strict=True):
-            placed += moved(chapter_tables, location.start)
-        return LoadedFile(text, locations, _metadata(book), tuple(placed))
+        return joined_file(texts, labels, tables, _metadata(book))
 
 
 def _chapter(archive: Archive, name: str) -> LoadedFile:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import functools
 import mailbox
 import re
@@ -24,7 +25,9 @@ from lazyrag.loaders.archives import (
 from lazyrag.loaders.armour import SEALED_PARTS, without_armour
 from lazyrag.loaders.base import PART_ERRORS, LoadedFile, join_parts, part_problem, reading
 from lazyrag.loaders.detect import decode, decode_lossy
+from lazyrag.loaders.hidden import unmarked
 from lazyrag.loaders.html import read_html
+from lazyrag.types import JsonObject
 
 Attachment: TypeAlias = tuple[str, Callable[[], LoadedFile]]
 """Name and load function."""
@@ -119,9 +122,10 @@ class MboxLoader:
 def _read_mail(data: bytes) -> LoadedFile:
     if b"\0" in data[:200]:  # UTF-16, as editors store it
         data = decode(data).encode()
+    data = data.removeprefix(codecs.BOM_UTF8)
     reading().spend(_STEPS_PER_PART * data.count(b"\n--"))
     mail = cast("EmailMessage", message_from_bytes(data, policy=_POLICY))
-    headers: dict[str, Any] = {name: value for name in _HEADERS if (value := _header(mail, name))}
+    headers: JsonObject = {name: value for name in _HEADERS if (value := _header(mail, name))}
     bodies: list[str] = []
     attachments = []
     notes = (
@@ -159,7 +163,7 @@ def whole_mail(
     head = "\n".join(f"{name.capitalize()}: {value}" for name, value in headers.items())
     text = "\n\n".join(filter(None, (head, *bodies)))
     with member_folder() as folder:
-        return with_attachments(text, {**headers, **noted}, attachments(folder))
+        return unmarked(with_attachments(text, {**headers, **noted}, attachments(folder)))
 
 
 def _header(mail: EmailMessage, name: str) -> str:
@@ -209,7 +213,7 @@ def _body(part: EmailMessage) -> str:
         return ""
     text = decode_lossy(payload, part.get_content_charset())
     renders = part.get_content_subtype() == "html" and not reading().source
-    return (read_html(text).text if renders else text.replace("\r\n", "\n")).strip()
+    return (read_html(text, marked=True).text if renders else text.replace("\r\n", "\n")).strip()
 
 
 def _attachments(parts: Iterable[EmailMessage], folder: Path) -> Iterator[Attachment]:

@@ -1,9 +1,12 @@
-"""Images, audio and video: read by functions that users register."""
+"""Images, audio and video, which functions that users register read; and subtitles."""
 
 from __future__ import annotations
 
 import hashlib
+import html
+import re
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Literal, TypeAlias
 
@@ -187,6 +190,11 @@ def _read(reader: MediaReader, path: Path, kind: MediaKind) -> LoadedFile:
             " LoadError."
         )
         raise LoadError(msg) from exc
+    return _transcript(pieces)
+
+
+def _transcript(pieces: Iterable[tuple[float, float, str]]) -> LoadedFile:
+    """Pieces with times as lines, each a location."""
     text = ""
     locations = []
     for start, end, words in pieces:
@@ -198,6 +206,53 @@ def _read(reader: MediaReader, path: Path, kind: MediaKind) -> LoadedFile:
             )
             text += words + "\n"
     return LoadedFile(text.removesuffix("\n"), tuple(locations))
+
+
+_TIME = r"(?:(\d{1,9}):)?(\d{1,2}):(\d{1,2}(?:[.,]\d{1,9})?)"
+_CUE = re.compile(
+    rf"^(?:[ \t]*\d+[ \t]*\n)?[ \t]*{_TIME}[ \t]*-->[ \t]*{_TIME}(?![\d:]).*\n?",
+    re.ASCII | re.MULTILINE,
+)
+"""The times above a cue, with its number."""
+_EMPTY_LINE = re.compile(r"^[^\S\n]*$", re.MULTILINE)
+_SPEAKER = re.compile(r"<v(?:\.[^\s<>]*)?\s([^<>]*)>")
+_FORMATS = re.compile(
+    r"</?(?:b|br|c|font|i|lang|rt|ruby|s|span|u|v)(?:[.\s/][^<>]*)?>|<[\d:.]+>|\{\\[^{}]*\}",
+    re.IGNORECASE,
+)
+
+
+class SubtitleLoader:
+    """Reads WebVTT and SubRip: each cue is a line, and a location of kind ``time``.
+
+    Speaker names precede their words. Notes, styles and formats are skipped.
+    """
+
+    def load(self, path: Path) -> LoadedFile:
+        """Read the file."""
+        from lazyrag.loaders.detect import find_encoding
+
+        read = find_encoding(path.read_bytes())
+        cues = []
+        text = re.sub("\r\n?", "\n", read.text)
+        matches = list(_CUE.finditer(text))
+        if not matches:
+            raise LoadError(
+                "The file must have at least one cue, such as 00:01.000 --> 00:02.500; it has none."
+                " Save it again, or as .txt."
+            )
+        ends = [*(match.start() for match in matches[1:]), len(text)]
+        for match, end in zip(matches, ends, strict=True):
+            words = _EMPTY_LINE.split(text[match.end() : end], maxsplit=1)[0]
+            spoken = _FORMATS.sub("", _SPEAKER.sub(r"\1: ", words))
+            spoken = " ".join(html.unescape(spoken).split())
+            times = match.groups()
+            cues.append((_seconds(*times[:3]), _seconds(*times[3:]), spoken))
+        return replace(_transcript(cues), metadata=read.metadata)
+
+
+def _seconds(hours: str, minutes: str, seconds: str) -> float:
+    return 3600 * int(hours or 0) + 60 * int(minutes) + float(seconds.replace(",", "."))
 
 
 def _clock(seconds: float) -> str:

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import olefile
 
@@ -20,6 +20,7 @@ from lazyrag.loaders.detect import clean, decode_lossy
 from lazyrag.loaders.html import read_html
 from lazyrag.loaders.mail import Attachment, base_name, whole_mail
 from lazyrag.loaders.rtf import read_rtf
+from lazyrag.types import JsonObject
 
 MAGIC = bytes.fromhex("d0cf11e0a1b11ae1")
 _HEADER = 512
@@ -153,7 +154,7 @@ class MsgLoader:
 def _read(container: Container, folder: Folder) -> LoadedFile:
     mail = _Item(container, folder, header=24 if folder else 32)
     sender = _person(mail.text(_SENDER), mail.text(_SENDER_SMTP) or mail.text(_SENDER_ADDRESS))
-    headers: dict[str, Any] = {"subject": " ".join(mail.text(_SUBJECT).split()), "from": sender}
+    headers: JsonObject = {"subject": " ".join(mail.text(_SUBJECT).split()), "from": sender}
     headers |= _recipients(mail)
     headers["date"] = mail.time(_SENT) or mail.time(_DELIVERED)
     headers = {name: value for name, value in headers.items() if value}
@@ -226,7 +227,7 @@ def _body(mail: _Item) -> str:
         decode_lossy(page, _encoding(mail.fixed.get(_INTERNET_PAGE))) if page else mail.text(_HTML)
     )
     if markup.strip():
-        return (markup if reading().source else read_html(markup).text).strip()
+        return (markup if reading().source else read_html(markup, marked=True).text).strip()
     packed = mail.stream(_PACKED_RTF, "0102")
     return read_rtf(unpack_rtf(packed)).text.strip() if packed else ""
 

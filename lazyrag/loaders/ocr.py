@@ -358,7 +358,7 @@ def _engine_words(result: Any, shape: Sequence[int]) -> list[OcrWord]:
     placed = result.word_results
     if len(placed) != len(result.txts):
         placed = [()] * len(result.txts)
-    words: list[OcrWord] = []
+    words = []
     for text, box, score, parts in zip(
         result.txts, result.boxes, result.scores, placed, strict=True
     ):
@@ -392,7 +392,7 @@ def _line_words(
     """
     width, height = size
     top, bottom = edges
-    words: list[OcrWord] = []
+    words = []
     at = 0
     for part in parts if isinstance(parts, tuple) else ():
         start = text.find(part[0], at) if part[0] else -1

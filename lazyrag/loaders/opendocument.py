@@ -1,30 +1,47 @@
-"""OpenDocument: `OdtLoader` and `OdsLoader`."""
+"""OpenDocument: `OdtLoader`, `OdpLoader` and `OdsLoader`."""
 
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import re
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from lazyrag.data.segment import Location
 from lazyrag.data.tables import FoundTable
 from lazyrag.errors import LoadError
 from lazyrag.loaders.archives import Archive, Element, attribute, local_name, open_archive
-from lazyrag.loaders.base import LoadedFile, reading
-from lazyrag.loaders.spreadsheets import Cell, Row, Sheet, SheetLoader, read_sheets
-from lazyrag.loaders.tables import GridCell, Merge, cell_text, read_table
-from lazyrag.text.structure import Heading, heading_locations
+from lazyrag.loaders.base import LoadedFile, check_pages, joined_file, reading
+from lazyrag.loaders.spreadsheets import (
+    Cell,
+    Row,
+    Sheet,
+    SheetLoader,
+    read_sheets,
+)
+from lazyrag.loaders.spreadsheets import cell_text as sheet_text
+from lazyrag.loaders.tables import GridCell, Merge, ShownText, TextLines, cell_text, read_table
+from lazyrag.loaders.word import number_text
+from lazyrag.text.structure import heading_locations
 
-# Comments, deleted text and declarations are invisible; notes are at the bottom of a page.
+# Comments, deleted text and declarations are invisible; notes follow the text.
 _UNSEEN = frozenset(
-    ["annotation", "note", "tracked-changes", "forms", "sequence-decls", "variable-decls", "shapes"]
+    [
+        "annotation",
+        "tracked-changes",
+        "forms",
+        "sequence-decls",
+        "variable-decls",
+        "shapes",
+    ]
 )
 _MAX_REPEATED = 1_000
 """Repeated rows and cells that are read; programs fill whole sheets with them."""
 _MAX_ROWS = 1 << 24
 """Repeated rows that are counted: programs have fewer in a sheet."""
+_MAX_COUNT_DIGITS = 10
 T = TypeVar("T")
 _PROPERTIES = {
     "creator": "author",
@@ -37,11 +54,94 @@ _DURATION = re.compile(
 )
 
 
+@dataclass(slots=True)
+class _OdfText(TextLines):
+    """A document or a slide, and the state of reading it.
+
+    Args:
+        levels: The forms of lists with numbers, by style and depth.
+    """
+
+    levels: Mapping[tuple[str, int], Element] = field(default_factory=dict)
+    notes: list[Element] = field(default_factory=list)
+    """Foot- and endnotes whose calls were read."""
+    lists: list[str] = field(default_factory=list)
+    """Styles of the lists around a paragraph."""
+    counts: list[int] = field(default_factory=list)
+    mark: str = ""
+    """Number of the item that begins."""
+
+    def read(self, parent: Element) -> None:
+        """Add the blocks of an element."""
+        for line, level in _blocks(parent, self):
+            self.add(line, level)
+
+    def open_list(self, lines: Element) -> None:
+        """Begin a list; one within another has its style."""
+        above = self.lists[-1] if self.lists else ""
+        self.lists.append(attribute(lines, "style-name") or above)
+        depth = len(self.lists)
+        level = self.levels.get((self.lists[-1], depth))
+        if attribute(lines, "continue-numbering") != "true" or len(self.counts) < depth:
+            self.counts[depth - 1 :] = [0 if level is None else _count(level, "start-value") - 1]
+
+    def begin_item(self, item: Element) -> None:
+        """Count an item of the innermost list."""
+        depth = len(self.lists)
+        if not 0 < depth <= len(self.counts):
+            return
+        start = attribute(item, "start-value")
+        is_number = start.isdecimal() and len(start) < _MAX_COUNT_DIGITS
+        self.counts[depth - 1 :] = [int(start) if is_number else self.counts[depth - 1] + 1]
+        level = self.levels.get((self.lists[-1], depth))
+        if level is not None:
+            numbers = []
+            for at in range(max(0, depth - _count(level, "display-levels")), depth):
+                form = attribute(self.levels.get((self.lists[-1], at + 1), level), "num-format")
+                numbers.append(number_text(self.counts[at], _FORMS.get(form, form)))
+            around = [attribute(level, f"num-{name}") for name in ("prefix", "suffix")]
+            self.mark = f"{'.'.join(numbers).join(around)} "
+
+    def take_mark(self) -> str:
+        """The number of the item, before its first words."""
+        mark = self.mark
+        self.mark = ""
+        return mark
+
+    def note_lines(self) -> Iterator[tuple[str, str, str]]:
+        """The notes, as `lazyrag.loaders.tables.TextLines.add_notes` takes them."""
+        for number, note in enumerate(tuple(self.notes), start=1):
+            body = note.find("{*}note-body")
+            blocks = () if body is None else _blocks(body, self)
+            words = " ".join(" ".join(line for line, _ in blocks).split())
+            yield "footnote", str(number), f"[{number}] {words}"
+
+
+_FORMS = {"a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
+"""Word's names of forms of numbers."""
+
+
+def _list_levels(archive: Archive, body: Element) -> dict[tuple[str, int], Element]:
+    """The forms of lists with numbers, by style and depth."""
+    levels = {}
+    roots: list[Iterable[Element]] = [
+        archive.optional("styles.xml" if "styles.xml" in archive else "")
+    ]
+    roots.append(next(body.iterancestors("{*}document-content"), body))
+    for part in itertools.chain.from_iterable(roots):
+        for level in part.iter("{*}list-level-style-number"):
+            style = level.getparent()
+            if style is not None and attribute(level, "num-format"):
+                levels[attribute(style, "name"), _count(level, "level")] = level
+    return levels
+
+
 class OdtLoader:
     """Reads a text document in body order, tables row by row with ``|`` between the cells.
 
-    Headings become locations; title and author become metadata. Notes, comments, headers and
-    footers are skipped.
+    Headings become locations; title and author become metadata. Footnotes and endnotes are numbered
+    in order and follow the text, as places of kind ``footnote``; lists have their numbers.
+    Comments, headers and footers are skipped.
     """
 
     def load(self, path: Path) -> LoadedFile:
@@ -49,21 +149,36 @@ class OdtLoader:
         with open_archive(path, "text document", ".odt") as archive:
             body = _body(archive, "text", "text document", ".odt")
             metadata = _properties(archive)
-        lines: list[str] = []
-        headings: list[Heading] = []
-        position = 0
-        tables: list[Location] = []
-        for line, level in _blocks(body):
-            if isinstance(level, list):
-                if not line:
-                    continue
-                tables += (table.location(position, position + len(line)) for table in level)
-            elif level and line.strip():
-                headings.append(Heading(position, level, " ".join(line.split())))
-            lines.append(line)
-            position += len(line) + 1
-        text = "\n".join(lines)
-        return LoadedFile(text, heading_locations(headings, len(text)), metadata, tuple(tables))
+            page = _OdfText(levels=_list_levels(archive, body))
+        page.read(body)
+        within = page.length
+        page.add_notes(page.note_lines())
+        text = "\n".join(page.lines)
+        places = heading_locations(page.headings, min(within, len(text)))
+        return LoadedFile(text, (*places, *page.locations), metadata, tuple(page.tables))
+
+
+class OdpLoader:
+    """Reads a presentation slide by slide; each slide is a location.
+
+    Shapes come in stored order, tables row by row with ``|`` between the cells, then the speaker's
+    notes. Title and author become metadata. Comments, charts and master pages are skipped.
+    """
+
+    def load(self, path: Path) -> LoadedFile:
+        """Read the file."""
+        with open_archive(path, "presentation", ".odp") as archive:
+            body = _body(archive, "presentation", "presentation", ".odp")
+            metadata = _properties(archive)
+            levels = _list_levels(archive, body)
+        slides = []
+        for slide in body.iterfind("{*}page"):
+            slides.append(_OdfText(levels=levels))
+            slides[-1].read(slide)
+        check_pages(len(slides), "slides")
+        texts = ["\n".join(page.lines) for page in slides]
+        labels = [("slide", str(number)) for number in range(1, len(slides) + 1)]
+        return joined_file(texts, labels, [page.tables for page in slides], metadata)
 
 
 class OdsLoader(SheetLoader):
@@ -135,7 +250,9 @@ def _properties(archive: Archive) -> dict[str, str]:
 def _count(element: Element, name: str, most: int = _MAX_REPEATED) -> int:
     """A number of repetitions, from 1 to a bound."""
     value = attribute(element, name)
-    return max(1, min(int(value), most)) if value.isdecimal() and len(value) < 10 else 1
+    return (
+        max(1, min(int(value), most)) if value.isdecimal() and len(value) < _MAX_COUNT_DIGITS else 1
+    )
 
 
 def _repeated(value: T, times: int) -> list[T]:
@@ -143,7 +260,7 @@ def _repeated(value: T, times: int) -> list[T]:
     return [value] * times
 
 
-def _blocks(parent: Element) -> Iterator[tuple[str, int | list[FoundTable]]]:
+def _blocks(parent: Element, page: _OdfText) -> Iterator[tuple[str, int | list[FoundTable]]]:
     """Paragraphs with their heading level (0: none), and tables with their data, through all
     wrapping elements.
     """
@@ -151,24 +268,34 @@ def _blocks(parent: Element) -> Iterator[tuple[str, int | list[FoundTable]]]:
         kind = local_name(child)
         if kind in {"p", "h"}:
             level = _count(child, "outline-level") if kind == "h" else 0
-            yield "".join(_run_text(child)), level
+            words = "".join(_run_text(child, page))
+            yield (page.take_mark() + words if words.strip() else words), level
             for box in child.iter("{*}text-box"):
                 # not a box inside one of its boxes
                 if next(box.iterancestors("{*}p", "{*}h")) is child:
-                    yield from _blocks(box)
+                    yield from _blocks(box, page)
         elif kind == "table":
-            yield _table(child)
+            text, tables = _table(child, page)
+            if text:
+                yield text, tables
+        elif kind == "list":
+            page.open_list(child)
+            yield from _blocks(child, page)
+            page.lists.pop()
+            page.take_mark()  # of an item without words
         elif kind and kind not in _UNSEEN:
-            yield from _blocks(child)
+            if kind == "list-item":
+                page.begin_item(child)
+            yield from _blocks(child, page)
 
 
-def _table(table: Element) -> tuple[str, list[FoundTable]]:
+def _table(table: Element, page: _OdfText) -> tuple[str, list[FoundTable]]:
     """The lines of a text table; it and the tables inside it as data."""
     nested: list[FoundTable] = []
 
     def read(cell: Element) -> GridCell:
         return GridCell(
-            cell_text(_blocks(cell), nested),
+            cell_text(_blocks(cell, page), nested),
             _count(cell, "number-columns-spanned"),
             _count(cell, "number-rows-spanned"),
         )
@@ -177,7 +304,7 @@ def _table(table: Element) -> tuple[str, list[FoundTable]]:
     header = sum(len(list(_own(head, "table-row"))) for head in heads)
     rows = []
     for row in _own(table, "table-row"):
-        cells: list[GridCell] = []
+        cells = []
         for cell in row:
             if local_name(cell) == "table-cell":
                 cells += _repeated(read(cell), _count(cell, "number-columns-repeated"))
@@ -198,7 +325,7 @@ def _own(parent: Element, name: str) -> Iterator[Element]:
             yield from _own(child, name)
 
 
-def _run_text(parent: Element) -> Iterator[str]:
+def _run_text(parent: Element, page: _OdfText) -> Iterator[str]:
     yield parent.text or ""
     for child in parent:
         kind = local_name(child)
@@ -209,8 +336,11 @@ def _run_text(parent: Element) -> Iterator[str]:
             yield "\t"
         elif kind == "line-break":
             yield "\n"
+        elif kind == "note":
+            page.notes.append(child)
+            yield f"[{len(page.notes)}]"
         elif kind and kind not in _UNSEEN and kind != "text-box":
-            yield from _run_text(child)
+            yield from _run_text(child, page)
         yield child.tail or ""
 
 
@@ -250,18 +380,21 @@ def _value(cell: Element) -> Cell:
     """The value of a cell. Percentages, amounts of money and other types are read as displayed."""
     kind = attribute(cell, "value-type")
     read = _VALUES.get(kind)
+    if read is None:
+        return _shown(cell)
     try:
-        return (
-            read(attribute(cell, f"{kind}-value") or attribute(cell, "value"))
-            if read
-            else _shown(cell)
-        )
+        value = read(attribute(cell, f"{kind}-value") or attribute(cell, "value"))
     except ValueError:  # an invalid value
         return _shown(cell)
+    if kind != "float":
+        return value
+    digits = sheet_text(value)
+    shown = _shown(cell)
+    return ShownText(digits, shown) if shown and shown != digits else value
 
 
 def _shown(cell: Element) -> str | None:
-    return "\n".join(line for line, _ in _blocks(cell)).strip() or None
+    return "\n".join(line for line, _ in _blocks(cell, _OdfText())).strip() or None
 
 
 def _date(value: str) -> dt.datetime:

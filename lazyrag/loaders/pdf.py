@@ -24,6 +24,7 @@ from lazyrag.loaders.base import (
     join_parts,
     reading,
 )
+from lazyrag.loaders.hidden import unmarked
 from lazyrag.loaders.ocr import Ocr, OcrWord, is_garbled, word_glyphs
 from lazyrag.loaders.pdf_layout import page_text, without_repeated_lines
 from lazyrag.loaders.pdf_lines import PlacedText
@@ -31,6 +32,7 @@ from lazyrag.loaders.process import borrow, give_back
 from lazyrag.progress.blocks import contextmanager
 from lazyrag.progress.calls import ProgressTask
 from lazyrag.text.structure import Heading, heading_locations
+from lazyrag.types import JsonObject
 from lazyrag.validation import (
     is_list_of,
     known_arguments,
@@ -136,9 +138,8 @@ class PdfLoader:
         headings = heading_locations(_headings(read.outline, text, locations), len(text))
         sections = [section for section in headings if section.start < section.end]
         notes = {"notes": noted} if (noted := read.notes(has_ocr=self.ocr is not None)) else {}
-        return LoadedFile(
-            text, (*locations, *sections), {**read.file_metadata, **read.metadata(), **notes}
-        )
+        metadata = {**read.file_metadata, **read.metadata(), **notes}
+        return unmarked(LoadedFile(text, (*locations, *sections), metadata))
 
     def open(self, path: Path, max_seconds: float = 0.0) -> PdfFile:
         """Open the file by one of the passwords, or what is left of a damaged one.
@@ -216,7 +217,7 @@ class Pages:
     outline: Sequence[tuple[int, str, int]] = ()
     file_metadata: dict[str, str] = field(default_factory=dict)
 
-    def metadata(self) -> dict[str, Any]:
+    def metadata(self) -> JsonObject:
         """The numbers of pages, as metadata of the document."""
         unread = {str(number): reason for number, reason in self.unread.items()}
         lists = {
@@ -400,7 +401,7 @@ def _headings(
     The last ones, since the page may have a table of contents. An entry begins before those that
     follow it.
     """
-    headings: list[Heading] = []
+    headings = []
     limit = len(text)
     for level, title, page in reversed(outline):
         start = pages[page].start

@@ -154,8 +154,8 @@ def table_lines(rows: Sequence[Sequence[Cell]], sizes: Sequence[tuple[float, flo
         >>> [line.text for line in table_lines(rows, [(40, 10), (26, 10), (12, 10)])]
         ['tea | price', 'Sencha | 12', 'All prices.']
     """
-    lines: list[Line] = []
-    block: list[int] = []
+    lines = []
+    block = []
     for at, row in enumerate(rows):
         if _is_table_row(rows, sizes, at):
             block.append(at)
@@ -454,9 +454,9 @@ def find_segments(glyphs: Sequence[Glyph]) -> list[LineSegment]:
     if any(has_right_to_left(glyph.text) for glyph in glyphs):
         return _placed_segments(glyphs)
     drawn: dict[tuple[str, int, int], list[float]] = {}
-    segments: list[LineSegment] = []
+    segments = []
     gaps: list[list[Gap]] = []  # of each segment, those between its parts
-    texts: list[list[str]] = []  # a growing segment's own text is that of its last piece
+    texts = []  # a growing segment's own text is that of its last piece
     current: LineSegment | None = None
     blank = False
     for glyph in glyphs:
@@ -496,7 +496,7 @@ def _placed_segments(glyphs: Sequence[Glyph]) -> list[LineSegment]:
             rows[-1].append(glyph)
         else:
             rows.append([glyph])
-    segments: list[LineSegment] = []
+    segments = []
     for row in rows:
         last: LineSegment | None = None
         for glyph in sorted(row, key=lambda glyph: glyph.left):
@@ -658,8 +658,8 @@ def regions(segments: Sequence[LineSegment], depth: int = 0) -> list[list[LineSe
     """Split a page into regions of one column each, in reading order."""
     if depth >= _MAX_NESTED or len(segments) < 2 * _MIN_ROWS_OF_COLUMN:
         return [list(segments)]
-    result: list[list[LineSegment]] = []
-    plain: list[LineSegment] = []
+    result = []
+    plain = []
     for group in _groups(_bands(segments)):
         sides = _split_at_gutter(group)
         if sides is None:
@@ -694,7 +694,7 @@ def _groups(bands: Sequence[list[LineSegment]]) -> list[list[LineSegment]]:
     base = 0.0  # of the last band
     for band in bands:
         gaps = _gaps(band)
-        shared: list[Interval] = []
+        shared = []
         if gutters:
             edges = _free(band)
             size = band[0].size
@@ -723,7 +723,7 @@ def _wide(gaps: Iterable[Interval], size: float) -> list[Interval]:
 
 def _free(segments: Iterable[LineSegment]) -> list[Interval]:
     """Free intervals from left to right, the unbounded edges included."""
-    free: list[Interval] = []
+    free = []
     end = float("-inf")
     for segment in sorted(segments, key=lambda segment: segment.left):
         if segment.left > end:

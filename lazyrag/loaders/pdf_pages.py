@@ -23,11 +23,14 @@ import pypdfium2.raw as pdfium
 from lazyrag.data.pictures import write_png
 from lazyrag.errors import LazyRAGError, LoadError, describe_error
 from lazyrag.loaders.bidi import has_right_to_left
+from lazyrag.loaders.hidden import hide
 from lazyrag.loaders.ocr import has_few_letters, is_garbled
 from lazyrag.loaders.pdf import load_errors
+from lazyrag.loaders.pdf_hidden import hidden_characters
 from lazyrag.loaders.pdf_layout import letters, page_text, quarter_turns, turned
 from lazyrag.loaders.pdf_lines import BLANK, Glyph, GlyphCollector, PlacedText, SizedLine, TypeSizes
 from lazyrag.loaders.pdf_recovery import recovered
+from lazyrag.types import JsonObject
 
 _MAX_GLYPHS = 1_000_000
 _MAX_PIXELS = 40_000_000
@@ -103,17 +106,17 @@ class OpenPdf:
         if document is not None:
             document.close()
 
-    def read(self, has_ocr: bool) -> dict[str, Any]:  # noqa: FBT001  called by another process
+    def read(self, has_ocr: bool) -> JsonObject:  # noqa: FBT001  called by another process
         """Read the text layer of all pages: fields of `lazyrag.loaders.pdf.Pages`."""
-        texts: list[str] = []
-        unread: list[tuple[int, str]] = []
-        textless: list[int] = []
-        unusable: list[int] = []
+        texts = []
+        unread = []
+        textless = []
+        unusable = []
         sizes = TypeSizes()
         for index in range(self._count):
             self._check_time(index)
             try:
-                glyphs, has_drawings = self._page(index)
+                glyphs, has_drawings, reasons = self._page(index)
                 lines: list[SizedLine] = []
                 text = page_text(glyphs, lines)
             except LazyRAGError:
@@ -123,7 +126,7 @@ class OpenPdf:
                 sizes.add_page(())
                 unread.append((index + 1, f"{type(exc).__name__}: {exc}".rstrip(": ")))
                 continue
-            texts.append(text)
+            texts.append(_with_marks(text, reasons))
             sizes.add_page(lines)
             if not text and index + 1 in self._lost:
                 unread.append((index + 1, self._lost[index + 1]))
@@ -144,14 +147,14 @@ class OpenPdf:
         """Whether three of the pages have a text layer, without empty ones."""
         layers = set()
         for at in {0, self._count // 2, self._count - 1} & {*range(self._count)}:
-            glyphs, has_drawings = self._page(at)
+            glyphs, has_drawings, _ = self._page(at)
             if glyphs or has_drawings:
                 layers.add(not has_drawings)
         return [*layers]
 
-    def _page(self, index: int) -> tuple[list[Glyph], bool]:
-        """Characters of a page in drawing order, and, if there are none, whether it has pictures or
-        lines.
+    def _page(self, index: int) -> tuple[list[Glyph], bool, list[str]]:
+        """Characters of a page in drawing order; if there are none, whether it has pictures or
+        lines; and for each letter of its text why readers do not see it.
         """
         with self._opened_page(index) as (page, text):
             if pdfium.FPDFPage_CountObjects(page) > self._max_objects:
@@ -160,7 +163,8 @@ class OpenPdf:
                 )
                 raise LoadError(f"{problem} Split it, or allow more: PdfLoader(max_objects=...).")
             glyphs = page_glyphs(PageText(page, text))
-            return glyphs, all(glyph == BLANK for glyph in glyphs) and _has_drawings(page)
+            has_drawings = all(glyph == BLANK for glyph in glyphs) and _has_drawings(page)
+            return glyphs, has_drawings, _hidden_letters(page, text)
 
     @contextmanager
     def _opened_page(self, index: int) -> Iterator[tuple[Any, Any]]:
@@ -211,7 +215,7 @@ class OpenPdf:
             describe_object,
         )
 
-        pictures: list[tuple[Any, ...]] = []
+        pictures = []
         with closing(self._document[index]) as page, closing(page.get_textpage()) as text:
             alternatives = _alternative_texts(page)
             where = f"page {index + 1}"
@@ -290,6 +294,27 @@ class OpenPdf:
             return True
         with self._opened_page(index) as (page, _):
             return not _is_covered(page)
+
+
+def _hidden_letters(page: Any, text: Any) -> list[str]:
+    """For each letter of a page's text why readers do not see it, or ""; [] if they see all."""
+    hidden = hidden_characters(page, text)
+    if not hidden:
+        return []
+    placed = PlacedText.of(page_text(page_glyphs(_PlacedPage(page, text))))
+    return [hidden.get(at, "") for at in placed.at]
+
+
+def _with_marks(text: str, reasons: Sequence[str]) -> str:
+    if len(reasons) != len(text):
+        return text
+    pieces = []
+    for reason, letters_of in itertools.groupby(
+        zip(reasons, text, strict=True), lambda pair: pair[0]
+    ):
+        run = "".join(letter for _, letter in letters_of)
+        pieces.append(hide(run, reason) if reason else run)
+    return "".join(pieces)
 
 
 def _opened(source: Path | io.BytesIO, passwords: Sequence[str]) -> Any:
@@ -610,7 +635,7 @@ class _PlacedPage(PageText):
 
     def letters(self, at: int, text: str) -> str:
         """See `PageText.letters`."""
-        places: list[int] = []
+        places = []
         pieces = []
         for number, character in enumerate(text, at):
             piece = letters(character)

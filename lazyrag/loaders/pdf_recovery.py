@@ -110,7 +110,7 @@ def _pages(objects: Objects) -> list[int]:
     below = set(chain.from_iterable(kids.values()))
     pages: dict[int, None] = {}
     pending = [number for number in kids if number not in below][::-1]
-    seen: set[int] = set()
+    seen = set()
     while pending and len(pages) < _MAX_PAGES:
         number = pending.pop()
         if number in seen:

@@ -33,6 +33,7 @@ from lazyrag.loaders.base import check_pages, is_built_in, reading
 from lazyrag.loaders.detect import clean, decode
 from lazyrag.loaders.media import SUFFIXES
 from lazyrag.loaders.slides import slide_parts
+from lazyrag.types import JsonObject
 
 if TYPE_CHECKING:
     from lazyrag.loaders.pdf import PdfFile
@@ -496,7 +497,7 @@ def _pdf(path: Path, loader: Any) -> Iterator[_Drawn]:
                 yield _Drawn(place, functools.partial(_described_there, described, error), *texts)
 
 
-def _described_there(described: Described, error: dict[str, Any] | None) -> Described:
+def _described_there(described: Described, error: JsonObject | None) -> Described:
     if error is not None:
         raise remade_error(error)
     return described
@@ -548,7 +549,11 @@ def _read_of_pdf(path: Path, place: str, loader: Any) -> bytes:
         return file.picture(page - 1, number)
 
 
-_PACKED = {".docx": _docx, ".pptx": _pptx, ".odt": _odt}
+_PACKED = {
+    **dict.fromkeys((".docm", ".docx", ".dotx"), _docx),
+    ".pptx": _pptx,
+    ".odt": _odt,
+}
 _PAGES: dict[str, Addresses] = {
     ".md": _of_markdown,
     ".markdown": _of_markdown,

@@ -16,12 +16,13 @@ from typing import Any, TypeAlias
 from xml.parsers import expat
 
 from lazyrag.data.segment import Location
-from lazyrag.data.tables import FoundTable, is_header
+from lazyrag.data.tables import FoundTable, is_header, packed_row
 from lazyrag.errors import ConfigError, LoadError, known_names
 from lazyrag.loaders.base import LoadedFile, SourceLoader, reading
 from lazyrag.loaders.detect import clean, decode, find_encoding
 from lazyrag.text.structure import Value as JsonValue
 from lazyrag.text.structure import json_values, xml_elements
+from lazyrag.types import JsonObject
 from lazyrag.validation import known_arguments, require, validate_boolean, validate_texts
 
 MAX_LOCATED_DEPTH = 50
@@ -31,11 +32,11 @@ _DECODER = json.JSONDecoder()
 
 
 @dataclass(frozen=True, slots=True)
-class Located:
+class LocatedValue:
     """A value with its line.
 
     Args:
-        value: A dict from text to `Located`, a list of `Located`, a text, a number, a boolean,
+        value: A dict from text to `LocatedValue`, a list of these, a text, a number, a boolean,
             None.
         line: Its first line, from 1.
     """
@@ -44,7 +45,7 @@ class Located:
     line: int
 
 
-def located_json(text: str) -> Located:
+def located_json(text: str) -> LocatedValue:
     r"""Parse JSON, with the lines of all values.
 
     Raises:
@@ -53,7 +54,7 @@ def located_json(text: str) -> Located:
 
     Example:
         >>> located_json('{\n"topk": 3}').value["topk"]
-        Located(value=3, line=2)
+        LocatedValue(value=3, line=2)
     """
     try:
         json.loads(text, parse_constant=_no_number)
@@ -83,22 +84,24 @@ def named_twice(name: str, line: int) -> ConfigError:
     return ConfigError(f"line {line}: {name!r} is given twice. Leave one of them out.")
 
 
-def _located(text: str, value: JsonValue, breaks: list[int], depth: int) -> Located:
+def _located(text: str, value: JsonValue, breaks: list[int], depth: int) -> LocatedValue:
     """A parsed value, with the lines that end at these positions."""
     line = bisect_right(breaks, value.value) + 1
     if depth > MAX_LOCATED_DEPTH:
         raise nested_too_deep(line)
     if value.kind == "array":
-        return Located([_located(text, child, breaks, depth + 1) for child in value.children], line)
+        return LocatedValue(
+            [_located(text, child, breaks, depth + 1) for child in value.children], line
+        )
     if value.kind != "object":
-        return Located(json.loads(text[value.value : value.end]), line)
-    members: dict[str, Located] = {}
+        return LocatedValue(json.loads(text[value.value : value.end]), line)
+    members: dict[str, LocatedValue] = {}
     for child in value.children:
         name, _ = _DECODER.raw_decode(text, child.start)
         if name in members:
             raise named_twice(name, bisect_right(breaks, child.start) + 1)
         members[name] = _located(text, child, breaks, depth + 1)
-    return Located(members, line)
+    return LocatedValue(members, line)
 
 
 def _no_number(name: str) -> None:
@@ -116,7 +119,7 @@ _MAX_NAMES = 50
 _STEPS_PER_RECORD = 9
 
 
-class Selection:
+class FieldSelection:
     """The fields of a record that become text, and their form.
 
     Args:
@@ -131,7 +134,7 @@ class Selection:
             are given.
 
     Example:
-        >>> selection = Selection(template="{tea} at {degrees} C")
+        >>> selection = FieldSelection(template="{tea} at {degrees} C")
         >>> selection.text_of([("tea", "Sencha"), ("degrees", "70")], "; ")
         'Sencha at 70 C'
     """
@@ -232,14 +235,14 @@ class RecordWriter:
         between: Separator of records.
 
     Example:
-        >>> writer = RecordWriter(Selection(), 100, joined_by="; ", between="\n")
+        >>> writer = RecordWriter(FieldSelection(), 100, joined_by="; ", between="\n")
         >>> writer.add([("tea", "Sencha"), ("degrees", "70")], "row", "2")
         >>> writer.loaded({}).text
         'tea: Sencha; degrees: 70'
     """
 
     def __init__(
-        self, selection: Selection, source_length: int, *, joined_by: str, between: str
+        self, selection: FieldSelection, source_length: int, *, joined_by: str, between: str
     ) -> None:
         self._selection = selection
         self._most = most_text(source_length)
@@ -282,7 +285,7 @@ class RecordWriter:
         self._length = start + len(text)
         self._spent += len(text) + len(label)
 
-    def loaded(self, metadata: dict[str, Any]) -> LoadedFile:
+    def loaded(self, metadata: JsonObject) -> LoadedFile:
         """The collected text.
 
         Raises:
@@ -334,7 +337,7 @@ class RecordFields:
 
     def values(self) -> dict[str, str | list[str]]:
         """The values by name, except for those of very many different ones."""
-        values: dict[str, str | list[str]] = {}
+        values = {}
         for name, seen in self._values.items():
             if 0 < len(seen) < _MAX_VALUES:
                 texts = list(seen)
@@ -366,6 +369,9 @@ _DELIMITERS = "\t;|,"
 _DECLARED = re.compile(r"sep=(.)\r?\n", re.IGNORECASE)  # Excel's first line
 _SAMPLE = 1 << 16
 _SAMPLE_ROWS = 200
+_LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
+_MAX_UNCLOSED = 1 << 17
+"""Characters of a cell with line ends, in a file with an unclosed quotation mark."""
 
 
 @known_arguments
@@ -414,14 +420,17 @@ class CsvLoader:
         )
         self._delimiter = delimiter
         self._header = header
-        self._selection = Selection(fields, template)
+        self._selection = FieldSelection(fields, template)
 
     load_source = SourceLoader.load
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
         decoded = find_encoding(path.read_bytes())
+        length = len(decoded.text)
+        about = decoded.metadata
         rows = self._rows(decoded.text, "\t" if path.suffix.lower() == ".tsv" else ",")
+        del decoded  # the rows keep the text as long as they need it
         sample = list(islice(rows, _SAMPLE_ROWS))
         at = self._header_at([row for _, row in sample])
         header: list[str] = []
@@ -429,9 +438,9 @@ class CsvLoader:
         if at is not None:
             header_number, names = sample[at]
             header = [_folded(name) for name in names]
-        writer = RecordWriter(self._selection, len(decoded.text), joined_by="; ", between="\n")
+        writer = RecordWriter(self._selection, length, joined_by="; ", between="\n")
         fields = RecordFields()
-        body: list[tuple[str, ...]] = []
+        body: list[str] = []  # as JSON: many small texts take several times as much
         count = 0
         spend = reading().spend
         for number, row in chain(sample, rows):
@@ -442,33 +451,35 @@ class CsvLoader:
             spend(1 + len(cells))
             column_names: Sequence[str] = ()
             if number > header_number:
-                body.append(cells)
+                body.append(packed_row(cells))
                 column_names = header[: len(cells)]
             named = zip_longest(column_names, cells, fillvalue="")
             pairs = [(name, cell) for name, cell in named if cell]
             writer.add(pairs, "row", str(number))
             fields.add(pair for pair in pairs if pair[0])
-        metadata: dict[str, Any] = {"columns": header} if header else {}
-        loaded = writer.loaded({**metadata, "rows": count, **decoded.metadata})
-        table = FoundTable(tuple(header), tuple(body), int(at is not None))
-        tables = (table.location(0, len(loaded.text)),) if body else ()
+        metadata: JsonObject = {"columns": header} if header else {}
+        loaded = writer.loaded({**metadata, "rows": count, **about})
+        table = FoundTable(tuple(header), (), int(at is not None))
+        tables = (table.location(0, len(loaded.text), body),) if body else ()
         return replace(loaded, tables=tables, fields=fields.values())
 
     def _rows(self, text: str, usual: str) -> Iterator[tuple[int, list[str]]]:
         """The rows with their numbers from 1, empty ones too, as in a spreadsheet."""
         declared = _DECLARED.match(text)
         delimiter = self._delimiter or (declared[1] if declared else _sniffed(text, usual))
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-        rows = enumerate(reader, start=1)
-        try:
-            if declared:
-                next(rows)
-            yield from rows
-        except csv.Error as exc:
-            hint = "Close its quotation marks; csv.field_size_limit(...) allows longer cells."
-            raise LoadError(
-                f"The table cannot be read at line {reader.line_num} ({exc}). {hint}"
-            ) from exc
+        csv.field_size_limit(_MAX_FIELD)  # the default refuses pages
+        lines = (match[0] for match in _LINE.finditer(text))  # a StringIO takes 4 bytes a character
+        reader = csv.reader(lines, delimiter=delimiter)
+        is_unclosed = text.count('"') % 2 == 1
+        line = 0
+        for number, row in enumerate(reader, start=1):
+            has_breaks = reader.line_num > line + 1
+            if is_unclosed and has_breaks and max(map(len, row)) > _MAX_UNCLOSED:
+                msg = f"The table cannot be read at line {line + 1} (a cell has no end)."
+                raise LoadError(f"{msg} Close its quotation mark.")
+            line = reader.line_num
+            if number > 1 or not declared:
+                yield number, row
 
     def _header_at(self, sample: list[list[str]]) -> int | None:
         """Index of the header among the first rows; None without one."""
@@ -506,6 +517,9 @@ def _sniffed(text: str, usual: str) -> str:
             best = share
             delimiter = candidate
     return delimiter
+
+
+_MAX_FIELD = (1 << 31) - 1  # the largest long of C on Windows
 
 
 def _regularity(sample: str, delimiter: str) -> float:
@@ -653,7 +667,7 @@ class JsonLoader:
         self, records: str = "", *, fields: Sequence[str] = (), template: str | None = None
     ) -> None:
         self._records = records_path(records)
-        self._selection = Selection(fields, template)
+        self._selection = FieldSelection(fields, template)
 
     load_source = SourceLoader.load
 
@@ -702,7 +716,7 @@ class JsonLinesLoader:
     """
 
     def __init__(self, *, fields: Sequence[str] = (), template: str | None = None) -> None:
-        self._selection = Selection(fields, template)
+        self._selection = FieldSelection(fields, template)
 
     load_source = SourceLoader.load
 
@@ -722,7 +736,12 @@ def records_path(records: str) -> str:
 
 
 def read_value(
-    value: RecordValue, selection: Selection, length: int, *, path: str = "", kind: str = "item"
+    value: RecordValue,
+    selection: FieldSelection,
+    length: int,
+    *,
+    path: str = "",
+    kind: str = "item",
 ) -> LoadedFile:
     """Convert a nested value: the elements of a list become records, else each name of a mapping a
     place.
@@ -753,7 +772,7 @@ def read_value(
     return replace(writer.loaded({"records": len(records)}), fields=fields.values())
 
 
-def read_lines(text: str, selection: Selection) -> LoadedFile:
+def read_lines(text: str, selection: FieldSelection) -> LoadedFile:
     """Read JSON lines. A damaged one is left out, and reported in the metadata ``unread_lines``.
 
     Raises:
@@ -762,7 +781,7 @@ def read_lines(text: str, selection: Selection) -> LoadedFile:
     writer = RecordWriter(selection, len(text), joined_by="\n", between="\n\n")
     count = 0
     fields = RecordFields()
-    unread: dict[str, str] = {}
+    unread = {}
     # other line ends may be inside a JSON text
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
@@ -828,7 +847,8 @@ class XmlLoader:
 
     An element with text of its own is read together with all elements inside; its text is stripped.
     Its attributes, and those of other elements, are lines ``name@attribute: value``. Comments are
-    skipped. Files that declare entities are refused. The root's name becomes the metadata ``root``.
+    skipped. Files that declare entities are refused, except for short texts and pictures. The
+    root's name becomes the metadata ``root``.
 
     Args:
         names: Write element names before their texts; False suits books, True data.
@@ -874,7 +894,7 @@ class XmlLoader:
             raise LoadError(
                 f"The XML {exc}; it is not read. Save it with its entities replaced."
             ) from exc
-        writer = RecordWriter(Selection(), len(text), joined_by="", between="\n")
+        writer = RecordWriter(FieldSelection(), len(text), joined_by="", between="\n")
         at = 0
         while at < len(elements):
             element = elements[at]

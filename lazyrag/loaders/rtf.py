@@ -12,6 +12,7 @@ from lazyrag.data.segment import Location
 from lazyrag.errors import LoadError
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.detect import clean
+from lazyrag.loaders.symbols import is_symbol_font, symbol_text
 from lazyrag.text.structure import Heading, heading_locations
 
 HEADING_STYLE = re.compile(r"(?:heading|标题)\s*([1-9])$", re.IGNORECASE)
@@ -280,12 +281,17 @@ class _RtfReader:
     def _flush(self) -> None:
         """Decode the bytes read so far: a character may consist of several."""
         if self.bytes_read:
-            state = self.state
-            name = state.encoding or self.fonts.get(self.default_font, "") or self.default
+            name = self._font_encoding() or self.default
+            if is_symbol_font(name):
+                name = "latin-1"  # its codes are replaced later
             # The file's own code page takes precedence over the default of an ANSI font.
             text = self.bytes_read.decode(self.default if name == "cp1252" else name, "replace")
             self.bytes_read.clear()
             self._put(text)
+
+    def _font_encoding(self) -> str:
+        """The codec of the present font, or the name of a symbol font; "" for the file's own."""
+        return self.state.encoding or self.fonts.get(self.default_font, "")
 
     def _take(self, text: str, *, is_unicode: bool = False) -> None:
         self._flush()
@@ -299,12 +305,16 @@ class _RtfReader:
         if state.hidden or state.deleted or not state.target or state.target == "info":
             return
         if state.target == "body":
-            self.paragraph.append(text)
+            self.paragraph.append(symbol_text(text, self._font_encoding()))
         elif state.target == "note":
-            self.note.append(text)
+            self.note.append(symbol_text(text, self._font_encoding()))
         elif state.target == "styles":
             self._name_style(text)
-        elif state.target != "fonts":
+        elif state.target == "fonts":
+            name = text.strip(" ;")
+            if is_symbol_font(name):
+                self.fonts[self.font] = name
+        else:
             self.properties.setdefault(state.target, []).append(text)
 
     def _name_style(self, text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -21,7 +22,9 @@ from lazyrag.loaders.archives import (
     related,
     relations,
 )
-from lazyrag.loaders.base import LoadedFile, check_pages, join_parts, moved, reading
+from lazyrag.loaders.base import LoadedFile, check_pages, joined_file, reading
+from lazyrag.loaders.formulas import formula_text
+from lazyrag.loaders.symbols import symbol_text
 from lazyrag.loaders.tables import GridCell, read_table
 
 _TRUE = frozenset(["1", "true"])
@@ -65,13 +68,8 @@ class PptxLoader:
             metadata: dict[str, object] = {**properties(archive)}
         if hidden:
             metadata["hidden_slides"] = hidden
-        text, locations = join_parts(
-            texts, [("slide", str(number)) for number in range(1, len(slides) + 1)]
-        )
-        placed: list[Location] = []
-        for location, slide_tables in zip(locations, tables, strict=True):
-            placed += moved(slide_tables, location.start)
-        return LoadedFile(text, locations, metadata, tuple(placed))
+        labels = [("slide", str(number)) for number in range(1, len(slides) + 1)]
+        return joined_file(texts, labels, tables, metadata)
 
 
 def slide_parts(archive: Archive, main: str) -> list[str]:
@@ -106,15 +104,11 @@ def _shapes(
         if kind in {"sp", "txBody"}:
             placeholder = shape.find("{*}nvSpPr/{*}nvPr/{*}ph")
             if placeholder is None or placeholder.get("type") not in _OF_EVERY_SLIDE:
-                yield from _paragraphs(shape)
+                yield from paragraphs(shape)
         elif kind == "tbl":
             yield _table(shape)
         elif kind in {"chart", "relIds"}:
-            relation = targets.get(attribute(shape, "id" if kind == "chart" else "dm"))
-            if relation is not None and relation.target in archive:
-                with archive.tolerated(f"{kind} {relation.target}"):
-                    drawn = archive.xml(relation.target)
-                    yield from _chart(drawn) if kind == "chart" else _paragraphs(drawn)
+            yield from drawn_lines(archive, targets, shape)
         elif kind == "pic":
             named = shape.find("{*}nvPicPr/{*}cNvPr")
             yield from filter(None, [picture_text(None if named is None else named.get("descr"))])
@@ -124,7 +118,23 @@ def _shapes(
             yield from _shapes(archive, targets, shape)
 
 
-def _paragraphs(parent: Element) -> Iterator[str]:
+def drawn_lines(archive: Archive, targets: dict[str, Relation], drawing: Element) -> Iterator[str]:
+    """The lines of a chart or of a diagram, which is a part of its own.
+
+    Args:
+        archive: The file.
+        targets: Relations of the part that shows it.
+        drawing: The element that names it.
+    """
+    kind = local_name(drawing)
+    relation = targets.get(attribute(drawing, "id" if kind == "chart" else "dm"))
+    if relation is not None and relation.target in archive:
+        with archive.tolerated(f"{kind} {relation.target}"):
+            drawn = archive.xml(relation.target)
+            yield from _chart(drawn) if kind == "chart" else paragraphs(drawn)
+
+
+def paragraphs(parent: Element) -> Iterator[str]:
     """The filled paragraphs."""
     for paragraph in parent.iter("{*}p"):
         text = "".join(_run_text(paragraph)).strip()
@@ -136,22 +146,34 @@ def _run_text(parent: Element) -> Iterator[str]:
     for child in parent:
         kind = local_name(child)
         if kind == "t":
-            yield child.text or ""
+            font = _symbol_font(parent)
+            yield _PRIVATE_CODES.sub(lambda match: symbol_text(match[0], font), child.text or "")  # noqa: B023
         elif kind == "br":
             yield "\n"
+        elif kind == "oMath":
+            yield formula_text(child)
         elif kind not in _UNSEEN:
             yield from _run_text(child)
 
 
+_PRIVATE_CODES = re.compile("[\uf020-\uf0ff]+")
+
+
+def _symbol_font(run: Element) -> str:
+    """The font of a run for the codes of symbols; letters may have another one."""
+    fonts = [*run.iterfind("{*}rPr/{*}sym"), *run.iterfind("{*}rPr/{*}latin")]
+    return fonts[0].get("typeface", "") if fonts else ""
+
+
 def _table(table: Element) -> tuple[str, list[FoundTable]]:
-    rows: list[list[GridCell]] = []
+    rows = []
     for row in table.iterfind("{*}tr"):
         cells: list[GridCell] = []
         for cell in row.iterfind("{*}tc"):
             if cells and cell.get("hMerge") in _TRUE:
                 cells[-1].columns += 1
             else:
-                words = " ".join(" ".join(_paragraphs(cell)).split())
+                words = " ".join(" ".join(paragraphs(cell)).split())
                 cells.append(GridCell(words, rows=0 if cell.get("vMerge") in _TRUE else 1))
         rows.append(cells)
     properties = table.find("{*}tblPr")
@@ -165,12 +187,12 @@ def _chart(chart: Element) -> Iterator[str]:
     series.
     """
     for title in chart.iter("{*}title"):
-        yield from _paragraphs(title)
+        yield from paragraphs(title)
     series = list(chart.iter("{*}ser"))
     names = list(map(_series_name, series))
     if any(names):
         yield " | ".join(["", *names]).strip()
-    rows: dict[str, list[str]] = {}
+    rows = {}
     for number, column in enumerate(series):
         values = _points(column, ("val", "yVal"))
         categories = {**dict.fromkeys(values, ""), **_points(column, ("cat", "xVal"))}
@@ -188,7 +210,7 @@ def _series_name(series: Element) -> str:
 
 def _points(series: Element, names: tuple[str, ...]) -> dict[str, str]:
     """The values of a chart's series, by index."""
-    points: dict[str, str] = {}
+    points = {}
     for name in names:
         for point in series.iterfind(f"{{*}}{name}//{{*}}pt"):
             points[point.get("idx", "")] = point.findtext("{*}v") or ""
@@ -201,5 +223,5 @@ def _notes(archive: Archive, slide: str) -> Iterator[str]:
     for shape in archive.xml(part).iter("{*}sp") if part else ():
         placeholder = shape.find("{*}nvSpPr/{*}nvPr/{*}ph")
         if placeholder is not None and placeholder.get("type") == "body":
-            lines = list(_paragraphs(shape))
+            lines = list(paragraphs(shape))
             yield from [f"Notes: {lines[0]}", *lines[1:]] if lines else []

@@ -26,6 +26,7 @@ from lazyrag.data.tables import column_letters
 from lazyrag.errors import LoadError, missing_package, sentence
 from lazyrag.loaders.archives import (
     Archive,
+    Element,
     attribute,
     local_name,
     nested_locations,
@@ -33,10 +34,13 @@ from lazyrag.loaders.archives import (
     properties,
     related,
     relations,
+    unescaped,
 )
 from lazyrag.loaders.base import LoadedFile, reading
-from lazyrag.loaders.records import Selection, SoughtFields
-from lazyrag.loaders.tables import Island, Merge, SheetRow, islands, merged_rows
+from lazyrag.loaders.number_formats import is_percentage, shown_number
+from lazyrag.loaders.records import FieldSelection, SoughtFields
+from lazyrag.loaders.slides import paragraphs
+from lazyrag.loaders.tables import Island, Merge, SheetRow, ShownText, islands, merged_rows
 from lazyrag.progress.blocks import contextmanager
 from lazyrag.validation import known_arguments
 
@@ -49,12 +53,14 @@ _CHARACTERS_PER_STEP = 8
 Row: TypeAlias = tuple[int, Sequence[Cell]]
 """A row's number, as spreadsheet programs display it, and its cells."""
 
-_ALL = Selection()
+_ALL = FieldSelection()
 _BREAK = "\n\n"
 
 _MAX_LISTED = 100
 _MAX_DAYS = 1e6
 """Of a duration; longer ones are numbers."""
+_MAX_EXACT = 1 << 53
+"""Integers up to it have all digits."""
 _DURATION = re.compile(r"\[[hms]", re.IGNORECASE)
 
 
@@ -62,8 +68,8 @@ _DURATION = re.compile(r"\[[hms]", re.IGNORECASE)
 class Sheet:
     """One sheet: its name, its rows from the top, and whether it is hidden.
 
-    Merges, comments (cell and text) and the cells of formulas without a stored value may be added
-    while rows are read.
+    Merges, comments (cell, "" for a text box, and text) and the cells of formulas without a stored
+    value may be added while rows are read.
     """
 
     name: str
@@ -79,11 +85,11 @@ class SheetLoader:
     """Constructor of the loaders of spreadsheets."""
 
     def __init__(self, *, fields: Sequence[str] = (), template: str | None = None) -> None:
-        self._selection = Selection(fields, template)
+        self._selection = FieldSelection(fields, template)
 
 
 def read_sheets(
-    sheets: Iterable[Sheet], selection: Selection = _ALL, metadata: Mapping[str, str] = EMPTY
+    sheets: Iterable[Sheet], selection: FieldSelection = _ALL, metadata: Mapping[str, str] = EMPTY
 ) -> LoadedFile:
     r"""Convert a workbook to text; each filled sheet is a location, its name the first line.
 
@@ -129,7 +135,7 @@ def read_sheets(
 
 
 def _sheet_text(
-    sheet: Sheet, selection: Selection, sought: SoughtFields
+    sheet: Sheet, selection: FieldSelection, sought: SoughtFields
 ) -> tuple[str, list[Location]]:
     """The lines of a sheet, "" without any below its name; and the places of its rows, tables and
     comments.
@@ -149,40 +155,15 @@ def _sheet_text(
         table = island.table(sheet.name)
         if table is not None and end >= first:
             if not selection.names:
-                first += sum(1 + len(_joined(row.texts)) for row in island.above)
+                first += sum(1 + len(_joined(row.shown)) for row in island.above)
             places.append(table.location(first, end))
     for cell, comment in sheet.comments:
-        line = f"Comment on {cell}: {comment}"
+        line = f"Comment on {cell}: {comment}" if cell else comment
         lines.append(line)
-        places.append(Location(end + 1, end + 1 + len(line), "comment", cell))
+        if cell:
+            places.append(Location(end + 1, end + 1 + len(line), "comment", cell))
         end += 1 + len(line)
     return "\n".join(lines) if len(lines) > 1 else "", places
-
-
-def row_lines(
-    rows: Iterable[Row], selection: Selection = _ALL, sought: SoughtFields | None = None
-) -> Iterator[tuple[int | None, str]]:
-    """A line for each filled row, with the row's number if it is below the column names.
-
-    Rows below the column names become ``name: value; name: value``, or the selected form. The names
-    and the rows above, and the rows of tables without names, have ``|`` between the cells; they are
-    skipped if columns are selected. See `lazyrag.loaders.tables.islands` for several tables.
-
-    Args:
-        rows: From the top, of any length.
-        selection: The columns that become text, and their form.
-        sought: Receives the column names.
-
-    Raises:
-        LoadError: If they take too much work.
-
-    Example:
-        >>> table = enumerate([["Tea 2024"], ["tea", "price"], ["green", 4.0], [None, 3]], start=1)
-        >>> list(row_lines(table))
-        [(None, 'Tea 2024'), (None, 'tea | price'), (3, 'tea: green; price: 4'), (4, 'price: 3')]
-    """
-    for island in _islands(Sheet("", rows)):
-        yield from _island_lines(island, selection, sought)
 
 
 def _islands(sheet: Sheet) -> Iterator[Island]:
@@ -190,11 +171,13 @@ def _islands(sheet: Sheet) -> Iterator[Island]:
     spend = reading().spend
     for number, values in _until_damaged(sheet):
         spend(1 + len(values))
-        texts = [cell_text(value) for value in values]
+        texts = [value if isinstance(value, ShownText) else cell_text(value) for value in values]
         if any(texts):
             spend(sum(map(len, texts)) // _CHARACTERS_PER_STEP)
             is_named = all(
-                isinstance(value, str) for value, text in zip(values, texts, strict=True) if text
+                isinstance(value, str) and not isinstance(value, ShownText)
+                for value, text in zip(values, texts, strict=True)
+                if text
             )
             rows.append(SheetRow(number, texts, is_named))
     return islands(merged_rows(rows, sheet.merges) if sheet.merges else rows)
@@ -207,21 +190,26 @@ def _until_damaged(sheet: Sheet) -> Iterator[Row]:
 
 
 def _island_lines(
-    island: Island, selection: Selection, sought: SoughtFields | None
+    island: Island, selection: FieldSelection, sought: SoughtFields
 ) -> Iterator[tuple[int | None, str]]:
+    """A line for each filled row, with the row's number if it is below the column names.
+
+    Rows below the column names become ``name: value; name: value``, or the selected form. The names
+    and the rows above, and the rows of tables without names, have ``|`` between the cells; they are
+    skipped if columns are selected.
+    """
     names = island.names
-    if sought is not None:
-        sought.meet(names)
+    sought.meet(names)
     if not selection.names:
         plain = [*island.above, *island.header, *(() if names else island.body)]
-        yield from ((None, _joined(row.texts)) for row in plain)
+        yield from ((None, _joined(row.shown)) for row in plain)
     for row in island.body if names else ():
-        pairs = itertools.zip_longest(names[: len(row.texts)], row.texts, fillvalue="")
+        pairs = itertools.zip_longest(names[: len(row.texts)], row.shown, fillvalue="")
         line = selection.text_of([pair for pair in pairs if pair[1]], "; ")
         if not line.strip():
             continue
         if row.is_title and not selection.names:
-            yield None, _joined(row.texts)
+            yield None, _joined(row.shown)
         else:
             yield row.number, line
 
@@ -244,7 +232,7 @@ def cell_text(value: Cell) -> str:
     if isinstance(value, bool):
         return str(value).upper()
     if isinstance(value, (int, float)):
-        is_integer = isinstance(value, int) or (value.is_integer() and abs(value) < 1e15)
+        is_integer = isinstance(value, int) or (value.is_integer() and abs(value) <= _MAX_EXACT)
         return str(int(value)) if is_integer else f"{value:.15g}"
     if isinstance(value, dt.datetime) and value.time() != dt.time.min:
         return value.isoformat(sep=" ", timespec="seconds")
@@ -287,8 +275,8 @@ class XlsxLoader(SheetLoader):
     Without column names, ``|`` is between the cells. Formulas yield the last computed value, dates
     are ISO 8601. Hidden sheets are read, too. Names of sheets, title and author become metadata. A
     formula without a stored value is read as the formula, and its cell is listed in the metadata
-    ``formulas_without_values``. Comments follow the rows of their sheet. Charts and pictures are
-    skipped.
+    ``formulas_without_values``. Comments and text boxes follow the rows of their sheet. Charts and
+    pictures are skipped.
 
     Each row below the column names is a location, too, with its number. With fields or a template,
     rows above the names and sheets without names are skipped.
@@ -325,7 +313,9 @@ class XlsxLoader(SheetLoader):
             extras = {
                 name: _extras(archive, part) for name, part in parts.items() if part in archive
             }
-            source = _rewritten(archive, readable) if damaged else archive.source
+            styles = archive.read(_STYLES) if _STYLES in readable else b""
+            is_changed = damaged or _LONG_CODE.search(styles)
+            source = _rewritten(archive, readable) if is_changed else archive.source
         with path.open("rb") if isinstance(source, str) else source as file, _unwarned():
             book = openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)
             formulas: Any = {}
@@ -377,7 +367,7 @@ def _readable_parts(
         sheets: Names of the sheets, by part.
         needed: Parts without which no sheet can be read.
     """
-    readable: set[str] = set()
+    readable = set()
     names = [name for name in archive.names if name.endswith(_UNPACKED)]
     for name in names:
         described = f"sheet {sheets[name]!r} ({name})" if name in sheets else f"part {name}"
@@ -407,8 +397,16 @@ def _rewritten(archive: Archive, names: Iterable[str]) -> io.BytesIO:
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as file:
         for name in names:
-            file.writestr(name, archive.read(name))
+            data = archive.read(name)
+            if name == _STYLES:
+                data = _LONG_CODE.sub(rb'\1"General"', data)
+            file.writestr(name, data)
     return target
+
+
+_STYLES = "xl/styles.xml"
+_LONG_CODE = re.compile(rb"""(\bformatCode\s*=\s*)(?:"[^"]{2000,}"|'[^']{2000,}')""")
+"""Number formats beyond those of any program: openpyxl takes quadratic time for them."""
 
 
 _one_at_a_time = threading.Lock()
@@ -443,11 +441,14 @@ _NO_VALUE = re.compile(rb"<f\b[^>]*(?:/>|>[^<]*</f>)\s*(?:<v\s*/>|<v>\s*</v>|</c
 
 def _extras(archive: Archive, part: str) -> _Extras:
     """Merged cells and comments of a sheet, and whether it has formulas without a stored value."""
+    from openpyxl.utils import column_index_from_string
+
     data = archive.read(part)
     reading().spend(data.count(b"<"))
     cells = (tuple(map(bytes.decode, match.groups())) for match in _MERGED.finditer(data))
     ranges = [
-        (int(top), int(bottom), _column(left), _column(right)) for left, top, right, bottom in cells
+        (int(top), int(bottom), column_index_from_string(left), column_index_from_string(right))
+        for left, top, right, bottom in cells
     ]
     merges = [
         (min(top, bottom), max(top, bottom), min(left, right), max(left, right))
@@ -460,16 +461,21 @@ def _extras(archive: Archive, part: str) -> _Extras:
                 words = " ".join("".join(text.text or "" for text in comment.iter("{*}t")).split())
                 if words:
                     comments.append((comment.get("ref", ""), words))
+        elif relation.kind == "drawing" and relation.target in archive:
+            with archive.tolerated(f"text boxes ({relation.target})"):
+                comments += (("", words) for words in _box_texts(archive.xml(relation.target)))
     # openpyxl refuses ranges such as C3:A1
     readable = None if merges == ranges else _RANGE.sub(rb"\1A1", data)
     return _Extras(merges, comments, _NO_VALUE.search(data) is not None, readable)
 
 
-def _column(letters: str) -> int:
-    number = 0
-    for letter in letters:
-        number = 26 * number + ord(letter) - ord("A") + 1
-    return number
+def _box_texts(drawing: Element) -> Iterator[str]:
+    """The texts of filled text boxes, each on a line."""
+    for box in drawing.iter("{*}txBody"):
+        is_fallback = next(box.iterancestors("{*}Fallback"), None) is not None
+        words = " ".join(" ".join(paragraphs(box)).split())
+        if words and not is_fallback:
+            yield words
 
 
 def _xlsx_rows(sheet: Any, formulas: Any, unread: list[str]) -> Iterator[Row]:
@@ -501,9 +507,11 @@ def _xlsx_value(cell: Any) -> Cell:
     value: Cell = cell.value
     if isinstance(value, dt.timedelta):
         return duration_text(value, cell.number_format)
+    if isinstance(value, str):
+        return unescaped(value) if "_x" in value else value
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return value
-    return _percentage(value) if "%" in cell.number_format else value
+    return _shown_as(value, cell.number_format)
 
 
 class XlsLoader(SheetLoader):
@@ -607,13 +615,20 @@ def _xls_cell(xlrd: Any, cell: Any, datemode: int, formats: Sequence[str]) -> Ce
     form = formats[at] if at is not None and at < len(formats) else ""
     if kind == xlrd.XL_CELL_DATE and _DURATION.search(form) and abs(value) < _MAX_DAYS:
         return duration_text(dt.timedelta(days=value), form)
-    if kind == xlrd.XL_CELL_NUMBER and "%" in form:
-        return _percentage(value)
+    if kind == xlrd.XL_CELL_NUMBER:
+        return _shown_as(value, form)
     return _xls_value(xlrd, kind, value, datemode)
 
 
-def _percentage(value: float) -> str:
-    return f"{value * 100:.15g}%"
+def _shown_as(value: float, code: str) -> Cell:
+    """A number with a number format, which it is shown in."""
+    if code == "General":
+        return value
+    digits = cell_text(value)
+    shown = shown_number(digits, code)
+    if is_percentage(code):
+        digits = f"{value * 100:.15g}%"
+    return ShownText(digits, shown or digits)
 
 
 def _xls_value(xlrd: Any, kind: int, value: Any, datemode: int) -> Cell:

@@ -8,10 +8,12 @@ import bisect
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Self, TypeAlias
 
+from lazyrag.data.segment import Location
 from lazyrag.data.tables import FoundTable, header_votes, is_header, joined_names
 from lazyrag.loaders.base import reading
+from lazyrag.text.structure import Heading
 
 _MAX_COLUMNS = 16_384
 _MAX_COPIED = 1 << 20
@@ -64,7 +66,7 @@ def expand(rows: Iterable[Iterable[GridCell]]) -> list[list[GridCell]]:
     budget = _MAX_COPIED
     for row in rows:
         line: list[GridCell] = []
-        below: dict[int, tuple[GridCell, int]] = {}
+        below = {}
         for cell in itertools.chain(row, [None]):
             width = max(covered, default=-1) + 1 if cell is None else 0
             while (column := len(line)) in covered or column < width:
@@ -199,6 +201,32 @@ def cell_text(
     return " ".join(lines).strip()
 
 
+@dataclass(slots=True)
+class TextLines:
+    """The lines of a text, with its headings, tables and other places."""
+
+    lines: list[str] = field(default_factory=list)
+    length: int = 0
+    headings: list[Heading] = field(default_factory=list)
+    locations: list[Location] = field(default_factory=list)
+    tables: list[Location] = field(default_factory=list)
+
+    def add(self, line: str, level: int | list[FoundTable] = 0) -> None:
+        """Add a block: a line with the level of its heading, 0 for none, or tables."""
+        if isinstance(level, list):
+            self.tables += (table.location(self.length, self.length + len(line)) for table in level)
+        elif level and line.strip():
+            self.headings.append(Heading(self.length, level, " ".join(line.split())))
+        self.lines.append(line)
+        self.length += len(line) + 1
+
+    def add_notes(self, notes: Iterable[tuple[str, str, str]]) -> None:
+        """Add notes: kind of place, label, line."""
+        for kind, label, line in notes:
+            self.locations.append(Location(self.length, self.length + len(line), kind, label))
+            self.add(line)
+
+
 def _header_rows(grid: Sequence[Sequence[GridCell]], texts: Sequence[Sequence[str]]) -> int:
     """Number of header rows of a table that declares none: rows of groups of columns, and one of
     names.
@@ -214,6 +242,19 @@ _MAX_NAME_LENGTH = 100
 
 Merge: TypeAlias = tuple[int, int, int, int]
 """A merged cell of a sheet: first and last row, first and last column, from 1."""
+
+
+class ShownText(str):
+    """The value of a cell as text, and how its program shows it."""
+
+    __slots__ = ("shown",)
+    shown: str
+
+    def __new__(cls, value: str, shown: str) -> Self:
+        """Make a text of a value."""
+        text = super().__new__(cls, value)
+        text.shown = " ".join(shown.split())
+        return text
 
 
 class SheetRow(NamedTuple):
@@ -237,6 +278,11 @@ class SheetRow(NamedTuple):
     def filled(self) -> int:
         """The number of filled cells."""
         return sum(map(bool, self.texts))
+
+    @property
+    def shown(self) -> list[str]:
+        """Its cells as their program shows them."""
+        return [text.shown if isinstance(text, ShownText) else text for text in self.texts]
 
     def cut(self, start: int, end: int) -> SheetRow:
         """The row without the columns outside of a part."""

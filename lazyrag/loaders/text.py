@@ -14,6 +14,7 @@ from lazyrag.errors import LoadError
 from lazyrag.loaders.base import LoadedFile, SourceLoader, join_parts
 from lazyrag.loaders.detect import clean, decode, find_encoding
 from lazyrag.text.structure import Heading, front_matter, heading_locations, markdown_headings
+from lazyrag.types import JsonObject
 from lazyrag.validation import known_arguments, validate_boolean
 
 
@@ -80,13 +81,13 @@ class NotebookLoader:
             text, locations, {**({"language": language} if language else {}), "cells": len(cells)}
         )
 
-    def _text(self, cell: dict[str, Any]) -> str:
+    def _text(self, cell: JsonObject) -> str:
         source = _joined(cell.get("source", cell.get("input")))  # "input" until format 3
         printed = _outputs(cell) if self._outputs else ()
         return clean("\n\n".join(part for part in (source, *printed) if part.strip()))
 
 
-def _parsed(text: str) -> dict[str, Any]:
+def _parsed(text: str) -> JsonObject:
     problem = ""
     try:
         notebook = json.loads(text, strict=False)
@@ -103,7 +104,7 @@ def _parsed(text: str) -> dict[str, Any]:
     return notebook
 
 
-def _cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
+def _cells(notebook: JsonObject) -> list[JsonObject]:
     """The cells; until format 3 they are in worksheets."""
     sheets = notebook.get("worksheets")
     holders = sheets if isinstance(sheets, list) else [notebook]
@@ -117,7 +118,7 @@ def _cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
     return [cell if isinstance(cell, dict) else {} for cell in cells]
 
 
-def _outputs(cell: dict[str, Any]) -> Iterator[str]:
+def _outputs(cell: JsonObject) -> Iterator[str]:
     """Outputs and errors of a cell, as text."""
     outputs = cell.get("outputs")
     for output in outputs if isinstance(outputs, list) else ():
@@ -137,7 +138,7 @@ def _joined(source: Any) -> str:
     return "".join(line for line in lines if isinstance(line, str))
 
 
-def _language(notebook: dict[str, Any]) -> str:
+def _language(notebook: JsonObject) -> str:
     metadata = notebook.get("metadata")
     for location, name in (("language_info", "name"), ("kernelspec", "language")):
         entry = metadata.get(location) if isinstance(metadata, dict) else None

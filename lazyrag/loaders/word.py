@@ -5,17 +5,19 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lazyrag.data.segment import Location
 from lazyrag.data.tables import FoundTable
 from lazyrag.errors import LoadError
 from lazyrag.loaders.archives import (
     Archive,
     Element,
-    local_name,
+    Relation,
+    attribute,
+    load_member,
+    member_folder,
     open_archive,
     picture_text,
     properties,
@@ -23,113 +25,26 @@ from lazyrag.loaders.archives import (
     relations,
 )
 from lazyrag.loaders.base import LoadedFile, reading
+from lazyrag.loaders.detect import clean
+from lazyrag.loaders.formulas import formula_text
+from lazyrag.loaders.hidden import mark_hidden_runs, unmarked
 from lazyrag.loaders.rtf import HEADING_STYLE
-from lazyrag.loaders.tables import GridCell, cell_text, read_table
-from lazyrag.text.structure import Heading, heading_locations
+from lazyrag.loaders.slides import drawn_lines
+from lazyrag.loaders.symbols import symbol_text, with_reading
+from lazyrag.loaders.tables import GridCell, TextLines, cell_text, read_table
+from lazyrag.text.structure import heading_locations
 from lazyrag.validation import known_arguments, validate_boolean
-
-_SIMPLE = re.compile(r"[\w.,]*|.", re.DOTALL)
-
-
-def formula_text(formula: Element) -> str:
-    """A formula on one line: ``a/(b+c)``, ``x^2``, ``x_i``, ``√(x)``.
-
-    Args:
-        formula: An ``oMath``, or any element in one.
-    """
-    write = _WRITERS.get(local_name(formula))
-    if write is not None:
-        return write(formula)
-    if local_name(formula) == "t":
-        return formula.text or ""
-    return "".join(formula_text(child) for child in formula if not local_name(child).endswith("Pr"))
-
-
-def _part(formula: Element, name: str) -> str:
-    """The text of a part; "" without one."""
-    return "".join(formula_text(child) for child in formula if local_name(child) == name)
-
-
-def _elements(formula: Element) -> list[str]:
-    return [formula_text(child) for child in formula if local_name(child) == "e"]
-
-
-def _bracketed(text: str) -> str:
-    text = text.strip()
-    return text if _SIMPLE.fullmatch(text) else f"({text})"
-
-
-def _mark(formula: Element, properties: str, name: str, default: str) -> str:
-    """A character chosen by a formula's properties."""
-    choice = formula.find(f"{{*}}{properties}/{{*}}{name}")
-    if choice is None:
-        return default
-    return next(
-        (str(value) for key, value in choice.attrib.items() if str(key).endswith("}val")), ""
-    )
-
-
-def _scripts(formula: Element) -> str:
-    below = _part(formula, "sub")
-    above = _part(formula, "sup")
-    return (f"_{_bracketed(below)}" if below else "") + (f"^{_bracketed(above)}" if above else "")
-
-
-def _raised(formula: Element) -> str:
-    return _part(formula, "e") + _scripts(formula)
-
-
-def _root(formula: Element) -> str:
-    degree = _part(formula, "deg")
-    return f"{'' if degree.strip() in ('', '2') else degree}√{_bracketed(_part(formula, 'e'))}"
-
-
-def _delimited(formula: Element) -> str:
-    between = _mark(formula, "dPr", "sepChr", "|").join(_elements(formula))
-    return f"{_mark(formula, 'dPr', 'begChr', '(')}{between}{_mark(formula, 'dPr', 'endChr', ')')}"
-
-
-def _limit(formula: Element) -> str:
-    return f"{_part(formula, 'e')}_{_bracketed(_part(formula, 'lim'))}"
-
-
-_WRITERS: dict[str, Callable[[Element], str]] = {
-    "d": _delimited,
-    "eqArr": lambda formula: "; ".join(_elements(formula)),
-    "f": lambda formula: f"{_bracketed(_part(formula, 'num'))}/{_bracketed(_part(formula, 'den'))}",
-    "limLow": _limit,
-    "limUpp": _limit,
-    "m": lambda formula: "; ".join(
-        ", ".join(_elements(row)) for row in formula if local_name(row) == "mr"
-    ),
-    "nary": lambda formula: (
-        f"{_mark(formula, 'naryPr', 'chr', '∫')}{_scripts(formula)} {_part(formula, 'e')}"
-    ),
-    "rad": _root,
-    "sPre": _raised,
-    "sSub": _raised,
-    "sSubSup": _raised,
-    "sSup": _raised,
-}
-
 
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _MAX_LIST_LEVELS = 9
 _PLACEHOLDER = re.compile(r"%([1-9])")
-_ROMAN = {
-    1000: "m",
-    900: "cm",
-    500: "d",
-    400: "cd",
-    100: "c",
-    90: "xc",
-    50: "l",
-    40: "xl",
-    10: "x",
-    9: "ix",
-    5: "v",
-}
-_ROMAN |= {4: "iv", 1: "i"}
+_ROMAN = dict(
+    zip(
+        (1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1),
+        "m cm d cd c xc l xl x ix v iv i".split(),
+        strict=True,
+    )
+)
 _DIGITS = "零一二三四五六七八九"
 
 
@@ -219,7 +134,7 @@ class Numbering:
         if level is None:
             return ""
         count = counts[depth]
-        return _FORMS.get(level.form, str)(level.start if count is None else count)
+        return number_text(level.start if count is None else count, level.form)
 
     def _read_lists(self, part: Iterable[Element]) -> None:
         listed = list(part)
@@ -242,8 +157,8 @@ class Numbering:
             self._lists[_attribute(number, "numId")] = _List(key, levels, restarts)
 
     def _read_styles(self, styles: Sequence[Element]) -> None:
-        parents: dict[str, str] = {}
-        of_style: dict[str, tuple[str, int | None]] = {}
+        parents = {}
+        of_style = {}
         for style in styles:
             name = _attribute(style, "styleId")
             parents[name] = _value(style, "basedOn")
@@ -294,13 +209,19 @@ def _number(text: str, default: int | None) -> int | None:
     return int(text) if re.fullmatch(r"\d{1,6}", text, re.ASCII) else default
 
 
-def _letters(number: int) -> str:
+def number_text(number: int, form: str) -> str:
+    """A number in one of Word's forms, such as ``"upperRoman"``; in digits for others."""
+    return _FORMS.get(form, str)(number)
+
+
+def letters(number: int) -> str:
     """Word's letters: z is followed by aa, bb."""
     times, letter = divmod(number - 1, 26)
     return chr(ord("a") + letter) * min(times + 1, 40) if number > 0 else "0"
 
 
-def _roman(number: int) -> str:
+def roman(number: int) -> str:
+    """Roman numerals in lower case."""
     pieces = []
     for value, letters in _ROMAN.items():
         times, number = divmod(number, value)
@@ -313,7 +234,6 @@ def _chinese(number: int) -> str:
     if not 0 < number < 100:
         return "".join(_DIGITS[int(digit)] for digit in str(number))
     tens, ones = divmod(number, 10)
-    head = "" if not tens else "十" if tens == 1 else f"{_DIGITS[tens]}十"
     head = ""
     if tens:
         head = "十" if tens == 1 else f"{_DIGITS[tens]}十"
@@ -325,11 +245,11 @@ _FORMS: dict[str, Callable[[int], str]] = {
     "chineseCountingThousand": _chinese,
     "decimalZero": lambda number: f"{number:02}",
     "japaneseCounting": _chinese,
-    "lowerLetter": _letters,
-    "lowerRoman": _roman,
+    "lowerLetter": letters,
+    "lowerRoman": roman,
     "taiwaneseCountingThousand": _chinese,
-    "upperLetter": lambda number: _letters(number).upper(),
-    "upperRoman": lambda number: _roman(number).upper(),
+    "upperLetter": lambda number: letters(number).upper(),
+    "upperRoman": lambda number: roman(number).upper(),
 }
 
 
@@ -337,8 +257,11 @@ _M = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
 _MC = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
 
 _TEXT = frozenset([f"{_W}t", f"{_M}t"])
+_RUBY = f"{_W}ruby"
+_OTHER_PART = f"{_W}altChunk"
 _FORMULAS = frozenset([f"{_M}oMath", f"{_M}oMathPara"])
 _NOTES = {f"{_W}footnoteReference": "footnotes", f"{_W}endnoteReference": "endnotes"}
+_BOX = f"{_W}txbxContent"
 _CHARACTERS = {f"{_W}tab": "\t", f"{_W}br": "\n", f"{_W}cr": "\n", f"{_W}noBreakHyphen": "-"}
 # Invisible: deleted and moved text, the fallback of a drawing, properties.
 _UNSEEN = frozenset(
@@ -390,9 +313,12 @@ class DocxLoader:
                 for element in archive.optional(related(archive, "styles", main))
                 if element.tag == f"{_W}style"
             ]
+            mark_hidden_runs(body, styles)
             page = _DocxText(
-                _heading_levels(styles),
-                Numbering(archive, main, styles),
+                levels=_heading_levels(styles),
+                numbering=Numbering(archive, main, styles),
+                archive=archive,
+                targets=relations(archive, main),
                 captions=_caption_styles(styles),
             )
             around = _headers_and_footers(archive, main, page) if self._headers else {}
@@ -407,46 +333,40 @@ class DocxLoader:
                 page.add_notes(_comments(archive, main, page))
         text = "\n".join(page.lines)
         headings = heading_locations(page.headings, min(within, len(text)))
-        return LoadedFile(text, (*headings, *page.locations), metadata, tuple(page.tables))
+        return unmarked(
+            LoadedFile(text, (*headings, *page.locations), metadata, tuple(page.tables))
+        )
 
 
 _PROPERTY_NAMES = ("title", "author", "subject", "keywords", "created", "modified")
 
 
-@dataclass(slots=True)
-class _DocxText:
+@dataclass(slots=True, kw_only=True)
+class _DocxText(TextLines):
     """State of reading.
 
     Args:
         levels: Heading levels by style id.
         numbering: Numbers paragraphs.
+        archive: The document.
+        targets: Relations of its main part, or of the part that is read.
     """
 
     levels: dict[str, int]
     numbering: Numbering
-    lines: list[str] = field(default_factory=list)
-    length: int = 0
-    headings: list[Heading] = field(default_factory=list)
-    locations: list[Location] = field(default_factory=list)
+    archive: Archive
+    targets: dict[str, Relation]
     captions: frozenset[str] = frozenset()
     """Ids of the styles of captions."""
-    tables: list[Location] = field(default_factory=list)
     noted: list[tuple[str, str]] = field(default_factory=list)
     """References to footnotes and endnotes, in order: the kind of part, and the id there."""
 
-    def add(self, line: str, level: int | list[FoundTable] = 0) -> None:
-        if isinstance(level, list):
-            self.tables += (table.location(self.length, self.length + len(line)) for table in level)
-        elif level and line.strip():
-            self.headings.append(Heading(self.length, level, " ".join(line.split())))
-        self.lines.append(line)
-        self.length += len(line) + 1
-
-    def add_notes(self, notes: Iterable[tuple[str, str, str]]) -> None:
-        """Add notes: kind of place, label, line."""
-        for kind, label, line in notes:
-            self.locations.append(Location(self.length, self.length + len(line), kind, label))
-            self.add(line)
+    def of_part(self, part: str) -> _DocxText:
+        """The same state with the relations of another part, such as a header."""
+        targets: dict[str, Relation] = {}
+        with self.archive.tolerated(f"relations of {part}"):
+            targets = relations(self.archive, part)
+        return replace(self, targets=targets)
 
     def words(self, parent: Any) -> str:
         """The text of an element, on one line."""
@@ -454,25 +374,25 @@ class _DocxText:
 
 
 def _notes(archive: Archive, main: str, page: _DocxText) -> Iterator[tuple[str, str, str]]:
-    notes: dict[str, dict[str, Any]] = {}
-    words_of: dict[tuple[str, str], str] = {}
+    words_of = dict[str, dict[str, str]]()
     # none within notes, which might refer to themselves
     references = tuple(page.noted)
     for number, (kind, key) in enumerate(references, start=1):
-        if kind not in notes:
-            part = archive.optional(related(archive, kind, main))
-            notes[kind] = {_attribute(note, "id"): note for note in part}
-        if (kind, key) not in words_of:
-            words_of[kind, key] = page.words(notes[kind][key]) if key in notes[kind] else ""
-        words = words_of[kind, key]
+        if kind not in words_of:
+            name = related(archive, kind, main)
+            within = page.of_part(name)
+            notes = archive.optional(name)
+            words_of[kind] = {_attribute(note, "id"): within.words(note) for note in notes}
+        words = words_of[kind].get(key, "")
         reading().spend_text(words)
         if words:
             yield "footnote", str(number), f"[{number}] {words}"
 
 
 def _comments(archive: Archive, main: str, page: _DocxText) -> Iterator[tuple[str, str, str]]:
-    part = archive.optional(related(archive, "comments", main))
-    for number, comment in enumerate(part, start=1):
+    name = related(archive, "comments", main)
+    page = page.of_part(name)
+    for number, comment in enumerate(archive.optional(name), start=1):
         words = page.words(comment)
         if words:
             yield (
@@ -490,7 +410,8 @@ def _headers_and_footers(
     for relation in relations(archive, main).values():
         if relation.kind in lines_of and relation.target in archive:
             part = archive.optional(relation.target)
-            lines = (block for block, _ in _blocks(part, page) if block.strip())
+            part_page = page.of_part(relation.target)
+            lines = (block for block, _ in _blocks(part, part_page) if block.strip())
             lines_of[relation.kind].update(dict.fromkeys((line, 0) for line in lines))
     return lines_of
 
@@ -526,19 +447,40 @@ def _blocks(parent: Any, page: _DocxText) -> Iterator[tuple[str, int | list[Foun
             text = "".join(_run_text(child, page))
             mark = page.numbering.mark(child) if text.strip() else ""
             yield mark + text, page.levels.get(style.get(f"{_W}val"), 0) if style is not None else 0
-            # Text boxes are inside a paragraph and have paragraphs of their own.
-            for box in child.iter(f"{_W}txbxContent"):
+            # Text boxes and charts are inside a paragraph and have lines of their own.
+            for box in child.iter(_BOX, "{*}chart", "{*}relIds"):
                 # not a box inside one of its boxes
                 is_direct = next(box.iterancestors(f"{_W}p")) is child
-                is_fallback = next(box.iterancestors(f"{_MC}Fallback"), None) is not None
-                if is_direct and not is_fallback:
+                is_unseen = next(box.iterancestors(*_UNSEEN), None) is not None
+                if not is_direct or is_unseen:
+                    continue
+                if box.tag == _BOX:
                     yield from _blocks(box, page)
+                else:
+                    lines = drawn_lines(page.archive, page.targets, box)
+                    yield from ((line, 0) for line in lines)
         elif child.tag == f"{_W}tbl":
             text, tables = _table(child, page)
             if text:
                 yield text, tables
+        elif child.tag == _OTHER_PART:
+            yield _other_part(child, page), 0
         elif child.tag not in _UNSEEN and isinstance(child.tag, str):
             yield from _blocks(child, page)
+
+
+def _other_part(chunk: Any, page: _DocxText) -> str:
+    """The text of a file within the document that Word shows in this place."""
+    key = attribute(chunk, "id")
+    relation = page.targets.get(key)
+    part = "" if relation is None else relation.target
+    with page.archive.tolerated(f"part {part or key}"), member_folder() as folder:
+        if not part:
+            raise LoadError(f"The document has no part with the relation id {key!r}.")
+        if part.endswith(".xml") and part in page.archive:
+            raise LoadError("It is a part of the document itself, or Word's XML.")
+        return load_member(folder, part, page.archive.pieces(part)).text
+    return ""
 
 
 def _table(table: Any, page: _DocxText) -> tuple[str, list[FoundTable]]:
@@ -582,10 +524,29 @@ def _cell(cell: Any, page: _DocxText, nested: list[FoundTable]) -> GridCell:
     return GridCell(cell_text(_blocks(cell, page), nested), columns)
 
 
+def _part_text(parent: Any, name: str, page: _DocxText) -> str:
+    part = parent.find(f"{_W}{name}")
+    return "" if part is None else "".join(_run_text(part, page))
+
+
+def _symbol(symbol: Any) -> str:
+    code = _attribute(symbol, "char")
+    is_code = re.fullmatch("[0-9A-Fa-f]{1,4}", code)
+    text = symbol_text(chr(int(code, 16)), _attribute(symbol, "font")) if is_code else ""
+    return clean(text)
+
+
 def _run_text(paragraph: Any, page: _DocxText) -> Iterator[str]:
     for child in paragraph:
         if child.tag in _TEXT:
-            yield child.text or ""
+            fonts = paragraph.find(f"{_W}rPr/{_W}rFonts")
+            font = "" if fonts is None else _attribute(fonts, "ascii")
+            yield symbol_text(child.text or "", font)
+        elif child.tag == f"{_W}sym":
+            yield _symbol(child)
+        elif child.tag == _RUBY:
+            base = _part_text(child, "rubyBase", page)
+            yield with_reading(base, _part_text(child, "rt", page))
         elif child.tag in _CHARACTERS:
             yield _CHARACTERS[child.tag]
         elif child.tag in _FORMULAS:
@@ -596,9 +557,5 @@ def _run_text(paragraph: Any, page: _DocxText) -> Iterator[str]:
         elif child.tag in _NOTES:
             page.noted.append((_NOTES[child.tag], _attribute(child, "id")))
             yield f"[{len(page.noted)}]"
-        elif (
-            child.tag not in _UNSEEN
-            and child.tag != f"{_W}txbxContent"
-            and isinstance(child.tag, str)
-        ):
+        elif child.tag not in _UNSEEN and child.tag != _BOX and isinstance(child.tag, str):
             yield from _run_text(child, page)

@@ -15,7 +15,7 @@ from lazyrag.loaders.records import (
     MAX_DEPTH,
     MAX_LOCATED_DEPTH,
     JsonLoader,
-    Located,
+    LocatedValue,
     OrderedFields,
     RecordValue,
     leaves,
@@ -107,7 +107,7 @@ def _documents(text: str) -> Iterator[RecordValue]:
     """
     # Values by anchor, with their expanded size; those without an anchor are under None.
     by_anchor: dict[str | None, tuple[RecordValue, int]] = {}
-    within: list[_Open] = []
+    within = []
     most = most_text(len(text))
     for event in yaml.parse(text, Loader=_PARSER):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -155,7 +155,7 @@ def _name(key: RecordValue) -> str:
     return "" if key == "<<" else ", ".join(text for _, text in leaves(key) if text)
 
 
-def located_yaml(text: str) -> Located:
+def located_yaml(text: str) -> LocatedValue:
     r"""Parse YAML of one document, with the lines of all values; tags create no objects.
 
     Raises:
@@ -164,12 +164,12 @@ def located_yaml(text: str) -> Located:
 
     Example:
         >>> located_yaml("group: FineChunk\ntopk: 3").value["topk"]
-        Located(value=3, line=2)
+        LocatedValue(value=3, line=2)
     """
     loader = _PARSER(text)
     try:
         node = loader.get_single_node()
-        return Located(None, 1) if node is None else _located(loader, node, {}, 1)
+        return LocatedValue(None, 1) if node is None else _located(loader, node, {}, 1)
     except yaml.YAMLError as exc:
         mark = getattr(exc, "problem_mark", None)
         line = mark.line + 1 if mark else 1
@@ -181,8 +181,8 @@ def located_yaml(text: str) -> Located:
 
 
 def _located(
-    loader: yaml.SafeLoader, node: yaml.Node, located: dict[yaml.Node, Located], depth: int
-) -> Located:
+    loader: yaml.SafeLoader, node: yaml.Node, located: dict[yaml.Node, LocatedValue], depth: int
+) -> LocatedValue:
     """The value of a node; a node with aliases is read once."""
     if node in located:
         return located[node]
@@ -206,7 +206,7 @@ def _located(
             value[name.value] = _located(loader, inner, located, depth + 1)
     else:
         value = _scalar(loader, node, line)
-    located[node] = Located(value, line)
+    located[node] = LocatedValue(value, line)
     return located[node]
 
 

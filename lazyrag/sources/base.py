@@ -22,8 +22,9 @@ from lazyrag.errors import ConfigError, IngestionWarning, LoadError, warn_user
 from lazyrag.loaders import load_file
 from lazyrag.loaders.detect import clean
 from lazyrag.loaders.directory import Signature, signature_of
-from lazyrag.loaders.records import OrderedFields, RecordValue, Selection, SoughtFields, leaves
+from lazyrag.loaders.records import FieldSelection, OrderedFields, RecordValue, SoughtFields, leaves
 from lazyrag.progress.blocks import contextmanager
+from lazyrag.types import JsonMapping, Metadata, PathLike
 from lazyrag.validation import known_arguments, require, validate_texts
 
 
@@ -67,7 +68,7 @@ class SourceItem:
     identity: str
     content: bytes
     suffix: str = ".txt"
-    metadata: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    metadata: Metadata = field(default_factory=lambda: EMPTY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,7 @@ class BaseSource(Source, Protocol):
         """The items as text, with their metadata."""
         return load_items(self)
 
-    def fetch(self, folder: str | os.PathLike[str]) -> FetchReport:
+    def fetch(self, folder: PathLike) -> FetchReport:
         """Write each item into a file of a folder; see `lazyrag.sources.fetch`."""
         return fetch(self, folder)
 
@@ -138,7 +139,7 @@ class LoadedItem:
     identity: str
     text: str
     locations: tuple[Location, ...] = ()
-    metadata: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    metadata: Metadata = field(default_factory=lambda: EMPTY)
 
 
 def load_items(source: Source) -> Iterator[LoadedItem]:
@@ -220,7 +221,7 @@ class ManifestEntry:
     """
 
     identity: str
-    metadata: Mapping[str, Any]
+    metadata: Metadata
 
 
 class Manifest:
@@ -301,7 +302,7 @@ def read_manifest(folder: Path) -> tuple[str, dict[str, ManifestEntry]]:
     except FileNotFoundError:
         return "", {}
     *lines, _ = text.split("\n")
-    entries: dict[str, ManifestEntry] = {}
+    entries = {}
     try:
         head = json.loads(lines[0])
         source = head["source"]
@@ -355,7 +356,7 @@ def locked(folder: Path) -> Iterator[None]:
         lock.close()
 
 
-def metadata_of(folder: str | Path) -> Callable[[Path], Mapping[str, Any] | None]:
+def metadata_of(folder: str | Path) -> Callable[[Path], Metadata | None]:
     """Metadata of the items in a folder, for ``file_metadata`` of a Document.
 
     Args:
@@ -384,7 +385,7 @@ def metadata_of(folder: str | Path) -> Callable[[Path], Mapping[str, Any] | None
     top = _folder_path(folder)
     manifests: dict[Path, tuple[Signature | None, dict[str, ManifestEntry]]] = {}
 
-    def metadata(path: Path) -> Mapping[str, Any] | None:
+    def metadata(path: Path) -> Metadata | None:
         where = Path(path).absolute().parent
         if where != top and top not in where.parents:
             return None
@@ -450,7 +451,7 @@ class FetchReport:
         return not self.cut_short and not self.retained
 
 
-def fetch(source: Source, folder: str | os.PathLike[str]) -> FetchReport:
+def fetch(source: Source, folder: PathLike) -> FetchReport:
     """Write the items of a source into a folder, one file each, and remove the files of deleted
     items.
 
@@ -498,7 +499,7 @@ def fetch(source: Source, folder: str | os.PathLike[str]) -> FetchReport:
     return report
 
 
-def _folder_path(folder: str | os.PathLike[str]) -> Path:
+def _folder_path(folder: PathLike) -> Path:
     is_path = isinstance(folder, (str, os.PathLike)) and bool(os.fspath(folder))
     require(is_path, "folder", folder, "the path of a folder")
     return Path(folder).expanduser().absolute()
@@ -691,14 +692,12 @@ class RecordForm:
             identity,
             "the fields that identify a record, such as 'id'",
         )
-        self._selection = Selection(fields, template)
+        self._selection = FieldSelection(fields, template)
         self.metadata = validate_texts("metadata", metadata)
         self.names = tuple(dict.fromkeys([*self.identity, *self._selection.names, *self.metadata]))
         self._sought = SoughtFields(self.names)
 
-    def item(
-        self, record: Mapping[str, Any] | OrderedFields, where: str
-    ) -> SourceItem | FailedItem:
+    def item(self, record: JsonMapping | OrderedFields, where: str) -> SourceItem | FailedItem:
         """Convert a record.
 
         Args:
@@ -772,7 +771,7 @@ def value_at(value: RecordValue, path: str) -> RecordValue:
     return value
 
 
-def _value_at(record: Mapping[str, Any] | OrderedFields, name: str) -> Any:
+def _value_at(record: JsonMapping | OrderedFields, name: str) -> Any:
     """A field as a Python value. A field name takes precedence over a path."""
     if not isinstance(record, OrderedFields):
         return record.get(name)
@@ -790,7 +789,7 @@ def _as_python(value: RecordValue) -> Any:
     return value
 
 
-def _nested(record: Mapping[str, Any]) -> OrderedFields:
+def _nested(record: JsonMapping) -> OrderedFields:
     """A row as a JSON object; bytes become None."""
     return OrderedFields([(str(name), _cell(value)) for name, value in record.items()])
 

@@ -318,7 +318,7 @@ class HttpRecordsSource(BaseSource):
         form = self._form()
         ends_at = time.monotonic() + self._max_seconds
         seen: set[WebUrl] = set()
-        read: set[bytes] = set()
+        read = set()
         total = 0
         url: WebUrl | None = self._paging.first(self._url)
         while url is not None:

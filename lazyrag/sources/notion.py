@@ -15,6 +15,7 @@ from typing import Any, TypeAlias, Unpack
 from lazyrag.errors import ConfigError, LoadError
 from lazyrag.sources.base import BaseSource, CutShort, Event, FailedItem, FetchError, SourceItem
 from lazyrag.sources.http import WebOptions, WebUrl, make_client, web_url
+from lazyrag.types import JsonObject
 from lazyrag.validation import (
     require,
     validate_boolean,
@@ -353,8 +354,8 @@ class NotionSource(BaseSource):
         """The page, None if it is empty or deleted, and the ids of its child pages."""
         if page.get("archived") is True or page.get("in_trash") is True:
             return None, []
-        beneath: list[str] = []
-        seen: set[str] = set()
+        beneath = []
+        seen = set()
         count = 0
 
         def children(block_id: str) -> Iterator[Block]:
@@ -401,7 +402,7 @@ class NotionSource(BaseSource):
     def _all(self, path: str, *, post: bool = False) -> Iterator[Block]:
         """The results of all pages of a response."""
         cursor: str | None = None
-        seen: set[str] = set()
+        seen = set()
         while True:
             answer = self._request(path, cursor, post=post)
             results = answer.get("results")
@@ -473,10 +474,10 @@ def _is_page(thing: Block) -> bool:
     return thing.get("object") == "page"
 
 
-def _metadata(page: Block) -> tuple[str, dict[str, Any]]:
+def _metadata(page: Block) -> tuple[str, JsonObject]:
     """A page's title, and its metadata."""
     title = ""
-    metadata: dict[str, Any] = {}
+    metadata: JsonObject = {}
     for name, value in _object(page.get("properties")).items():
         if not isinstance(value, Mapping):
             continue

@@ -14,12 +14,27 @@ import unicodedata
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from string import ascii_letters
 from typing import Any, TypeAlias, cast
-
-import Stemmer
 
 from lazyrag.errors import TransformError
 from lazyrag.registry import Registry
+from lazyrag.text.scripts import (
+    FOREIGN_WORDS,
+    UNSPACED_LETTERS,
+    Language,
+    cluster_terms,
+    folded,
+    is_latin,
+    is_unspaced,
+    latin_language,
+    latin_term,
+    mark_letters,
+    new_stemmer,
+    script_language,
+    script_term,
+)
 from lazyrag.text.sentences import CJK_LETTERS, is_boundary
 from lazyrag.text.stop_words import QUESTION_WORDS, STOP_MARK, STOP_WORDS, plain_term
 from lazyrag.validation import require, validate_mapping, validate_texts
@@ -36,25 +51,32 @@ class Analyser:
             function's code instead, so that any edit of it counts.
         stop_words: From text to the words that `terms` leaves out, each with a `STOP_MARK` before
             it. They are indexed, too: a query of nothing else searches them.
+        query_terms: From a query to its terms, where they are fewer than those of a text with the
+            same words; None for `terms`.
     """
 
     name: str
     terms: Callable[[str], list[str]]
     identity: str = ""
     stop_words: Callable[[str], list[str]] | None = None
+    query_terms: Callable[[str], list[str]] | None = None
 
 
 _ASCII_WORDS = re.compile("[a-z0-9]+(?:'[a-z0-9]+)*")
 _CACHED_STEMS = 1 << 18
 
-_LETTER = rf"[^\W_{CJK_LETTERS}]"
-_WORD = f"{_LETTER}+(?:['’]{_LETTER}+)*"
+_LETTER = rf"[^\W_{CJK_LETTERS}{UNSPACED_LETTERS}]"
 # Few texts have a number with thousands separators, and looking for it in the others takes no time.
 _MAYBE_GROUPED = re.compile(r",(?<=[0-9],)[0-9]{3}(?![0-9])")
+_GROUP_SEPARATOR = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
 
 # In words such as FY2018, 3M2018, Q42018; and FY18.
 _YEAR = re.compile("(?:(?<=[a-z])|(?<=q[1-4])|(?<=h[12]))(?:19|20)[0-9]{2}(?![0-9])")
 _FISCAL_YEAR = re.compile("(?<=fy)[0-9]{2}(?![0-9])")
+
+# The capital that begins a part of a name such as FileName or HTTPServer; not of iPhone or PDFs.
+_PART_OF_NAME = re.compile("[A-Z](?:(?<=[a-z]{2}.)|(?<=[A-Z].)(?=[a-z]{2}))")
+_END_OF_NAME = re.compile("[^A-Za-z]|$")
 
 # Unicode's Default_Ignorable_Code_Point: soft hyphens, zero-width characters, marks of direction,
 # variation selectors.
@@ -66,13 +88,19 @@ _IGNORABLE = (
 
 
 @functools.cache
+def _word() -> str:
+    letters = f"{_LETTER}(?:{_LETTER}|[{mark_letters()}])*"
+    return f"{letters}(?:['’]{letters})*|[{UNSPACED_LETTERS}]+"
+
+
+@functools.cache
 def _runs() -> re.Pattern[str]:  # takes 10 ms, and ASCII texts do not need it
-    return re.compile(rf"(?P<cjk>[{CJK_LETTERS}]+)|{_WORD}")
+    return re.compile(rf"(?P<cjk>[{CJK_LETTERS}]+)|{_word()}")
 
 
 @functools.cache
 def _words() -> re.Pattern[str]:
-    return re.compile(_WORD)
+    return re.compile(_word())
 
 
 @functools.cache
@@ -97,6 +125,27 @@ def with_joined_numbers(text: str) -> str:
     return _grouped_numbers().sub(_join_number, text) if _MAYBE_GROUPED.search(text) else text
 
 
+def part_words(text: str) -> list[str]:
+    """The words of the parts of names in camel case, each name once, in small letters.
+
+    Args:
+        text: ASCII, or in composed form.
+
+    Example:
+        >>> part_words("An HTTPServer, getFileName")
+        ['http', 'server', 'get', 'file', 'name']
+    """
+    names: list[str] = []
+    end = 0
+    for match in _PART_OF_NAME.finditer(text):
+        if match.start() < end:  # another part of the last name
+            continue
+        start = end + len(text[end : match.start()].rstrip(ascii_letters))
+        end = _END_OF_NAME.search(text, match.end()).start()  # type: ignore[union-attr]
+        names.append(_PART_OF_NAME.sub(r" \g<0>", text[start:end]))
+    return " ".join(dict.fromkeys(names)).lower().split()
+
+
 def _join_number(match: re.Match[str]) -> str:
     first, others, end = match.groups()
     return f"{first}{others.replace(',', '')}{end}{others.replace(',', ' ')}{end}"
@@ -110,16 +159,25 @@ def _ignorable() -> re.Pattern[str]:
 class _Terms(dict[str, str]):
     """Cache of the terms of words in normal form, with spaces between those of a word; "" for stop
     words.
+
+    Args:
+        language: The language of texts of Latin letters that the words are from.
+        is_query: Whether the words are from a query.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, language: Language, *, is_query: bool) -> None:
         super().__init__()
-        self._stemmer = Stemmer.Stemmer("english", 0)
+        self._language = language
+        self._is_query = is_query
+        self._stem = new_stemmer("en")
 
     def __missing__(self, word: str) -> str:
         if len(self) >= _CACHED_STEMS:
             self.clear()
-        terms = "" if word in STOP_WORDS else str(self._stemmer.stemWord(word))
+        if word.isascii() and self._language == "en":  # the usual case
+            terms = "" if word in STOP_WORDS else self._stem(word)
+        else:
+            terms = self._terms_of(word)
         if not terms.isalpha() and not terms.isdigit():
             terms = " ".join(
                 [terms, *_YEAR.findall(terms), *map(_full_year, _FISCAL_YEAR.findall(terms))]
@@ -127,16 +185,44 @@ class _Terms(dict[str, str]):
         self[word] = terms
         return terms
 
+    def _terms_of(self, word: str) -> str:
+        if not word.isascii():
+            if is_unspaced(word):
+                return " ".join(cluster_terms(word))
+            script = script_language(word)
+            if script:
+                return script_term(word, script)
+        if self._language == "en" or not is_latin(word):
+            return "" if word in STOP_WORDS else self._stem_folded(word)
+        term = latin_term(word, self._language)
+        if self._is_query or not term:
+            return term
+        # A query of a word or two may not tell its language: its terms are those of English.
+        return " ".join(dict.fromkeys([term, self._stem_folded(word)]))
+
+    def _stem_folded(self, word: str) -> str:
+        return self._stem(folded(word) if is_latin(word) else word)
+
 
 def _full_year(digits: str) -> str:
     return f"19{digits}" if digits >= "70" else f"20{digits}"
 
 
 class _ThreadState(threading.local):
-    """Snowball's stemmers cannot be shared by threads."""
+    """Caches of one thread, which need no lock."""
 
     def __init__(self) -> None:
-        self.terms = _Terms()
+        self.english = _Terms("en", is_query=False)
+        self._caches: dict[tuple[Language, bool], _Terms] = {}
+
+    def terms(self, language: Language, *, is_query: bool = False) -> _Terms:
+        """The cache of the terms of words in texts, or queries, of a language."""
+        if language == "en":
+            return self.english
+        terms = self._caches.get((language, is_query))
+        if terms is None:
+            terms = self._caches[language, is_query] = _Terms(language, is_query=is_query)
+        return terms
 
 
 _thread = _ThreadState()
@@ -147,15 +233,23 @@ def english_terms(text: str) -> list[str]:
 
     Runs of Chinese, Japanese or Korean letters become their characters and pairs of neighbours, so
     that mixed text can be searched. Numbers are terms without their thousands separators, and years
-    in words such as FY2018 are terms, too. Invisible characters do not count.
+    in words such as FY2018 are terms, too, and the parts of names such as FileName. Invisible
+    characters do not count.
 
     Example:
         >>> english_terms("The teas are drying on 竹架")
         ['tea', 'dri', '竹', '架', '竹架']
         >>> english_terms("$4,200 in FY18")
         ['4200', '200', 'fy18', '2018']
+        >>> english_terms("fileNames")
+        ['filenam', 'file', 'name']
     """
     return _terms(text, _characters_and_pairs)
+
+
+def english_query_terms(query: str) -> list[str]:
+    """As `english_terms`; of words in another language of Latin letters only their stems there."""
+    return _terms(query, _characters_and_pairs, is_query=True)
 
 
 def chinese_terms(text: str) -> list[str]:
@@ -169,14 +263,66 @@ def chinese_terms(text: str) -> list[str]:
     return _terms(text, _characters_pairs_and_words)
 
 
-def _terms(text: str, cjk_terms: Callable[[str], list[str]]) -> list[str]:
-    terms_of = _thread.terms
+def chinese_query_terms(query: str) -> list[str]:
+    """As `chinese_terms`; of words in another language of Latin letters only their stems there."""
+    return _terms(query, _characters_pairs_and_words, is_query=True)
+
+
+def _terms(
+    text: str, cjk_terms: Callable[[str], list[str]], *, is_query: bool = False
+) -> list[str]:
     if text.isascii():
-        return " ".join([terms_of[word] for word in ascii_words(text)]).split()
-    terms = []
-    for run in _runs().finditer(with_joined_numbers(normal_form(text))):
-        terms += cjk_terms(run.group()) if run.lastgroup else word_terms(run.group())
+        words = ascii_words(text)
+        terms_of = _thread.english
+        if not FOREIGN_WORDS.isdisjoint(words):
+            terms_of = _thread.terms(text_language(text, words), is_query=is_query)
+        words += part_words(text)
+        return " ".join([terms_of[word] for word in words]).split()
+    composed = composed_form(text)
+    runs = [*_runs().finditer(with_joined_numbers(composed.casefold()))]
+    words = [run.group() for run in runs if not run.lastgroup]
+    language = text_language(text, words)
+    terms = pair_terms(words, language)
+    for run in runs:
+        if run.lastgroup:
+            terms += cjk_terms(run.group())
+        else:
+            terms += word_terms(run.group(), language, is_query=is_query)
+    for word in part_words(composed):
+        terms += word_terms(word, language, is_query=is_query)
     return terms
+
+
+WORDS_READ = 200
+"""Words of a text that decide on its language."""
+
+
+def text_language(text: str, words: Sequence[str]) -> Language:
+    """The language of a text of Latin letters, see `latin_language`.
+
+    Args:
+        text: The text.
+        words: Its words, in normal form; the first 200 decide.
+    """
+    return "en" if is_plainly_english(text) else latin_language(words[:WORDS_READ])
+
+
+def is_plainly_english(text: str) -> bool:
+    """Whether a text needs no look at its words: it has "the" twice and ASCII characters alone."""
+    return text.isascii() and text.count(" the ") > 1
+
+
+def pair_terms(words: Sequence[str], language: Language) -> list[str]:
+    """The terms of neighbouring words: in Vietnamese, whose words are often two syllables with a
+    space between them.
+
+    Example:
+        >>> pair_terms(["trà", "xanh"], "vi"), pair_terms(["green", "tea"], "en")
+        (['trà_xanh'], [])
+    """
+    if language != "vi":
+        return []
+    return [f"{word}_{following}" for word, following in pairwise(words)]
 
 
 def ascii_words(text: str) -> list[str]:
@@ -189,14 +335,19 @@ def normal_words(normal: str) -> list[str]:
     return _words().findall(with_joined_numbers(normal))
 
 
-def word_terms(word: str) -> list[str]:
+def word_terms(word: str, language: Language = "en", *, is_query: bool = False) -> list[str]:
     """The terms of a word in normal form; [] for a stop word.
+
+    Args:
+        word: The word.
+        language: The language of its text, see `text_language`.
+        is_query: Whether the text is a query.
 
     Example:
         >>> word_terms("fy2018"), word_terms("the")
         (['fy2018', '2018'], [])
     """
-    return _thread.terms[word.replace("’", "'")].split()
+    return _thread.terms(language, is_query=is_query)[word.replace("’", "'")].split()
 
 
 def english_stop_words(text: str) -> list[str]:
@@ -206,8 +357,11 @@ def english_stop_words(text: str) -> list[str]:
         >>> english_stop_words("Is it?") == [STOP_MARK + "is", STOP_MARK + "it"]
         True
     """
-    words = ascii_words(text) if text.isascii() else normal_words(normal_form(text))
-    return [STOP_MARK + word for word in words if word in STOP_WORDS]
+    composed = composed_form(text)
+    words = ascii_words(text) if text.isascii() else normal_words(composed.casefold())
+    language = text_language(text, words)
+    words += part_words(composed)
+    return [STOP_MARK + word for word in words if not word_terms(word, language)]
 
 
 def chinese_stop_words(text: str, segmenter: Segmenter | None = None) -> list[str]:
@@ -231,7 +385,7 @@ def _characters_pairs_and_words(run: str, segmenter: Segmenter | None = None) ->
     words = segmenter.words(run)
     if QUESTION_WORDS.isdisjoint(words):  # the usual case
         return [*_characters_and_pairs(run), *longer_terms(words, segmenter)]
-    terms: list[str] = []
+    terms = []
     phrase: list[str] = []  # words up to the next question word: no pair crosses it
     for word in words:
         if word in QUESTION_WORDS:
@@ -245,7 +399,7 @@ def _characters_pairs_and_words(run: str, segmenter: Segmenter | None = None) ->
 
 def longer_terms(words: list[str], segmenter: Segmenter) -> list[str]:
     """Words of three characters and more, each after those inside it."""
-    terms: list[str] = []
+    terms = []
     for word in words:
         if len(word) > 2:
             terms += _inner_words(word, 3, segmenter)
@@ -256,8 +410,12 @@ def longer_terms(words: list[str], segmenter: Segmenter) -> list[str]:
 analysers: Registry[Analyser] = Registry("analyser", entry_point_group="lazyrag.analysers")
 # Raise the number when the terms of any text change: users' indexes are rebuilt then, and only
 # then.
-analysers.register("en", Analyser("en", english_terms, "en/2", english_stop_words))
-analysers.register("zh", Analyser("zh", chinese_terms, "zh/2", chinese_stop_words))
+analysers.register(
+    "en", Analyser("en", english_terms, "en/4", english_stop_words, english_query_terms)
+)
+analysers.register(
+    "zh", Analyser("zh", chinese_terms, "zh/4", chinese_stop_words, chinese_query_terms)
+)
 
 
 def query_terms(query: str) -> frozenset[str]:
@@ -271,6 +429,33 @@ def query_terms(query: str) -> frozenset[str]:
     return others | (longer.intersection(words(normal_form(query))) or longer or wide)
 
 
+def content_terms(text: str) -> frozenset[str]:
+    """Terms of a text's content words that texts in every language with these words have: of Latin
+    letters their English stems, of Chinese words their pairs of neighbouring characters.
+
+    Example:
+        >>> sorted(content_terms("Are the teas 4,200 合作社的"))
+        ['4200', 'tea', '作社', '合作']
+    """
+    composed = _GROUP_SEPARATOR.sub("", composed_form(text))
+    runs = [*_runs().finditer(composed.casefold())]
+    others = [run.group() for run in runs if not run.lastgroup]
+    language = text_language(text, others)
+    others += part_words(composed)
+    terms = []
+    for word in others:
+        if word_terms(word, language, is_query=True):
+            terms += word_terms(word)
+    wide = []
+    for run in runs:
+        wide += words(run.group()) if run.lastgroup else []
+    wide = [word for word in wide if word not in QUESTION_WORDS]
+    longer = [word for word in wide if len(word) > 1]
+    for word in longer or wide:
+        terms += map(operator.add, word, word[1:]) if longer else [word]
+    return frozenset(terms)
+
+
 def term_spans(text: str, terms: frozenset[str]) -> list[tuple[int, int, str]]:
     """Spans of a query's terms in a text, in order, each with its term.
 
@@ -280,12 +465,16 @@ def term_spans(text: str, terms: frozenset[str]) -> list[tuple[int, int, str]]:
     """
     normal, starts, ends = _in_normal_form(text)
     matches = [*_words().finditer(normal), *_grouped_numbers().finditer(normal)]
+    language = text_language(text, [match.group() for match in matches])
     spans = []
     for match in matches:
-        for word in normal_words(match.group()):
-            matching = terms.intersection(word_terms(word) or [STOP_MARK + word])
+        if is_unspaced(match.group()):
+            continue
+        name = text[starts[match.start()] : ends[match.end() - 1]]
+        for word in [*normal_words(match.group()), *part_words(composed_form(name))]:
+            matching = terms.intersection(word_terms(word, language) or [STOP_MARK + word])
             spans += [(match.start(), match.end(), term) for term in matching]
-    for term in filter(_is_cjk, terms):
+    for term in filter(_is_part_of_run, terms):
         spans += [
             (match.start(), match.end(), term)
             for match in re.finditer(re.escape(plain_term(term)), normal)
@@ -304,10 +493,10 @@ def aligned(text: str, form: Callable[[str], str]) -> tuple[str, Sequence[int], 
     cuts = [
         at for at in range(len(text)) if is_boundary(text, at) and not _ignorable().match(text, at)
     ]
-    pieces: list[str] = []
-    starts: list[int] = []
-    ends: list[int] = []
-    for start, end in zip(cuts, [*cuts[1:], len(text)], strict=True):
+    pieces = []
+    starts = []
+    ends = []
+    for start, end in pairwise([*cuts, len(text)]):
         piece = form(text[start:end])
         pieces.append(piece)
         starts += [start] * len(piece)
@@ -324,6 +513,11 @@ def _in_normal_form(text: str) -> tuple[str, Sequence[int], Sequence[int]]:
     ):
         return normal, range(len(text)), range(1, len(text) + 1)
     return aligned(text, normal_form)
+
+
+def _is_part_of_run(term: str) -> bool:
+    """Whether a term is cut from a run of letters without spaces between words."""
+    return _is_cjk(term) or is_unspaced(term)
 
 
 def _is_cjk(term: str) -> bool:
@@ -386,16 +580,21 @@ def register_chinese_analyser(
         with _lock:
             return _loaded(user_words)
 
-    def terms_of(text: str) -> list[str]:
-        terms = _terms(text, lambda run: _characters_pairs_and_words(run, segmenter()))
+    def with_synonyms(text: str, *, is_query: bool = False) -> list[str]:
+        terms = _terms(
+            text, lambda run: _characters_pairs_and_words(run, segmenter()), is_query=is_query
+        )
         return terms + [means[word] for word in pattern.findall(_stemmed(text))] if means else terms
+
+    query_terms = functools.partial(with_synonyms, is_query=True)
 
     def stop_words(text: str) -> list[str]:
         return chinese_stop_words(text, segmenter())
 
     changes = json.dumps([sorted(user_words), sorted(means.items())], ensure_ascii=False)
-    identity = f"zh/2+stems+{hashlib.blake2b(changes.encode(), digest_size=16).hexdigest()}"
-    return analysers.register(name, Analyser(name, terms_of, identity, stop_words), replace=replace)
+    identity = f"zh/4+stems+{hashlib.blake2b(changes.encode(), digest_size=16).hexdigest()}"
+    analyser = Analyser(name, with_synonyms, identity, stop_words, query_terms)
+    return analysers.register(name, analyser, replace=replace)
 
 
 _MARKS = tuple((mark, unicodedata.normalize("NFKC", mark)) for mark in "，：；！？（）…～")
@@ -413,7 +612,12 @@ def without_ignorable(text: str) -> str:
 
 def normal_form(text: str) -> str:
     """A text as it is searched: NFKC, case folded, without characters that nobody sees."""
-    return unicodedata.normalize("NFKC", _narrowed(without_ignorable(text))).casefold()
+    return composed_form(text).casefold()
+
+
+def composed_form(text: str) -> str:
+    """A text in normal form, but for its capitals."""
+    return unicodedata.normalize("NFKC", _narrowed(without_ignorable(text)))
 
 
 def _narrowed(text: str) -> str:
@@ -430,12 +634,15 @@ def _stemmed(text: str) -> str:
     )
 
 
-def term_function(name: str, *, stop_words: bool = False) -> Callable[[str], list[str]]:
+def term_function(
+    name: str, *, stop_words: bool = False, is_query: bool = False
+) -> Callable[[str], list[str]]:
     """Return the function of a registered analyser, with its results validated.
 
     Args:
         name: Of the analyser.
         stop_words: Add the text's stop words, as an index does.
+        is_query: Return the function for queries.
 
     Returns:
         A function from text to terms that raises a TransformError if the analyser raises, or
@@ -456,7 +663,7 @@ def term_function(name: str, *, stop_words: bool = False) -> Callable[[str], lis
         analyser,
         f"an Analyser({name!r}, function)",
     )
-    functions = [analyser.terms]
+    functions = [(is_query and analyser.query_terms) or analyser.terms]
     if stop_words and analyser.stop_words is not None:
         functions.append(analyser.stop_words)
 
@@ -510,6 +717,17 @@ def words(text: str) -> list[str]:
     return chinese_segmenter().words(text)
 
 
+def tagged_words(text: str) -> list[tuple[str, str]]:
+    """Split Chinese text into words, each with jieba's tag: ``nr`` for a person, ``ns`` for a
+    place.
+
+    Example:
+        >>> tagged_words("王伟在北京")
+        [('王伟', 'nr'), ('在', 'p'), ('北京', 'ns')]
+    """
+    return chinese_segmenter().tag(text)
+
+
 def inner_words(word: str, length: int) -> list[str]:
     """The dictionary's words of a given length inside a longer word, as jieba's search mode finds
     them.
@@ -548,6 +766,7 @@ class RustSegmenter:
         self.cut = jieba.cut  # of lines of jieba's Chinese letters
         self._is_han = re.compile(_HAN).fullmatch
         self.is_word = jieba.has_word
+        self.tag = jieba.tag
 
     def words(self, text: str) -> list[str]:
         """See `words`."""
@@ -599,6 +818,12 @@ class PythonSegmenter:
     def words(self, text: str) -> list[str]:
         """See `words`."""
         return cast("list[str]", self._tokenizer.lcut(text))
+
+    def tag(self, text: str) -> list[tuple[str, str]]:
+        """See `tagged_words`."""
+        import jieba.posseg
+
+        return [tuple(pair) for pair in jieba.posseg.POSTokenizer(self._tokenizer).lcut(text)]
 
     def is_word(self, text: str) -> bool:
         """Whether the dictionary has a word; beginnings of words have a frequency of 0."""

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from lazyrag.types import Int64Array
 from lazyrag.validation import validate_number
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def sketches(texts: Sequence[str]) -> Sketches:
     return table
 
 
-def similar_pairs(table: Sketches, threshold: float = THRESHOLD) -> NDArray[np.int64]:
+def similar_pairs(table: Sketches, threshold: float = THRESHOLD) -> Int64Array:
     """Pairs of rows that are probably similar enough, sorted: those to verify."""
     pairs = [np.empty(0, np.int64)]
     for begin in range(0, _BINS, _BAND):
@@ -122,7 +123,7 @@ def similar_pairs(table: Sketches, threshold: float = THRESHOLD) -> NDArray[np.i
 
 
 def clusters(
-    pairs: NDArray[np.int64], text_of: Callable[[int], str], threshold: float = THRESHOLD
+    pairs: Int64Array, text_of: Callable[[int], str], threshold: float = THRESHOLD
 ) -> list[list[int]]:
     """Clusters of near-duplicates: verified pairs, and what is connected by them. All in ascending
     order.

@@ -58,6 +58,10 @@ def resolve_language(language: Language, text: str) -> ResolvedLanguage:
 _CLOSERS = "”’」』）】》〉〕\"')\\]}"
 
 
+# Danda and double danda (Devanagari), Arabic question mark and full stop, Burmese, Khmer.
+_OTHER_STOPS = "\u0964\u0965\u061f\u06d4\u104b\u17d4"
+
+
 # A candidate for a sentence's end, with its closing quotes and white space. A full stop, and ASCII
 # ! and ?, need white space, the text's end or a Chinese character behind them: 3.14 and a.txt are
 # no ends. A run of them is tried from its beginning only: otherwise a long run that is no end takes
@@ -67,10 +71,10 @@ _CLOSERS = "”’」』）】》〉〕\"')\\]}"
 def _candidate() -> re.Pattern[str]:
     return re.compile(
         rf"""
-        [。！？；｡….!?\n]
+        [。！？；｡{_OTHER_STOPS}….!?\n]
         (?:
             (?:
-                (?<= [。！？；｡] ) [。！？；｡]*
+                (?<= [。！？；｡{_OTHER_STOPS}] ) [。！？；｡{_OTHER_STOPS}]*
               | (?<= … ) …*
               | (?<= [.!?] ) (?<! [.!?]. ) [.!?]*
                 (?= [{_CLOSERS}]* (?: \s | \Z | [{CJK_LETTERS}] ) )

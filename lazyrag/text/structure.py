@@ -88,7 +88,7 @@ class Cleaned:
 
     def without(self, removed: Iterable[tuple[int, int]]) -> Cleaned:
         """Remove spans of its text, which are in order and do not overlap."""
-        pieces: list[str] = []
+        pieces = []
         starts = array("q")
         origins = array("q")
         position = length = 0
@@ -339,7 +339,7 @@ def html_text(text: str) -> str:
         >>> html_text("<h1>Tea</h1><p>Green &amp; <b>black</b></p>")
         'Tea\nGreen & black'
     """
-    pieces: list[str] = []
+    pieces = []
     at = hidden = preserved = 0
     for tag in [*html_tags(text), Tag(len(text), len(text), "", closes=False)]:
         if not hidden and tag.start > at:
@@ -525,7 +525,7 @@ class XmlElement:
 
     def path(self) -> str:
         """Its XPath, with numbers for several siblings of a name."""
-        steps: list[str] = []
+        steps = []
         element: XmlElement | None = self
         while element:
             several = element.parent and element.parent.counts[element.name] > 1
@@ -534,18 +534,22 @@ class XmlElement:
         return "".join(reversed(steps))
 
 
+_SHORT_ENTITY = 64
+
+
 def xml_elements(text: str) -> tuple[list[XmlElement], list[str]]:
     """Parse XML into its elements, in order, and its pieces of text.
 
     Raises:
         expat.ExpatError: If it is not well-formed.
         RecursionError: If it is nested deeper than `MAX_DEPTH`.
-        ValueError: If it declares an entity, the only unsafe part of XML.
+        ValueError: If it declares a parameter entity, or one that is long, refers to other
+            entities, or names a text file.
     """
     from xml.parsers import expat
 
     parser = expat.ParserCreate()
-    elements: list[XmlElement] = []
+    elements = []
     pieces: list[str] = []
     within: list[XmlElement] = []
 
@@ -576,16 +580,20 @@ def xml_elements(text: str) -> tuple[list[XmlElement], list[str]]:
         if not is_parameter and within:
             add(html.unescape(f"&{name};"))
 
-    def refuse(name: str, *_: object) -> None:
-        raise ValueError(
-            f"declares an entity ({name:.80}), which can blow up to gigabytes or name other files"
-        )
+    def declare(name: str, is_parameter: int, value: str | None, *places: str | None) -> None:
+        """Allow short texts, and names of pictures and the like, which have a notation."""
+        is_short = value is not None and len(value) <= _SHORT_ENTITY and not set(value) & set("&<")
+        if is_parameter or not (is_short or places[-1]):
+            raise ValueError(
+                f"declares an entity ({name:.80}) that is longer than {_SHORT_ENTITY} characters,"
+                " or refers to others or to a file"
+            )
 
     parser.buffer_text = parser.ordered_attributes = True
     parser.StartElementHandler = begin
     parser.EndElementHandler = finish
     parser.CharacterDataHandler = add
-    parser.EntityDeclHandler = refuse
+    parser.EntityDeclHandler = declare
     parser.SkippedEntityHandler = skip
     parser.Parse(text, True)
     return elements, pieces
@@ -603,6 +611,11 @@ _NO_PARAGRAPH = re.compile(r"\t| {4}|\s*(?:[>|]|[-*+][ \t]|\d{1,9}[.)][ \t])")
 _HASHES = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*))?$")
 _UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*$")
 _ROW = re.compile(r" {0,3}\|")
+_RAW_HTML = re.compile(
+    r" {0,3}<(?:(?P<tag>script|pre|style|textarea)(?=[\s>]|$)|!--)", re.IGNORECASE
+)
+_ATTRIBUTES = re.compile(r"(?<!\S)\{:?[ \t]*[#.][^{}]*\}[ \t]*$")
+"""Attributes of a heading, such as ``{ #id .class }``."""
 
 
 class Block(NamedTuple):
@@ -620,33 +633,45 @@ class Block(NamedTuple):
 
 
 def markdown_headings(text: str) -> Iterator[Heading]:
-    r"""Find ATX and setext headings outside fenced code and front matter, in order.
+    r"""Find ATX and setext headings, outside of code in fences or HTML, of comments and front
+    matter, in order.
 
     Example:
         >>> text = "# Tea\n\n```\n# no\n```\nWater\n-----\n"
         >>> [heading.title for heading in markdown_headings(text)]
         ['Tea', 'Water']
     """
-    fence = ""
     above: tuple[int, str] | None = None  # start and text of a paragraph's single line
-    start = _after_front_matter(text)
+    for start, line in _open_lines(text, _after_front_matter(text)):
+        if hashes := _HASHES.match(line):
+            yield Heading(start, len(hashes[1]), _without_closing_hashes(hashes[2] or ""))
+            above = None
+        elif above and (underline := _UNDERLINE.match(line)):
+            title = _ATTRIBUTES.sub("", above[1]).rstrip()
+            yield Heading(above[0], 1 if underline[1][0] == "=" else 2, title)
+            above = None
+        else:
+            first_of_paragraph = above is None and line.strip() and not _NO_PARAGRAPH.match(line)
+            above = (start, line.strip()) if first_of_paragraph else None
+
+
+def _open_lines(text: str, start: int) -> Iterator[tuple[int, str]]:
+    """The lines from a position on, each with its start; "" for those of code and of comments."""
+    fence = ""
+    closing = ""  # of HTML in which lines are no Markdown
     for line in text[start:].splitlines(keepends=True):
         bare = line.rstrip("\r\n")
         mark = _FENCE.match(bare)
+        markup = _RAW_HTML.match(bare)
+        yield start, "" if fence or closing or mark or markup else bare
         if fence:
             fence = "" if _closes(bare, fence) else fence
-        elif mark:
+        elif mark and not closing:
             fence = mark["ticks"] or mark["tildes"]
-            above = None
-        elif hashes := _HASHES.match(bare):
-            yield Heading(start, len(hashes[1]), _without_closing_hashes(hashes[2] or ""))
-            above = None
-        elif above and (underline := _UNDERLINE.match(bare)):
-            yield Heading(above[0], 1 if underline[1][0] == "=" else 2, above[1])
-            above = None
-        else:
-            first_of_paragraph = above is None and bare.strip() and not _NO_PARAGRAPH.match(bare)
-            above = (start, bare.strip()) if first_of_paragraph else None
+        elif markup and not closing:
+            closing = f"</{markup['tag'].lower()}>" if markup["tag"] else "-->"
+        if closing in bare.lower():
+            closing = ""
         start += len(line)
 
 
@@ -661,7 +686,7 @@ def front_matter(text: str) -> dict[str, str | list[str]]:
         >>> front_matter(f"---\n{fields}---\n# Tea\n")
         {'title': 'Tea: a guide', 'tags': ['green', 'black'], 'of': ['Li']}
     """
-    fields: dict[str, str | list[str]] = {}
+    fields = {}
     items: list[str] | None = None  # the list that lines with a dash belong to
     for line in text[: _after_front_matter(text)].splitlines()[1:-1]:
         named = _FIELD.match(line)
@@ -742,6 +767,6 @@ def _closes(line: str, fence: str) -> bool:
 
 def _without_closing_hashes(title: str) -> str:
     """``Tea ##`` is headed ``Tea``, but ``C#`` keeps its mark."""
-    title = title.strip(" \t")
+    title = _ATTRIBUTES.sub("", title).strip(" \t")
     bare = title.rstrip("#")
     return bare.rstrip(" \t") if not bare or bare[-1] in " \t" else title

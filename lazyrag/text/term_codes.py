@@ -18,16 +18,22 @@ from lazyrag.text.analyzers import (
     ascii_words,
     chinese_segmenter,
     chinese_terms,
+    composed_form,
     english_terms,
+    is_plainly_english,
     longer_terms,
-    normal_form,
     normal_words,
+    pair_terms,
+    part_words,
     term_function,
+    text_language,
     with_joined_numbers,
     word_terms,
 )
+from lazyrag.text.scripts import Language
 from lazyrag.text.sentences import CJK_LETTERS
 from lazyrag.text.stop_words import QUESTION_WORDS, STOP_MARK
+from lazyrag.types import Int32Array, Int64Array
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,6 +42,7 @@ _SHIFT = 21  # bits of a character
 _STRINGS = 1 << 2 * _SHIFT  # the code of the first term that is no character and no pair
 _AT_ONCE = 1 << 17  # characters; bounds the memory of their words
 _MOST_NUMBERS = 1 << 18
+_PAIR = "pair"  # instead of a language: the word is a term
 # Small letters for capitals, spaces for what belongs to no word: a third of the time of a pattern.
 _LETTERS = (
     bytes(code if chr(code).isalnum() or chr(code) == "'" else ord(" ") for code in range(128))
@@ -47,25 +54,28 @@ _FIRST_HAN = 0x4E00
 _LAST_HAN = 0x9FD5
 
 
-class _Numbers(dict["str | bytes", int]):
+class _Numbers(dict["str | bytes | tuple[str, Language]", int]):
     """Number of a word's term, -1 without one; a term that is new gets the next number.
 
-    A word in bytes may have apostrophes around it, and several words may come as one. A word of
-    several terms has a number below -1, see `numbers_of`.
+    A word in bytes may have apostrophes around it, and several words may come as one. A word of a
+    text in another language than English comes with the language. A word of several terms has a
+    number below -1, see `numbers_of`.
 
     Args:
         terms_of: The terms of a word.
         terms: The terms by number.
     """
 
-    def __init__(self, terms_of: Callable[[str], list[str]], terms: dict[str, int]) -> None:
+    def __init__(self, terms_of: Callable[..., list[str]], terms: dict[str, int]) -> None:
         super().__init__()
         self._terms_of = terms_of
         self._terms = terms
         self._several: list[tuple[int, ...]] = []
 
-    def __missing__(self, word: str | bytes) -> int:
-        if isinstance(word, str):
+    def __missing__(self, word: str | bytes | tuple[str, Language]) -> int:
+        if isinstance(word, tuple):
+            terms = self._terms_of(*word)
+        elif isinstance(word, str):
             terms = self._terms_of(word)
         elif word.isalnum():
             terms = self._terms_of(word.decode())
@@ -148,7 +158,7 @@ class TermCodes:
             for table in (self._numbers, self._longer, self._strings):
                 table.clear()
 
-    def encode(self, texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    def encode(self, texts: Sequence[str]) -> tuple[Int64Array, Int32Array]:
         """The numbers of the terms of some texts, in no particular order, and to which of the texts
         each belongs.
 
@@ -158,18 +168,19 @@ class TermCodes:
         Raises:
             TransformError: If the analyser raises, or returns anything but a list of texts.
         """
-        every: list[str | bytes] = []
+        every: list[str | bytes | tuple[str, Language]] = []
         sizes: list[int] = []
-        wide: list[tuple[int, str]] = []
+        wide = []
         for at, text in enumerate(texts):
             words: list[Any]
             if not self._is_built_in:
                 words = self._terms_of(text)
             elif text.isascii():
-                words = with_joined_numbers(text).encode().translate(_LETTERS).split()
+                words = _ascii_words(text)
             else:
-                normal = normal_form(text)
-                words = normal_words(normal)
+                composed = composed_form(text)
+                normal = composed.casefold()
+                words = _in_language(normal_words(normal), text, composed)
                 wide.append((at, normal))
             every += words
             sizes.append(len(words))
@@ -189,9 +200,7 @@ class TermCodes:
         codes, code_rows = zip(*encoded, strict=True)
         return np.concatenate(codes), np.concatenate(code_rows)
 
-    def _encode_wide(
-        self, text: str, rows: NDArray[np.int32]
-    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int32]]]:
+    def _encode_wide(self, text: str, rows: Int32Array) -> Iterator[tuple[Int64Array, Int32Array]]:
         """The numbers and rows of what is written in Chinese, Japanese and Korean letters."""
         codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32).astype(np.int64)
         is_letter = _is_cjk().take(codes)
@@ -224,7 +233,7 @@ class TermCodes:
         first = (is_letter[:-1] & is_letter[1:]).nonzero()[0]
         yield codes[first] << _SHIFT | codes[first + 1], rows[first]
 
-    def terms(self, codes: NDArray[np.int64]) -> list[str]:
+    def terms(self, codes: Int64Array) -> list[str]:
         """The terms with some numbers."""
         is_string = codes >= _STRINGS
         is_one = codes < 1 << _SHIFT
@@ -242,15 +251,35 @@ class TermCodes:
         return [next(sources[kind]) for kind in kinds]
 
 
-def _terms_or_stop_word(word: str) -> list[str]:
-    return word_terms(word) or [STOP_MARK + word]
+def _ascii_words(text: str) -> list[Any]:
+    """The words of an ASCII text as keys of `_Numbers`."""
+    if not is_plainly_english(text):
+        return _in_language(ascii_words(text), text, text)
+    words = with_joined_numbers(text).encode().translate(_LETTERS).split()
+    return [*words, *part_words(text)]
+
+
+def _in_language(words: list[str], text: str, composed: str) -> list[Any]:
+    """The words of a text, and the parts of its names, as keys of `_Numbers`."""
+    language = text_language(text, words)
+    every = [*words, *part_words(composed)]
+    if language == "en":
+        return every
+    pairs = pair_terms(words, language)
+    return [*((word, language) for word in every), *((pair, _PAIR) for pair in pairs)]
+
+
+def _terms_or_stop_word(word: str, language: Language = "en") -> list[str]:
+    if language == _PAIR:
+        return [word]
+    return word_terms(word, language) or [STOP_MARK + word]
 
 
 def _itself(term: str) -> list[str]:
     return [term]
 
 
-def _slices(texts: Sequence[tuple[int, str]]) -> Iterator[tuple[str, NDArray[np.int32]]]:
+def _slices(texts: Sequence[tuple[int, str]]) -> Iterator[tuple[str, Int32Array]]:
     """Numbered texts, joined with an end of line behind each up to a size; with the number at each
     character.
     """

@@ -22,6 +22,7 @@ import numpy as np
 
 from lazyrag.errors import ConfigError, MissingDependencyError, known_names, missing_package
 from lazyrag.registry import Registry
+from lazyrag.types import Int64Array
 from lazyrag.validation import require
 
 if TYPE_CHECKING:
@@ -246,7 +247,7 @@ class _Window(NamedTuple):
     text: str
     start: int
     end: int
-    costs: NDArray[np.int64]
+    costs: Int64Array
     begins: NDArray[np.bool_]
     runs: array[int]
 

@@ -25,6 +25,7 @@ from lazyrag.errors import (
     stop_event,
 )
 from lazyrag.registry import Registry
+from lazyrag.types import Keywords, Metadata
 from lazyrag.validation import (
     function_name,
     is_list_of,
@@ -74,7 +75,7 @@ class TransformArgs:
     f: Any
     trans_node: bool | None = None
     num_workers: int = 0
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    kwargs: Keywords = field(default_factory=dict)
     pattern: PathPattern | None = None
     name: str | None = None
 
@@ -697,7 +698,7 @@ class Draft(NamedTuple):
     """
 
     content: Content
-    metadata: Mapping[str, Any] = EMPTY
+    metadata: Metadata = EMPTY
     span: Span | None = None
 
 

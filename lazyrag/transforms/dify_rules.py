@@ -26,6 +26,7 @@ from lazyrag.validation import (
     validate_boolean,
     validate_choice,
     validate_integer,
+    without_none,
 )
 
 _REMOVERS: Mapping[str, Callable[[str], list[Span]]] = {
@@ -154,7 +155,7 @@ def known_values(
         names: Allowed names, each with its name in lazyrag; None for the same.
     """
     require(isinstance(values, Mapping), subject, values, "a mapping of names to values")
-    renamed: dict[str, Any] = {}
+    renamed = {}
     for name, value in values.items():
         if name not in names:
             raise UnknownKeywordError(f"{subject} has no {name!r}. {known_names(str(name), names)}")
@@ -251,7 +252,7 @@ class Segmentation:
         separator = values_by_name.get("separator")
         if isinstance(separator, str):
             values_by_name["separator"] = separator.replace("\\n", "\n").replace("\\t", "\t")
-        return cls(**{name: value for name, value in values_by_name.items() if value is not None})
+        return cls(**without_none(values_by_name))
 
     def splitter(self, counter: TokenCounter | str = "utf8") -> RecursiveSplitter:
         """Create the splitter."""
@@ -387,7 +388,7 @@ class Rule:
         rule_values = known_values(
             "A rule", values, dict.fromkeys(name for name in cls.__slots__ if name != "counter")
         )
-        rule = cls(**{name: value for name, value in rule_values.items() if value is not None})
+        rule = cls(**without_none(rule_values))
         needed = None
         if mode is not None:
             needed = "subchunk_segmentation" if mode == "hierarchical" else "segmentation"

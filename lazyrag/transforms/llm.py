@@ -31,6 +31,7 @@ from lazyrag.models.structured_output import find_json, object_schema, with_sche
 from lazyrag.text.sentences import CJK_LETTERS, Language, han, kana_or_hangul, sentence_ends
 from lazyrag.transforms.base import BoundedCalls, NodeTransform
 from lazyrag.transforms.pictures import data_url
+from lazyrag.types import JsonMapping
 from lazyrag.validation import known_arguments, validate_choice, validate_integer, validate_template
 
 TaskType: TypeAlias = Literal["summary", "keywords", "qa", "qa_img", "custom"]
@@ -142,7 +143,7 @@ class LLMParser(NodeTransform):
     @property
     def identity_depends_on(self) -> Mapping[str, Any]:
         """Objects that `identity` does not cover: a model without identity, a parse function."""
-        objects: dict[str, Any] = {}
+        objects = {}
         if not self._model.identity:
             objects["llm"] = (
                 self._model.function if isinstance(self._model, CallableChatModel) else self._model
@@ -184,7 +185,7 @@ class LLMParser(NodeTransform):
         values = {name: _field_value(name, node) for name in self._fields}
         answer_in = self.language if self.prompt is None else None
         prompt = fill_prompt(template, values, language, answer_in)
-        content: str | list[Mapping[str, Any]] = prompt
+        content: str | list[JsonMapping] = prompt
         if self.task_type == "qa_img":
             image = _image_url(node)
             content = [
@@ -196,7 +197,7 @@ class LLMParser(NodeTransform):
         if cached is not None:
             return self._nodes(self._read(*cached))
         messages = [Message("user", content)]
-        answers: list[tuple[str, bool]] = []
+        answers = []
         for attempt in range(1 + self.retries):
             answer, is_cut = self._answer(messages, node)
             try:
@@ -382,7 +383,7 @@ PROMPTS: Mapping[tuple[str, str], str] = {
 
 _PAIR = object_schema(question={"type": "string"}, answer={"type": "string"})
 _PAIRS = object_schema(questions={"type": "array", "items": _PAIR})
-SCHEMAS: Mapping[str, Mapping[str, Any]] = {
+SCHEMAS: Mapping[str, JsonMapping] = {
     "keywords": object_schema(keywords={"type": "array", "items": {"type": "string"}}),
     "qa": _PAIRS,
     "qa_img": _PAIRS,
@@ -740,7 +741,7 @@ def _pairs_in(value: Any) -> Iterator[tuple[str, str]]:
                 yield from _pairs_in(inner) if isinstance(inner, list) else ()
 
 
-def _first_text(values: Mapping[str, Any], keys: Iterable[str]) -> str:
+def _first_text(values: JsonMapping, keys: Iterable[str]) -> str:
     for key in keys:
         if isinstance(values.get(key), (str, int, float)):
             return str(values[key]).strip()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from lazyrag.data.node import SOURCE_LOCATION, DocNode, describe_span
 from lazyrag.data.pictures import PICTURES, FoundPicture, FoundPictures
 from lazyrag.data.segment import IMAGE
 from lazyrag.transforms.base import NodeTransform
+from lazyrag.types import JsonObject
 
 
 class PictureExtractor(NodeTransform):
@@ -47,7 +47,7 @@ class PictureExtractor(NodeTransform):
             yield DocNode(text=text, metadata=_metadata(picture, where))
 
 
-def _metadata(picture: FoundPicture, where: str) -> dict[str, Any]:
+def _metadata(picture: FoundPicture, where: str) -> JsonObject:
     values = {
         "caption": picture.caption,
         "alternative_text": picture.alternative,

@@ -35,6 +35,7 @@ from lazyrag.text.tokens import (
     with_fit_methods,
 )
 from lazyrag.transforms.base import NodeTransform
+from lazyrag.types import Metadata
 from lazyrag.validation import known_arguments, require, validate_integer, validate_number
 
 if TYPE_CHECKING:
@@ -42,6 +43,10 @@ if TYPE_CHECKING:
 
 Separator: TypeAlias = "str | Callable[[str], Iterable[str]]"
 """Between pieces: a text, or a function from a text to its pieces."""
+
+Levels: TypeAlias = "Sequence[array[int]]"
+"""Where the parts of a text end, from large parts (sections) to small ones (sentences): ascending,
+the last item is the length of the text."""
 
 
 class TextSplitter(NodeTransform):
@@ -79,7 +84,7 @@ class TextSplitter(NodeTransform):
         """Return the spans of the chunks of a text, in order; see `Packer.spans`."""
         return self._packer.spans(text, self._levels(text))
 
-    def _levels(self, text: str) -> list[array[int]]:
+    def _levels(self, text: str) -> Levels:
         """Return where parts of a text end, from large parts to small ones."""
         raise NotImplementedError
 
@@ -87,7 +92,7 @@ class TextSplitter(NodeTransform):
         """Name the settings of a class of this package; of users' subclasses the code has to
         count.
         """
-        if type(self).__module__.startswith("lazyrag.transforms."):
+        if type(self).__module__.startswith("lazyrag."):
             self.identity = (
                 f"{type(self).__name__}/{self.revision} {self._packer.settings}{details}"
             )
@@ -119,7 +124,7 @@ class SentenceSplitter(TextSplitter):
         ['他走了。', '她也走了。']
     """
 
-    def _levels(self, text: str) -> list[array[int]]:
+    def _levels(self, text: str) -> Levels:
         return [sentence_ends(text)]
 
 
@@ -211,7 +216,7 @@ class _SeparatorSplitter(TextSplitter):
             trimmed.append((start, separator.start() if separator else end))
         return [(start, end) for start, end in trimmed if start < end]
 
-    def _levels(self, text: str) -> list[array[int]]:
+    def _levels(self, text: str) -> Levels:
         at_start = self.keep_separator == "start"
         return [
             (
@@ -323,7 +328,7 @@ class RecursiveSplitter(_SeparatorSplitter):
         )
         self._set_separators(separators, keep_separator, f" separators={named!r}")
 
-    def _levels(self, text: str) -> list[array[int]]:
+    def _levels(self, text: str) -> Levels:
         levels = super()._levels(text)
         return levels if "" in self.separators else [*levels, sentence_ends(text)]
 
@@ -351,7 +356,7 @@ class TokenSplitter(TextSplitter):
         ['He left. ', 'She left as ', 'well.']
     """
 
-    def _levels(self, text: str) -> list[array[int]]:
+    def _levels(self, text: str) -> Levels:
         return [word_ends(text)]
 
 
@@ -496,7 +501,7 @@ class SemanticSplitter(NodeTransform):
             EmbeddingError: If a sentence cannot be embedded.
         """
         sentences = _sentences(text)
-        spans: list[Span] = []
+        spans = []
         for start, end in self._joined(text, self._parts(text, sentences)):
             ends = array("q", (stop - start for _, stop in sentences if start < stop <= end))
             levels = [closed(ends, end - start)]
@@ -596,7 +601,7 @@ class Packer:
         return f"size={self.size} overlap={self.overlap} counter={self.counter.name}"
 
     def spans(
-        self, text: str, levels: Sequence[array[int]], headings: Mapping[int, int] | None = None
+        self, text: str, levels: Levels, headings: Mapping[int, int] | None = None
     ) -> list[Span]:
         """Return the spans of a text, in order.
 
@@ -613,7 +618,7 @@ class Packer:
             has more tokens. Each begins at or before the end of the previous one and ends after it;
             together they cover the text.
         """
-        spans: list[Span] = []
+        spans = []
         # of its own: its guesses may not depend on the texts before
         fitting = with_fit_methods(self.counter)
         starts = [*headings] if headings else []
@@ -641,7 +646,7 @@ class Packer:
         self,
         fitting: FittingTokenCounter,
         text: str,
-        levels: Sequence[array[int]],
+        levels: Levels,
         start: int,
         done: int,
     ) -> Span:
@@ -671,7 +676,7 @@ class Packer:
         self,
         fitting: FittingTokenCounter,
         text: str,
-        levels: Sequence[array[int]],
+        levels: Levels,
         start: int,
         end: int,
     ) -> int:
@@ -693,7 +698,7 @@ class Packer:
 
 
 def chunks(
-    text: str | Cleaned, spans: Iterable[Span], metadata: Mapping[str, Any] = EMPTY
+    text: str | Cleaned, spans: Iterable[Span], metadata: Metadata = EMPTY
 ) -> Iterator[DocNode]:
     """Create nodes for the spans of a text that are not blank; of a cleaned text, with their spans
     in its source.

@@ -13,7 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import Location, Span
@@ -41,7 +41,7 @@ from lazyrag.text.structure import (
 )
 from lazyrag.text.tokens import TokenCounter
 from lazyrag.transforms.base import NodeTransform
-from lazyrag.transforms.splitters import Packer, TextSplitter, chunks, closed, word_ends
+from lazyrag.transforms.splitters import Levels, Packer, TextSplitter, chunks, closed, word_ends
 from lazyrag.validation import known_arguments, validate_boolean, validate_choice
 
 # By language: package of its grammar, function in it, suffixes of its files.
@@ -200,6 +200,10 @@ class Named(NamedTuple):
     path: str
 
 
+Outline: TypeAlias = "tuple[Levels, list[Named]]"
+"""Where the parts of a text end, and those that have names."""
+
+
 class _OutlineSplitter(TextSplitter):
     """Base of splitters that pack the parts of a text and name those that a chunk is in."""
 
@@ -235,13 +239,13 @@ class _OutlineSplitter(TextSplitter):
                     metadata={key: value for key, value in values.items() if value},
                 )
 
-    def _levels(self, text: str) -> list[array[int]]:
+    def _levels(self, text: str) -> Levels:
         return self._outline(text, self._language(DocNode(text=text)))[0]
 
     def _language(self, node: DocNode) -> str:  # noqa: ARG002  of code only
         return ""
 
-    def _outline(self, text: str, language: str) -> tuple[list[array[int]], list[Named]]:
+    def _outline(self, text: str, language: str) -> Outline:
         """Return where parts of a text end, from large to small, and its named parts in order,
         outer ones first.
         """
@@ -341,7 +345,7 @@ class CodeSplitter(_OutlineSplitter):
             str(node.global_metadata.get("file_name", ""))
         )
 
-    def _outline(self, text: str, language: str) -> tuple[list[array[int]], list[Named]]:
+    def _outline(self, text: str, language: str) -> Outline:
         if language and is_installed(language):
             return _by_grammar(text, language)
         locations = python_definitions(text) if language == "python" else ()
@@ -355,10 +359,10 @@ class CodeSplitter(_OutlineSplitter):
         return [_level(text, ends) for ends in levels], definitions
 
 
-def _by_grammar(text: str, language: str) -> tuple[list[array[int]], list[Named]]:
+def _by_grammar(text: str, language: str) -> Outline:
     by_depth: dict[int, set[int]] = defaultdict(set)
     tokens: set[int] = set()
-    definitions: list[Named] = []
+    definitions = []
     around: list[tuple[int, str]] = []  # enclosing definitions with their depths
     for part in syntax(text, language):
         if part.is_leaf:
@@ -377,14 +381,14 @@ def _by_grammar(text: str, language: str) -> tuple[list[array[int]], list[Named]
     return [*_depth_levels(text, by_depth), *_token_levels(text, tokens)], definitions
 
 
-def _token_levels(text: str, tokens: set[int]) -> list[array[int]]:
+def _token_levels(text: str, tokens: set[int]) -> Levels:
     """The ends of lines that end with a token, and all ends of tokens."""
     ends = _ends(_LINE, text)
     lines = tokens.intersection(itertools.chain(ends, (end - 1 for end in ends)))
     return [_level(text, {_line_end(text, location) for location in lines}), _level(text, tokens)]
 
 
-def _depth_levels(text: str, by_depth: Mapping[int, set[int]]) -> list[array[int]]:
+def _depth_levels(text: str, by_depth: Mapping[int, set[int]]) -> Levels:
     """Return where parts end, a level for each depth with those above it."""
     levels = []
     ends = set[int]()
@@ -457,7 +461,7 @@ class YAMLSplitter(_OutlineSplitter):
 
     source_suffixes = (".yaml", ".yml")
 
-    def _outline(self, text: str, _: str) -> tuple[list[array[int]], list[Named]]:
+    def _outline(self, text: str, _: str) -> Outline:
         import yaml  # slow to import
 
         outline = _YamlOutline(text)
@@ -572,7 +576,7 @@ class XMLSplitter(_OutlineSplitter):
 
     source_suffixes = (".xml",)
 
-    def _outline(self, text: str, _: str) -> tuple[list[array[int]], list[Named]]:
+    def _outline(self, text: str, _: str) -> Outline:
         from xml.parsers import expat
 
         try:
@@ -644,7 +648,7 @@ class JSONSplitter(NodeTransform):
         self.chunk_size = self._packer.size
         self.counter = self._packer.counter
         self.form = form
-        if type(self) is JSONSplitter:
+        if type(self).__module__.startswith("lazyrag."):
             self.identity = f"JSONSplitter/1 {self._packer.settings} form={form}"
 
     def transform(self, node: DocNode) -> Iterator[DocNode]:
@@ -828,7 +832,7 @@ class _MarkupSplitter(TextSplitter):
     def _sections(self, text: str) -> list[Location]:
         raise NotImplementedError
 
-    def _section_levels(self, text: str, has_heading: bool) -> list[array[int]]:
+    def _section_levels(self, text: str, has_heading: bool) -> Levels:
         raise NotImplementedError
 
 
@@ -870,7 +874,7 @@ class MarkdownSplitter(_MarkupSplitter):
     def _sections(self, text: str) -> list[Location]:
         return sections(text, markdown_headings(text))
 
-    def _section_levels(self, text: str, has_heading: bool) -> list[array[int]]:
+    def _section_levels(self, text: str, has_heading: bool) -> Levels:
         blocks = list(markdown_blocks(text))
         # An end before that would leave the heading alone.
         least = _heading_end(text) if has_heading else 0
@@ -972,7 +976,7 @@ class HTMLSplitter(_MarkupSplitter):
     def _sections(self, text: str) -> list[Location]:
         return sections(text, html_headings(text))
 
-    def _section_levels(self, text: str, has_heading: bool) -> list[array[int]]:
+    def _section_levels(self, text: str, has_heading: bool) -> Levels:
         tags = list(html_tags(text))
         least = 0
         if has_heading:  # an end before that would leave the heading alone
@@ -1024,7 +1028,7 @@ def _html_blocks(text: str, tags: Iterable[Tag]) -> dict[int, set[int]]:
     return by_depth
 
 
-def _markup_levels(text: str, tags: Sequence[Tag], least: int = 0) -> list[array[int]]:
+def _markup_levels(text: str, tags: Sequence[Tag], least: int = 0) -> Levels:
     """Return the ends of sentences, and of words and tags; none is inside a tag."""
     starts = [tag.start for tag in tags]
 

@@ -6,15 +6,16 @@ import itertools
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 from lazyrag.data.node import SOURCE_LOCATION, DocNode, describe_span
-from lazyrag.data.segment import TABLE, Location
+from lazyrag.data.segment import NOT_SHOWN, TABLE, Location
 from lazyrag.data.tables import FoundTable, is_header
 from lazyrag.transforms.base import NodeTransform
+from lazyrag.types import JsonObject
 
 _LINE = re.compile(r"[^\n]+")
 _RULE = re.compile(r"\s*\|?(?:\s*:?-+:?\s*\|)+\s*(?::?-+:?\s*)?")
+_MAX_CELL = 1 << 17
 _MAX_TABLES = 10_000
 _MAX_EMPTY = 1 << 16
 _EMPTY_SHARE = 4
@@ -35,20 +36,18 @@ class TableExtractor(NodeTransform):
 
     def transform(self, node: DocNode) -> Iterator[DocNode]:
         """Yield the tables, in order."""
-        import csv  # few programs need it
-
         located = [location for location in node.segment.locations if location.kind == TABLE]
         tables = [(location, FoundTable.read(location.label)) for location in located]
         tables += _piped(node, located)
         places = _Stretches(
-            location for location in node.segment.locations if location.kind != TABLE
+            location for location in node.segment.locations if location.kind not in NOT_SHOWN
         )
         for place, table in sorted(tables, key=lambda pair: pair[0].start)[:_MAX_TABLES]:
             cells = itertools.chain(table.names, *table.rows)
-            if any(len(cell) > csv.field_size_limit() for cell in cells):
+            if any(len(cell) > _MAX_CELL for cell in cells):
                 continue  # a page within a frame, which no program reads from CSV
             origin = {"caption": table.caption, "sheet": table.sheet, "cells": table.cells}
-            metadata: dict[str, Any] = {name: value for name, value in origin.items() if value}
+            metadata: JsonObject = {name: value for name, value in origin.items() if value}
             metadata["columns"] = list(table.names)
             metadata[TABLE] = {"span": [place.start, place.end], "header": table.header}
             if table.numbers:

@@ -290,3 +290,11 @@ def test_fields_beside_a_template_are_refused():
     """A template says itself which fields become text: of both one would be passed over."""
     with pytest.raises(ConfigError, match=r"fields=.* and template=.* exclude each other"):
         CsvLoader(fields=["茶名"], template="{价格}")
+
+
+def test_a_long_cell(load):
+    """A cell of a crawled page costs no other row."""
+    words = "harvest words. " * 10_000
+    rows = rows_of(load(f'url,text\nx,"{words}\n{words}"\ny,second row\n'))
+    assert [len(text) > 300_000 for _, text in rows] == [True, False]
+    assert rows[1][1] == "url: y; text: second row"

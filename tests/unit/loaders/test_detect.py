@@ -473,3 +473,23 @@ def test_round_trip_in_legacy_encodings(encoding, data):
     assert found.text == text
     assert text.encode(found.encoding) == written
     assert found.metadata["encoding"] == found.encoding  # a note says that a short text was guessed
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Grüße aus München.",
+        "Die Größe der Flächen beträgt zwölf Quadratmeter.",
+        "Le café est fermé à midi.",
+    ],
+)
+@pytest.mark.parametrize("byte", [b"\xc3", b"\xe4"])
+def test_one_broken_byte_in_a_sentence(text, byte):
+    """A sentence of UTF-8 with few letters beyond ASCII stays UTF-8."""
+    assert find_encoding(text.encode() + byte)[:2] == (text + "\ufffd", "utf-8")
+
+
+@pytest.mark.parametrize("text", ["œuvre", "Le cœur de la forêt.", "père", "où", "français"])
+def test_short_french(text):
+    """A few French letters are not taken for those of Polish or Czech."""
+    assert find_encoding(text.encode("cp1252"))[:2] == (text, "cp1252")

@@ -19,7 +19,7 @@ from docx.oxml.ns import qn
 from lazyrag import Document
 from lazyrag.errors import LoadError
 from lazyrag.loaders import load_file
-from lazyrag.loaders.word import DocxLoader, _chinese, _letters, _roman
+from lazyrag.loaders.word import DocxLoader, _chinese, letters, roman
 from tests.shared import shared
 
 W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
@@ -413,13 +413,13 @@ def test_numbers_of_styles(word, load):
 
 
 @pytest.mark.parametrize(
-    ("number", "letters", "chinese"),
+    ("number", "written", "chinese"),
     [(1, "a", "一"), (26, "z", "二十六"), (27, "aa", "二十七"), (110, "fffff", "一一零")],
 )
-def test_large_numbers(number, letters, chinese):
+def test_large_numbers(number, written, chinese):
     """Letters are doubled behind z; Chinese numbers have their tens up to 99."""
-    assert (_letters(number), _chinese(number)) == (letters, chinese)
-    assert (_chinese(10), _chinese(20), _chinese(0), _roman(1994)) == (
+    assert (letters(number), _chinese(number)) == (written, chinese)
+    assert (_chinese(10), _chinese(20), _chinese(0), roman(1994)) == (
         "十",
         "二十",
         "零",
@@ -452,7 +452,7 @@ def _r(text: str) -> str:
         (_m("f", num="a", den="b+c"), "a/(b+c)"),
         (_m("sSup", e="10", sup="-4"), "10^(-4)"),
         (_m("sSub", e="x", sub="i") + _m("sSubSup", e="y", sub="1", sup="2"), "x_iy_1^2"),
-        (_m("rad", deg="", e="x+1") + _m("rad", deg="3", e="2"), "√(x+1)3√2"),
+        (_m("rad", deg="", e="x+1") + _m("rad", deg="3", e="2"), "sqrt(x+1)2^(1/3)"),
         (_m("nary", sub="i=1", sup="n", e="i"), "∫_(i=1)^n i"),
         (
             '<m:nary><m:naryPr><m:chr m:val="∑"/></m:naryPr>' + f"<m:e>{_r('k')}</m:e></m:nary>",
@@ -823,3 +823,127 @@ def test_a_hit_names_its_heading(word, folder):
         "茶 > 绿茶, line 2",
         "茶 > 绿茶, line 3",
     ]
+
+
+def related_part(word: Word, name: str, kind: str, blob: str) -> str:
+    """Add a part of the main part; returns the relation's id."""
+    package = word.document.part.package
+    part = Part(PackURI(f"/word/{name}"), "application/xml", blob.encode(), package)
+    office = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    return word.document.part.relate_to(part, f"{office}/{kind}")
+
+
+def test_symbols(word, load):
+    """Characters of symbol fonts are those that Word shows."""
+    for font, code in (("Symbol", "F0B3"), ("Symbol", "006D"), ("Wingdings", "F0E0")):
+        word.xml(f"<w:p>{run('a ')}<w:r><w:sym w:font='{font}' w:char='{code}'/></w:r></w:p>")
+    fonts = "<w:rPr><w:rFonts w:ascii='Symbol'/></w:rPr>"
+    code = "\uf0b3"
+    word.xml(f"<w:p><w:r>{fonts}<w:t>{code}</w:t></w:r>{run(code)}</w:p>")
+    assert load(word).text.split("\n") == ["a ≥", "a μ", "a →", "≥\uf0b3"]
+
+
+def test_codes_of_no_character(word, load):
+    """A symbol of no character leaves no half of a character in the text, and no zero."""
+    codes = "".join(
+        f"<w:r><w:sym w:font='Arial' w:char='{code}'/></w:r>" for code in ("D800", "0000")
+    )
+    word.xml(f"<w:p>{run('a')}{codes}{run('b')}</w:p>")
+    assert load(word).text == "a\ufffd b"
+
+
+def test_readings_above_words(word, load):
+    """A word stays whole, and the reading above it follows."""
+    ruby = f"<w:rt>{run('かんじ')}</w:rt><w:rubyBase>{run('漢字')}</w:rubyBase>"
+    word.xml(f"<w:p>{run('the ')}<w:r><w:ruby>{ruby}</w:ruby></w:r>{run(' word')}</w:p>")
+    assert load(word).text == "the 漢字(かんじ) word"
+
+
+def test_charts_and_diagrams(word, load):
+    """The data of a chart is lines below its paragraph, and so are the words of a diagram."""
+    names = " ".join(f"xmlns:{name}='urn:{name}'" for name in ("c", "a"))
+    points = "<c:pt idx='0'><c:v>{}</c:v></c:pt>"
+    series = "<c:tx><c:v>kg</c:v></c:tx>" + "".join(
+        f"<c:{name}>{points.format(value)}</c:{name}>"
+        for name, value in (("cat", "May"), ("val", "4"))
+    )
+    chart = related_part(
+        word, "c.xml", "chart", f"<c:chart {names}><c:ser>{series}</c:ser></c:chart>"
+    )
+    diagram = related_part(word, "d.xml", "d", f"<c:d {names}><a:p><a:t>steps</a:t></a:p></c:d>")
+    damaged = related_part(word, "e.xml", "chart", "<c:chart")
+    graphics = f"<a:chart r:id='{chart}'/><a:relIds r:dm='{diagram}'/><a:chart r:id='{damaged}'/>"
+    word.xml(f"<w:p>{run('before')}<w:r><w:drawing>{graphics}</w:drawing></w:r></w:p>")
+    word.paragraph("after")
+    loaded = load(word)
+    assert loaded.text.split("\n") == ["before", "| kg", "May | 4", "steps", "after"]
+    assert "e.xml" in loaded.metadata["notes"][0]
+
+
+def test_deleted_charts_and_boxes_are_not_read(word, load):
+    """A chart or box of a tracked deletion is no text."""
+    points = "<c:pt idx='0'><c:v>4</c:v></c:pt>"
+    data = f"<c:chart xmlns:c='urn:c'><c:ser><c:val>{points}</c:val></c:ser></c:chart>"
+    chart = related_part(word, "c.xml", "chart", data)
+    drawn = f"<w:r><w:drawing><c:chart xmlns:c='urn:c' r:id='{chart}'/></w:drawing></w:r>"
+    box = f"<w:r><w:pict><w:txbxContent>{paragraph('box')}</w:txbxContent></w:pict></w:r>"
+    word.xml(f"<w:p>{run('kept')}<w:del>{drawn}{box}</w:del></w:p>")
+    assert load(word).text == "kept"
+
+
+def test_charts_of_headers(word, tmp_path):
+    """The chart of a header is its own, though the body has one of the same id."""
+    data = "<c:chart xmlns:c='urn:c'><c:ser><c:val><c:pt idx='0'><c:v>{}</c:v></c:pt></c:val></c:ser></c:chart>"
+    word.paragraph("body")
+    key = related_part(word, "c.xml", "chart", data.format("of the body"))
+    header = word.document.sections[0].header
+    header.is_linked_to_previous = False
+    part = Part(
+        PackURI("/word/h.xml"),
+        "application/xml",
+        data.format("of it").encode(),
+        word.document.part.package,
+    )
+    office = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    header.part.rels.add_relationship(f"{office}/chart", part, key)
+    drawn = f"<c:chart xmlns:c='urn:c' r:id='{key}'/>"
+    header.paragraphs[0]._p.append(
+        parse_xml(f"<w:r {NAMESPACES}><w:drawing>{drawn}</w:drawing></w:r>")
+    )
+    word.document.save(tmp_path / "a.docx")
+    text = DocxLoader(headers=True).load(tmp_path / "a.docx").text
+    assert "of it" in text
+    assert "of the body" not in text
+
+
+def test_the_document_within_itself(word, load):
+    """A place that names a part of the document itself is noted, not read as XML."""
+    office = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    key = word.document.part.relate_to(word.document.part, f"{office}/aFChunk")
+    word.paragraph("before")
+    word.xml(f"<w:altChunk r:id='{key}'/>")
+    loaded = load(word)
+    assert loaded.text.strip() == "before"
+    assert "itself" in loaded.metadata["notes"][0]
+
+
+def test_files_within_a_document(word, load):
+    """A page that Word shows in the document is read in its place; a lost one is noted."""
+    page = related_part(word, "in.html", "aFChunk", "<p>from a <b>page</b></p>")
+    word.paragraph("before")
+    word.xml(f"<w:altChunk r:id='{page}'/>")
+    word.xml("<w:altChunk r:id='nothing'/>")
+    word.paragraph("after")
+    loaded = load(word)
+    assert loaded.text.split("\n") == ["before", "from a page", "", "after"]
+    assert "left out" in loaded.metadata["notes"][0]
+
+
+@pytest.mark.parametrize("suffix", [".docm", ".dotx"])
+def test_documents_with_macros_and_templates(word, tmp_path, suffix):
+    """They are read as Word documents."""
+    word.paragraph("green tea")
+    path = tmp_path / f"a{suffix}"
+    word.document.save(path)
+    loaded = load_file(path)
+    assert (loaded.text, dict(loaded.metadata).get("read_as")) == ("green tea", None)

@@ -678,3 +678,100 @@ def test_an_endless_gap_takes_no_time(folder):
     """White space that could be matched in many ways is tried in one only."""
     [node] = Document(folder({"a.html": "<p>中" + "\n" * 100_000 + "a"})).get_nodes()
     assert node.text == "中 a"
+
+
+KATEX = (
+    '<span class="katex"><span class="katex-mathml"><math><semantics><mrow><mi>E</mi><mo>=</mo>'
+    "<mi>m</mi><msup><mi>c</mi><mn>2</mn></msup></mrow><annotation>E=mc^2</annotation></semantics>"
+    '</math></span><span class="katex-html" aria-hidden="true"><span>E=mc2</span></span></span>'
+)
+WIKIPEDIA = (
+    '<span class="mwe-math-element"><span class="mwe-math-mathml-inline" style="display: none">'
+    "<math><semantics><mi>E</mi><annotation>E</annotation></semantics></math></span>"
+    r'<img class="mwe-math-fallback-image-inline" alt="{\displaystyle E}"></span>'
+)
+
+
+@pytest.mark.parametrize(
+    ("formula", "line"),
+    [
+        (KATEX, "E=mc^2"),
+        (WIKIPEDIA, "E"),
+        ('<span class="katex-html"><span>drawn</span></span>', "drawn"),
+        ("<math><mfrac><mn>1</mn><mn>2</mn></mfrac></math>", "1/2"),
+        ("<math><msup><mn>10</mn><mn>6</mn></msup></math>", "10^6"),
+        ("<math><msqrt><mn>16</mn></msqrt></math>", "sqrt(16)"),
+        ("<math><mroot><mi>x</mi><mn>3</mn></mroot></math>", "x^(1/3)"),
+        (
+            (
+                "<math><munderover><mo>∑</mo><mrow><mi>i</mi><mo>=</mo><mn>1</mn></mrow><mi>n</mi>"
+                "</munderover><msub><mi>x</mi><mi>i</mi></msub></math>"
+            ),
+            "∑_(i=1)^nx_i",
+        ),
+        (
+            "<math><mtable><mtr><mtd><mn>1</mn></mtd><mtd><mn>0</mn></mtd></mtr></mtable></math>",
+            "1, 0",
+        ),
+        ("<ruby>漢<rp>(</rp><rt>かん</rt><rp>)</rp>字<rt>じ</rt></ruby>", "漢字(かんじ)"),
+        ("<ruby><rb>漢</rb><rt><b>kan</b></rt>字<rt>ji</rt></ruby>", "漢字(kanji)"),
+        ("<math>x+1</math>", "x+1"),
+        (
+            (
+                '<mjx-container class="MathJax"><mjx-math aria-hidden="true"></mjx-math>'
+                "<mjx-assistive-mml><math>x+1</math></mjx-assistive-mml></mjx-container>"
+            ),
+            "x+1",
+        ),
+        (
+            (
+                '<span class="MathJax_Preview"></span><span class="MathJax"><nobr aria-hidden="true">'
+                '<span>x+1</span></nobr><span class="MJX_Assistive_MathML"><math>x+1</math></span></span>'
+            ),
+            "x+1",
+        ),
+        ("<math>a <mi>x</mi> b<mrow>c<mi>y</mi></mrow></math>", "a x bcy"),
+        (
+            "<math><mtext>for <i>all</i> t</mtext><ms>s</ms><b>w <i>v</i></b></math>",
+            "for all tsw v",
+        ),
+        ("<math><mfrac><mn>1</mn><mn>2</mn><mn>3</mn></mfrac></math>", "1/23"),
+        (
+            "<math><mtable>k<mtr><mtd>1</mtd><mtd>0</mtd></mtr><mn>5</mn></mtable></math>",
+            "k1, 0; 5",
+        ),
+        ("<math><mfenced><mi>a</mi><mi>b</mi></mfenced></math>", "(a,b)"),
+    ],
+)
+def test_formulas_are_read_once(formula, line):
+    """MathML is written as one types it; its drawing beside it, and its source, are not read
+    again.
+    """
+    assert text_of(f"<p>So {formula} holds.</p>") == f"So {line} holds."
+
+
+def test_drawings_within_drawings_are_read_once():
+    """The text of a label holds the labels within it; a thousand levels are read, too."""
+    for levels in (30, 1000):
+        drawn = "<svg><foreignObject>x" * levels + "</foreignObject></svg>" * levels
+        assert text_of(f"<p>a</p>{drawn}<p>b</p>").split() == ["a", *"x" * levels, "b"]
+        reading = "<ruby>x<rt>" * levels + "y" + "</rt></ruby>" * levels
+        assert text_of(reading).count("x") == levels
+
+
+@pytest.mark.parametrize("opened", ["<math><mi>x</mi>", "<svg><text>x</text>", "<ruby>x"])
+def test_an_element_without_an_end_takes_no_blocks(opened):
+    """The rest of the page is read in blocks after a formula, drawing or word without an end."""
+    text = text_of(f"<p>a</p><div>{opened}<p>Second</p><p>Third</p></div><p>Last</p>")
+    assert text.split() == ["a", "x", "Second", "Third", "Last"]
+    assert "Second\n\nThird" in text
+
+
+def test_labels_of_drawings():
+    """The labels of an SVG drawing are lines of the page; its title is no title of the page."""
+    page = read_html(
+        "<p>See:</p><svg><title>icon</title><text>Boiler<title>no</title></text>"
+        "<text>Pump</text></svg><table><tr><td>a<td><svg><text>b</text></svg></table>"
+    )
+    assert page.text.split("\n\n") == ["See:", "Boiler\nPump", "a | b"]
+    assert page.metadata == {}

@@ -344,3 +344,9 @@ def test_a_header_without_end_is_read_in_time(load, header, words):
     loaded = load(f"Subject: Tea\n{header}: {words * 40_000}\n\nGreen tea.".encode())
     assert loaded.text.endswith("Green tea.")
     assert loaded.metadata["subject"] == "Tea"
+
+
+def test_a_byte_order_mark_of_an_editor(load):
+    """A mail that an editor saved has its headers."""
+    loaded = load("\ufeffSubject: Offer\nFrom: a@x.y\n\nIt is 42.".encode())
+    assert (loaded.metadata["subject"], body_of(loaded)) == ("Offer", "It is 42.")

@@ -315,3 +315,29 @@ def test_no_text_takes_for_ever(folder, text):
     """
     [node] = Document(folder({"a.md": text})).get_nodes()
     assert node.text.strip() == text.strip()
+
+
+@pytest.mark.parametrize(
+    "markup",
+    [
+        "<!--\n# not\n-->",
+        "<pre>\n# not\n</pre>",
+        "<SCRIPT src='a'>\n# not\n</script>",
+        "<style>a {}</style>",
+        "<!-- # not -->",
+    ],
+)
+def test_lines_of_html_are_no_headings(locations, markup):
+    """A # in code of HTML or in a comment begins no heading; those behind it are there."""
+    assert _labels(locations(f"# A\n{markup}\n# B\n")) == ["A", "B"]
+
+
+def test_attributes_of_headings(locations):
+    """The attributes behind a heading are no words of it; other braces are."""
+    text = "# Tea { #tea }\n\nPicking {: .x}\n---\n\n### {a, b}\n\n### f{#x}\n"
+    assert _labels(locations(text)) == [
+        "Tea",
+        "Tea > Picking",
+        "Tea > Picking > {a, b}",
+        "Tea > Picking > f{#x}",
+    ]

@@ -201,3 +201,80 @@ def test_a_reader_that_comes_later_gets_what_was_skipped(folder):
     assert docs.sync().skipped[0][0] == "b.png"
     register_media_reader("image", lambda path: f"A cup of {path.stem}")
     assert docs.sync().added == ("b.png",)
+
+
+WEBVTT = """WEBVTT
+
+NOTE nobody hears this
+
+STYLE
+::cue { color: red }
+
+1
+00:01.000 --> 00:02.500 align:left
+<v.loud Roger B.>We are <i>in</i>
+New York &amp; here
+
+01:00:02.000 --> 01:00:04.000
+Goodbye.
+"""
+SUBRIP = "1\r\n00:00:01,000 --> 00:00:02,500\r\n{\\an8}<b>Good</b> day\r\n\r\n2\r\n"
+SUBRIP += "00:00:03,000 --> 00:00:04,000\r\nBye"
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "cues"),
+    [
+        (
+            "a.vtt",
+            WEBVTT,
+            {
+                "00:01–00:02": "Roger B.: We are in New York & here",
+                "1:00:02–1:00:04": "Goodbye.",
+            },
+        ),
+        ("a.srt", SUBRIP, {"00:01–00:02": "Good day", "00:03–00:04": "Bye"}),
+    ],
+)
+def test_subtitles(tmp_path, name, source, cues):
+    """Each cue is a line with its time, with its speaker and without its format."""
+    path = tmp_path / name
+    path.write_text(source, encoding="utf-8", newline="")
+    loaded = load_file(path)
+    assert loaded.text == "\n".join(cues.values())
+    assert {
+        one.label: loaded.text[one.start : one.end]
+        for one in loaded.locations
+        if one.kind == "time"
+    } == cues
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        (
+            "1\n00:00:01 --> 00:00:02\nIf 2 < 3 and <I>5 > 4</I><00:01.500> then",
+            "If 2 < 3 and 5 > 4 then",
+        ),
+        ("00:01.000-->00:02.000\na\n\n00:03,0 --> 00:04,0\nb\n", "a\nb"),
+        ("1\n00:00:01,000 --> 00:00:02,000\na\n2\n00:00:03,000 --> 00:00:04,000\nb", "a\nb"),
+        ("1\r00:00:01,000 --> 00:00:02,000\ra\r\r2\r00:00:03,000 --> 00:00:04,000\rb", "a\nb"),
+        ("00:01.000 --> 00:02.000\n" + "<v" * 100_000, "<v" * 100_000),
+        ("00:01.000 --> 00:02.000\n" + "<v " * 100_000, ("<v " * 100_000).strip()),
+    ],
+)
+def test_loose_subtitles(tmp_path, source, text):
+    """Times without blanks or fractions, cues in a row, any line ends; words between < and > stay.
+    Long cues take no quadratic time.
+    """
+    path = tmp_path / "a.srt"
+    path.write_text(source, encoding="utf-8", newline="")
+    assert load_file(path).text == text
+
+
+def test_subtitles_without_cues(tmp_path):
+    """A file without times is an error."""
+    path = tmp_path / "a.vtt"
+    path.write_text("WEBVTT\n\nnothing", encoding="utf-8")
+    with pytest.raises(LoadError, match="at least one cue"):
+        load_file(path)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import io
 import random
+import re
 import resource
 import signal
 import socket
@@ -47,6 +48,8 @@ WRITTEN = {
     '"outputs": [{"output_type": "stream", "text": ["2"]}]}, {"cell_type": "markdown", "source": "# Tea"}]}',
     ".rst": "Tea\n===\n\n.. code:: python\n\n   x\n\nWater\n-----\n\n80 degrees\n",
     ".eml": MAIL,
+    ".srt": "1\n00:00:01,000 --> 00:00:02,500\n<i>Tea</i> & water\n\n2\n00:00:03 --> 00:00:04\n龙井\n",
+    ".vtt": "WEBVTT\n\nNOTE tea\n\none\n00:01.000 --> 00:02.500 line:0\n<v Ann>Tea &amp; water\n",
     ".mbox": f"From a@example.com Mon Nov  2 10:00:00 2026\n{MAIL}\nFrom b\n{MAIL}",
     ".md": "# Tea\n\n```\n# no\n```\n\n| a | b |\n|---|---|\n",
     ".html": "<html><head><meta charset=gbk><title>t</title></head><body><h1>Tea<table><tr><td>1<td>2</table>",
@@ -122,7 +125,16 @@ def _seeds(*suffixes):
             _repacked(data, lambda text: text.replace(b"office:text", b"office:spreadsheet"))
             for data in _seeds(".odt")
         ]
+    if ".odp" in suffixes:
+        seeds += [_repacked(data, _as_slides) for data in _seeds(".odt")]
     return [seed for seed in seeds if seed]
+
+
+def _as_slides(text):
+    """The content of a text document as that of a presentation of one slide."""
+    slide = b'<draw:page xmlns:draw="urn:oasis:names:tc:opendocument:xmlns:drawing:1.0">'
+    body = rb"<office:presentation\1>" + slide + rb"\2</draw:page></office:presentation>"
+    return re.sub(rb"<office:text([^>]*)>(.*)</office:text>", body, text, flags=re.DOTALL)
 
 
 def _mutated(data, rng):

@@ -19,8 +19,12 @@ NAMES = " ".join(
         ("draw", "drawing"),
         ("style", "style"),
         ("meta", "meta"),
+        ("presentation", "presentation"),
     ]
 )
+
+
+SUFFIXES = {"text": "odt", "spreadsheet": "ods", "presentation": "odp"}
 
 
 @pytest.fixture
@@ -28,7 +32,7 @@ def load(tmp_path):
     """A function that writes an OpenDocument file with a body and loads it."""
 
     def written_and_loaded(kind: str, body: str, styles: str = "", **parts: str) -> LoadedFile:
-        path = tmp_path / f"a.{'odt' if kind == 'text' else 'ods'}"
+        path = tmp_path / f"a.{SUFFIXES[kind]}"
         content = (
             f"<office:document-content {NAMES}><office:automatic-styles>{styles}</office:automatic-styles>"
             f"<office:body><office:{kind}>{body}</office:{kind}></office:body></office:document-content>"
@@ -105,7 +109,7 @@ def test_what_is_within_a_paragraph(load):
         "<text:note><text:note-body><text:p>note</text:p></text:note-body></text:note>"
         "<draw:frame><draw:text-box><text:p>box</text:p></draw:text-box></draw:frame><text:a>f</text:a>!</text:p>"
     )
-    assert load("text", body).text == "ab   c\td\nef!\nbox"
+    assert load("text", body).text == "ab   c\td\ne[1]f!\nbox\n[1] note"
 
 
 def test_title_and_author(load):
@@ -143,7 +147,7 @@ def test_sheets(load):
     assert loaded.text.split("\n") == [
         "one",
         "number | day | share | true | time | date",
-        "number: 4.5; day: 2024-04-05; share: 12,5 %; true: TRUE; time: 1:30:00; date: odd",
+        "number: 4,50; day: 2024-04-05; share: 12,5 %; true: TRUE; time: 1:30:00; date: odd",
         "",
         "two",
         "secret",
@@ -251,3 +255,87 @@ def test_what_is_no_such_document(tmp_path, suffix, name, words):
     path.write_bytes(shared("data", "docs", name).read_bytes())
     with pytest.raises(LoadError, match=words):
         load_file(path)
+
+
+def test_notes_follow_the_text(load):
+    """Foot- and endnotes are numbered as they are called, and follow as places of their own."""
+    note = "<text:note><text:note-body><text:p>{}</text:p></text:note-body></text:note>"
+    body = (
+        '<text:h text:outline-level="1">Tea</text:h>'
+        f"<text:p>green{note.format('from Uji')} and</text:p>"
+        + table(row(cell(f"black{note.format('from Assam')}")))
+    )
+    loaded = load("text", body)
+    assert loaded.text.split("\n") == [
+        "Tea",
+        "green[1] and",
+        "black[2]",
+        "[1] from Uji",
+        "[2] from Assam",
+    ]
+    places = [(one.kind, loaded.text[one.start : one.end]) for one in loaded.locations]
+    assert places[1:] == [("footnote", "[1] from Uji"), ("footnote", "[2] from Assam")]
+    assert places[0] == ("heading", "Tea\ngreen[1] and\nblack[2]\n")
+
+
+def item(text: str, more: str = "") -> str:
+    """An item of a list."""
+    return f"<text:list-item {more}><text:p>{text}</text:p></text:list-item>"
+
+
+def test_a_list_number_out_of_range(load):
+    """A number of thousands of digits costs no file: the item is counted."""
+    level = (
+        '<text:list-level-style-number text:level="1" style:num-format="1" style:num-suffix="."/>'
+    )
+    style = f'<text:list-style style:name="L">{level}</text:list-style>'
+    items = item("a") + item("b", f'text:start-value="{"9" * 5000}"')
+    loaded = load("text", f'<text:list text:style-name="L">{items}</text:list>', style)
+    assert loaded.text.split("\n") == ["1. a", "2. b"]
+
+
+def test_numbers_of_lists(load):
+    """Items have the numbers that are shown; those of bullets have none."""
+    level = '<text:list-level-style-number text:level="{}" style:num-format="{}" {}/>'
+    styles = (
+        '<text:list-style style:name="L">'
+        + level.format(1, "1", 'style:num-suffix="."')
+        + level.format(2, "a", 'style:num-prefix="(" style:num-suffix=")" text:display-levels="2"')
+        + '</text:list-style><text:list-style style:name="B">'
+        '<text:list-level-style-bullet text:level="1"/></text:list-style>'
+    )
+    numbered = '<text:list text:style-name="L" {}>{}</text:list>'
+    inner = f"<text:list>{item('b')}{item('c')}</text:list>"
+    body = (
+        numbered.format("", item("a") + f"<text:list-item>{inner}</text:list-item>" + item("d"))
+        + f'<text:list text:style-name="B">{item("bullet")}</text:list>'
+        + numbered.format("", item("again") + item("jump", 'text:start-value="7"'))
+        + numbered.format('text:continue-numbering="true"', item("on"))
+    )
+    assert load("text", body, styles).text.split("\n") == [
+        "1. a",
+        "(2.a) b",
+        "(2.b) c",
+        "3. d",
+        "bullet",
+        "1. again",
+        "7. jump",
+        "8. on",
+    ]
+
+
+def test_slides(load):
+    """Each slide is a place: its shapes, its tables as data, and its notes."""
+    box = "<draw:frame><draw:text-box><text:p>{}</text:p></draw:text-box></draw:frame>"
+    grid = table(row(cell("tea"), cell("kg")), row(cell("green"), cell("4")))
+    first = (
+        box.format("Prices")
+        + "<draw:custom-shape><text:p>a shape</text:p></draw:custom-shape>"
+        + f"<draw:frame>{grid}</draw:frame>"
+        + f"<presentation:notes>{box.format('say it')}</presentation:notes>"
+    )
+    loaded = load("presentation", f"<draw:page>{first}</draw:page><draw:page/>")
+    assert loaded.text.strip() == "Prices\na shape\ntea | kg\ngreen | 4\nsay it"
+    assert [(one.kind, one.label) for one in loaded.locations] == [("slide", "1"), ("slide", "2")]
+    [found] = loaded.tables
+    assert loaded.text[found.start : found.end] == "tea | kg\ngreen | 4"

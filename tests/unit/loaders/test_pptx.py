@@ -6,6 +6,7 @@ import zipfile
 
 import pptx
 import pytest
+from lxml import etree
 from pptx.chart.data import CategoryChartData
 from pptx.enum.chart import XL_CHART_TYPE
 from pptx.util import Inches
@@ -231,3 +232,28 @@ def test_a_deck_that_lacks_a_slide(deck, tmp_path):
             part.writestr(name, whole.read(name))
     with pytest.raises(LoadError, match=r"lacks the part ppt/slides/slide1\.xml"):
         load_file(tmp_path / "part.pptx")
+
+
+def test_formulas_of_slides(deck, load):
+    """A formula of a slide keeps its fraction."""
+    body = slide(deck, "title", "so").placeholders[1].text_frame.paragraphs[0]._p
+    math = "http://schemas.openxmlformats.org/officeDocument/2006/math"
+    runs = [f'<r xmlns="{math}"><t>{number}</t></r>' for number in (1, 2)]
+    inside = f"<f><num>{runs[0]}</num><den>{runs[1]}</den></f>"
+    body.append(etree.fromstring(f'<oMath xmlns="{math}">{inside}</oMath>'))
+    assert by_slide(load(deck)) == {"1": ["title", "so1/2"]}
+
+
+def test_symbols_of_slides(deck, load):
+    """A code of a symbol font is the character that is shown; letters are none."""
+    body = slide(deck, "title", "a \uf0b3").placeholders[1].text_frame.paragraphs[0]
+    body.runs[0].font._rPr.append(
+        etree.fromstring(
+            '<a:sym xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main"'
+            ' typeface="Symbol"/>'
+        )
+    )
+    run = body.add_run()
+    run.text = "\uf0b3"
+    run.font.name = "Symbol"
+    assert by_slide(load(deck)) == {"1": ["title", "a ≥≥"]}

@@ -182,3 +182,10 @@ def test_words_agree_with_another_reader(words):
     markup = r"{\rtf1\ansi " + body + "}"
     ours = read_rtf(markup.encode()).text.replace("|", " ").split()
     assert ours == rtf_to_text(markup).replace("|", " ").split()
+
+
+def test_symbols():
+    """Codes of a symbol font are the characters that are shown."""
+    fonts = rb"{\fonttbl{\f0 Arial;}{\f1\fnil\fcharset2 Symbol;}{\f2\fcharset2 Wingdings;}}"
+    body = rb"\f0 dose {\f1\'b3 m} {\f1\u-3917?} {\f2\'e0} m"
+    assert read_rtf(rb"{\rtf1\ansi" + fonts + body + b"}").text == "dose ≥ μ ≥ → m"

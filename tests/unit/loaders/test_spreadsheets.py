@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag import DataType, DocField, DocNode, Document, Retriever
+from lazyrag.data.tables import FoundTable
 from lazyrag.errors import ConfigError, LoadError, UnknownKeywordError
 from lazyrag.loaders import load_file, loaders, register_loader
 from lazyrag.loaders.opendocument import OdsLoader
@@ -26,7 +27,6 @@ from lazyrag.loaders.spreadsheets import (
     _xls_value,
     cell_text,
     read_sheets,
-    row_lines,
 )
 from tests.shared import shared
 
@@ -77,7 +77,7 @@ def row_places(loaded) -> dict[str, str]:
 
 def lines_of(rows) -> list[str]:
     """The lines of a sheet's rows."""
-    return [line for _, line in row_lines(enumerate(rows, start=1))]
+    return read_sheets([Sheet("s", enumerate(rows, start=1))]).text.splitlines()[1:]
 
 
 def test_rows_with_the_names_of_their_columns(load):
@@ -149,10 +149,9 @@ def test_places_are_the_sheets(sheets):
     expected = {name: lines for name, rows in sheets.items() if (lines := lines_of(rows))}
     assert by_sheet(loaded) == expected
     assert row_places(loaded) == {
-        f"{name} > {number}": line
+        label: line
         for name, rows in sheets.items()
-        for number, line in row_lines(enumerate(rows, start=1))
-        if number is not None
+        for label, line in row_places(read_sheets([Sheet(name, enumerate(rows, start=1))])).items()
     }
     assert loaded.metadata.get("sheets", []) == list(expected)
 
@@ -566,3 +565,136 @@ def test_values_of_the_old_format():
     ]
     texts = [cell_text(_xls_value(xlrd, kind, value, 0)) for kind, value in cells]
     assert texts == ["2024-04-05", "06:00:00", "1000000000", "TRUE", "#DIV/0!", "2", "tea", ""]
+
+
+@pytest.mark.parametrize(
+    ("value", "code", "shown"),
+    [
+        (0.075, "0.0%", "7.5%"),
+        (42, "00000", "00042"),
+        (12, '0" kg"', "12 kg"),
+        (1234.5, '"$"#,##0.00', "$1,234.50"),
+        (-1234.5, "#,##0.00;[Red](#,##0.00)", "(1,234.50)"),
+        (88, '"¥"0', "¥88"),
+        (5551234, "000-0000", "555-1234"),
+        (1234567, '0.0,,"M"', "1.2M"),
+        (1234567, "#,##0,.0", "1,234.6"),
+        (5, '0"\n"" kg"', "5 kg"),
+        (1234, "[$€-407] #,##0", "€ 1,234"),
+        (0, '_(* #,##0_);_(* (#,##0);_(* "-"??_)', "-"),
+        (-0.001, "0.00", "0.00"),
+        (3.14159, "General", "3.14159"),
+        (5, ";;;", "5"),
+        (2.5, "0/0", "2.5"),
+        (1e300, "0.00", "1e+300"),
+        (-5, '[>=1000]0,"K";0', "-5"),
+        (-5, "[<100]0.0;0", "-5"),
+        (1e20, "0%%%%%", "1e+22%"),
+        (1.5, ".00", "1.50"),
+        (0.5, ".0%", "50.0%"),
+        (5, '0.00"%"', "5.00%"),
+        (5, "[" * 30_000, "5"),
+        (1234567890123456, "0", "1234567890123456"),
+    ],
+)
+def test_numbers_as_they_are_shown(load, value, code, shown):
+    """A number is text in the format of its cell; a format that is not read leaves the number."""
+
+    def format_number(book):
+        book["s"]["B2"].number_format = code
+
+    loaded = load(format_number, s=[["tea", "shown"], ["green", value], ["black", 1]])
+    assert by_sheet(loaded)["s"][1] == f"tea: green; shown: {shown}"
+
+
+def test_tables_keep_the_values(load):
+    """Tables hold the numbers themselves."""
+
+    def format_number(book):
+        book["s"]["B2"].number_format = '0" kg"'
+
+    loaded = load(format_number, s=[["tea", "weight"], ["green", 12.25], ["black", 1]])
+    assert "weight: 12 kg" in loaded.text
+    assert FoundTable.read(loaded.tables[0].label).rows[0] == ("green", "12.25")
+
+
+@pytest.mark.parametrize(
+    ("part", "old", "new", "value"),
+    [
+        ("styles", 'formatCode="0.00"', 'formatCode=""', "4"),
+        ("sheet1", "<v>4<", "<v>1E999<", "inf"),
+    ],
+)
+def test_flawed_numbers_cost_no_row(load, tmp_path, part, old, new, value):
+    """An empty format, and a number out of range, leave the stored form."""
+
+    def format_number(book):
+        book["s"]["B2"].number_format = "0.00" if part == "sheet1" else "0.00;"
+
+    load(format_number, s=[["tea", "kg"], ["green", 4], ["black", 1]])
+    [path] = tmp_path.glob("*.xlsx")
+    with zipfile.ZipFile(path) as file:
+        parts = {name: file.read(name).decode() for name in file.namelist()}
+    with zipfile.ZipFile(path, "w") as file:
+        for name, data in parts.items():
+            is_changed = name.endswith(f"{part}.xml")
+            file.writestr(
+                name, data.replace("0.00;", "0.00").replace(old, new) if is_changed else data
+            )
+    assert load_file(path).text.split("\n")[2:] == [f"tea: green; kg: {value}", "tea: black; kg: 1"]
+
+
+def test_a_quoted_percent_sign_is_no_percentage(load):
+    """Tables hold the number before a percent sign in quotes as it is."""
+
+    def format_number(book):
+        book["s"]["B2"].number_format = '0.00"%"'
+        book["s"]["B3"].number_format = "0%"
+
+    loaded = load(format_number, s=[["tea", "part"], ["green", 12.25], ["black", 0.5]])
+    rows = FoundTable.read(loaded.tables[0].label).rows
+    assert rows == (("green", "12.25"), ("black", "50%"))
+
+
+def test_escaped_characters(load):
+    """Escapes of control characters are no text."""
+    loaded = load(
+        s=[["a", "b"], ["x", "two_x000D_\nlines"], ["y", "_x005F_x000D_"], ["_xD800_", "_x0000_z"]]
+    )
+    assert by_sheet(loaded)["s"][1:] == [
+        "a: x; b: two lines",
+        "a: y; b: _x000D_",
+        "a: \ufffd; b: z",
+    ]
+
+
+def test_text_boxes(load, tmp_path):
+    """The words of a text box follow the rows of their sheet, once; an empty one is no line."""
+    load(s=[["tea", "kg"], ["green", 4]])
+    office = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    relation = f'<Relationship Id="d" Type="{office}/drawing" Target="../drawings/d.xml"/>'
+    words = "<a:p><a:r><a:t>prices</a:t></a:r></a:p><a:p><a:r><a:t>of May</a:t></a:r></a:p>"
+    box = f"<x:sp><x:txBody>{words}</x:txBody></x:sp>"
+    empty = "<x:sp><x:txBody><a:p/></x:txBody></x:sp>"
+    choice = f"<m:AlternateContent><m:Choice>{box}</m:Choice><m:Fallback>{box}</m:Fallback></m:AlternateContent>"
+    [path] = tmp_path.glob("*.xlsx")
+    with zipfile.ZipFile(path, "a") as file:
+        file.writestr(
+            "xl/worksheets/_rels/sheet1.xml.rels",
+            f'<R xmlns="http://schemas.openxmlformats.org/package/2006/relationships">{relation}</R>',
+        )
+        file.writestr(
+            "xl/drawings/d.xml",
+            f'<x:wsDr xmlns:x="urn:x" xmlns:a="urn:a" xmlns:m="urn:m">{empty}{choice}{empty}</x:wsDr>',
+        )
+    assert load_file(path).text.split("\n")[2:] == ["tea: green; kg: 4", "prices of May"]
+
+
+def test_a_format_of_many_digits_costs_no_row(load):
+    """A number format with more places than a number has leaves the number."""
+
+    def format_number(book):
+        book["s"]["B2"].number_format = "0." + "0" * 40
+
+    loaded = load(format_number, s=[["tea", "kg"], ["green", 0.5], ["black", 1]])
+    assert by_sheet(loaded)["s"][1:] == ["tea: green; kg: 0.5", "tea: black; kg: 1"]

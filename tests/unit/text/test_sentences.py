@@ -38,6 +38,12 @@ CHINESE = [
     ["没有句号"],
 ]
 
+OTHER = [
+    ["गंगा नदी है। ", "वह बड़ी है॥"],
+    ["أين المدرسة؟ ", "هنا."],
+    ["یہ کتاب ہے۔ ", "وہ میز ہے۔"],
+]
+
 ENGLISH = [
     ["He left. ", "She left."],
     ["Really? ", "Really! ", "Yes."],
@@ -85,7 +91,7 @@ MIXED = [
 
 
 @pytest.mark.parametrize(
-    "sentences", [*CHINESE, *ENGLISH, *MIXED], ids=lambda one: "".join(one)[:30]
+    "sentences", [*CHINESE, *ENGLISH, *MIXED, *OTHER], ids=lambda one: "".join(one)[:30]
 )
 def test_a_text_is_cut_into_its_sentences(sentences):
     """Quotes and white space stay with the sentence before; abbreviations, numbers and names end

@@ -1,0 +1,168 @@
+"""Text of a PDF page that its readers do not see: what a child process does, see `pdf_pages`."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import pypdfium2.raw as pdfium
+
+from lazyrag.loaders.hidden import BACKGROUND, NOT_DRAWN, SIZE, TRANSPARENT
+
+_MIN_SIDE = 6.0  # of an area behind text, in points
+_MAX_PAIRS = 1_000_000
+_RECTANGLE = 6  # points of its path
+_TINY = 1.0  # points
+_FAINT = 8  # of 255
+_CLOSE = 8
+_WHITE = (255, 255, 255)
+
+
+class _Area(NamedTuple):
+    """Something drawn behind text: its bounds, and its colour, None if that is not one."""
+
+    left: float
+    bottom: float
+    right: float
+    top: float
+    colour: tuple[int, ...] | None
+
+    def contains(self, x: float, y: float) -> bool:
+        return self.left <= x <= self.right and self.bottom <= y <= self.top
+
+
+class _Text(NamedTuple):
+    """A text object with the number of areas that are drawn before it."""
+
+    item: Any
+    colour: tuple[int, ...]
+    before: int
+
+
+def hidden_objects(page: Any) -> dict[int, str]:
+    """Why readers do not see the text objects of an open page that they do not see, by address.
+
+    Text that is not drawn over a picture is the text layer of a scan. Over a picture, a shape that
+    is no rectangle or another document, text is taken as visible; so is all text in forms.
+    """
+    areas: list[_Area] = []
+    texts: list[_Text] = []
+    unseen = []
+    for item in _objects(page):
+        kind = pdfium.FPDFPageObj_GetType(item)
+        if kind == pdfium.FPDF_PAGEOBJ_TEXT:
+            reason = _own_reason(item)
+            if reason:
+                unseen.append((item, reason))
+            else:
+                texts.append(_Text(item, tuple(_fill(item)[:3]), len(areas)))
+        elif area := _area(item, kind):
+            areas.append(area)
+    pictures = [area for area in areas if area.colour is None]
+    hidden = {_address(item): BACKGROUND for item in _in_background_colour(texts, areas)}
+    for item, reason in unseen:
+        middle = _middle(item)
+        if reason != NOT_DRAWN or not any(area.contains(*middle) for area in pictures):
+            hidden[_address(item)] = reason
+    return hidden
+
+
+def _own_reason(item: Any) -> str:
+    """Why a text object is not seen, on any background."""
+    mode = pdfium.FPDFTextObj_GetTextRenderMode(item)
+    if mode == pdfium.FPDF_TEXTRENDERMODE_INVISIBLE:
+        return NOT_DRAWN
+    if mode == pdfium.FPDF_TEXTRENDERMODE_FILL and _fill(item)[3] <= _FAINT:
+        return TRANSPARENT
+    return SIZE if _size(item) <= _TINY else ""
+
+
+def _in_background_colour(texts: Sequence[_Text], areas: Sequence[_Area]) -> Iterator[Any]:
+    colours = {_WHITE, *(area.colour for area in areas if area.colour is not None)}
+    suspects = [text for text in texts if any(_is_close(text.colour, colour) for colour in colours)]
+    if len(suspects) * len(areas) > _MAX_PAIRS:
+        return
+    for text in suspects:
+        mode = pdfium.FPDFTextObj_GetTextRenderMode(text.item)
+        behind = _behind(_middle(text.item), areas[: text.before])
+        if mode == pdfium.FPDF_TEXTRENDERMODE_FILL and _is_close(text.colour, behind):
+            yield text.item
+
+
+def hidden_characters(page: Any, text: Any) -> dict[int, str]:
+    """Why readers do not see characters of an open page, by number."""
+    objects = hidden_objects(page)
+    if not objects:
+        return {}
+    numbers = range(pdfium.FPDFText_CountChars(text))
+    owners = ((at, _address(pdfium.FPDFText_GetTextObject(text, at))) for at in numbers)
+    return {at: objects[owner] for at, owner in owners if owner in objects}
+
+
+def _objects(page: Any) -> Iterator[Any]:
+    for at in range(max(0, int(pdfium.FPDFPage_CountObjects(page)))):
+        yield pdfium.FPDFPage_GetObject(page, at)
+
+
+def _address(item: Any) -> int:
+    return ctypes.cast(item, ctypes.c_void_p).value or 0
+
+
+def _fill(item: Any) -> list[int]:
+    """Red, green, blue and opacity up to 255; black if unknown."""
+    parts = [ctypes.c_uint() for _ in range(4)]
+    is_known = pdfium.FPDFPageObj_GetFillColor(item, *map(ctypes.byref, parts))
+    return [part.value for part in parts] if is_known else [0, 0, 0, 255]
+
+
+def _size(item: Any) -> float:
+    """The font size of a text object on the page, in points."""
+    size = ctypes.c_float()
+    matrix = pdfium.FS_MATRIX()
+    is_known = pdfium.FPDFTextObj_GetFontSize(item, ctypes.byref(size))
+    if not is_known or not pdfium.FPDFPageObj_GetMatrix(item, ctypes.byref(matrix)):
+        return _TINY + 1
+    return float(abs(size.value) * (matrix.c**2 + matrix.d**2) ** 0.5)
+
+
+def _bounds(item: Any) -> tuple[float, float, float, float]:
+    """Left, bottom, right and top."""
+    edges = [ctypes.c_float() for _ in range(4)]
+    pdfium.FPDFPageObj_GetBounds(item, *map(ctypes.byref, edges))
+    left, bottom, right, top = (edge.value for edge in edges)
+    return left, bottom, right, top
+
+
+def _middle(item: Any) -> tuple[float, float]:
+    left, bottom, right, top = _bounds(item)
+    return (left + right) / 2, (bottom + top) / 2
+
+
+def _area(item: Any, kind: int) -> _Area | None:
+    """What is drawn behind text that follows; None for lines and small shapes."""
+    bounds = _bounds(item)
+    if bounds[2] - bounds[0] < _MIN_SIDE or bounds[3] - bounds[1] < _MIN_SIDE:
+        return None
+    if kind != pdfium.FPDF_PAGEOBJ_PATH:
+        return _Area(*bounds, None)
+    mode = ctypes.c_int()
+    stroke = ctypes.c_int()
+    pdfium.FPDFPath_GetDrawMode(item, ctypes.byref(mode), ctypes.byref(stroke))
+    *colour, opacity = _fill(item)
+    if mode.value == pdfium.FPDF_FILLMODE_NONE or opacity <= _FAINT:
+        return None
+    is_plain = opacity == 255 and pdfium.FPDFPath_CountSegments(item) <= _RECTANGLE
+    return _Area(*bounds, tuple(colour) if is_plain else None)
+
+
+def _behind(middle: tuple[float, float], areas: Sequence[_Area]) -> tuple[int, ...] | None:
+    """The colour of the last area that is drawn at a point; white without one."""
+    around = (area.colour for area in reversed(areas) if area.contains(*middle))
+    return next(around, _WHITE)
+
+
+def _is_close(colour: tuple[int, ...], other: tuple[int, ...] | None) -> bool:
+    if other is None:
+        return False
+    return all(abs(first - second) <= _CLOSE for first, second in zip(colour, other, strict=True))
