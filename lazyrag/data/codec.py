@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from lazyrag.data.segment import Location, Segment
+from lazyrag.types import JsonMapping, JsonObject
 
 
-def encode_node(segment: Segment) -> dict[str, Any]:
+def encode_node(segment: Segment) -> JsonObject:
     """Return a node as JSON, without the number of its build."""
     node = {
         "places" if name == "locations" else name: value
@@ -27,7 +25,7 @@ def encode_node(segment: Segment) -> dict[str, Any]:
     }
 
 
-def decode_node(node: Mapping[str, Any], build: int) -> Segment:
+def decode_node(node: JsonMapping, build: int) -> Segment:
     """Return the node of `encode_node`, with the number of its build."""
     span = None if node["span"] is None else tuple(node["span"])
     locations = tuple(Location(*fields) for fields in node["places"])

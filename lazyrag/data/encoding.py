@@ -15,6 +15,7 @@ from typing import Any
 
 from lazyrag.data.node import DocNode
 from lazyrag.data.result import RetrievalResult
+from lazyrag.types import JsonObject
 
 # First words of the sentences with which errors of this package name the way out.
 _REMEDIES = frozenset(
@@ -100,7 +101,7 @@ def to_dict(value: Any) -> Any:
     return getattr(value, "__name__", type(value).__name__) if is_bare else text
 
 
-def _node_dict(node: DocNode) -> dict[str, Any]:
+def _node_dict(node: DocNode) -> JsonObject:
     names = (
         "uid",
         "group",
@@ -111,6 +112,7 @@ def _node_dict(node: DocNode) -> dict[str, Any]:
         "score",
         "span",
         "location",
+        "hidden_text",
         "merged_from",
     )
     encoded = {

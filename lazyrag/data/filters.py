@@ -208,7 +208,7 @@ def parse_filter(filters: FilterLike | None) -> Filter | None:
         filters,
         "a mapping such as {'author': ['A', 'B']} or a Condition",
     )
-    conditions: list[Filter] = []
+    conditions = []
     for name, value in filters.items():
         hint = f"For anything else write a Condition, such as Condition({name!r}, '>', 2000)."
         require(

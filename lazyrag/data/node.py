@@ -6,15 +6,17 @@ import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from os import PathLike
 from typing import Any, Protocol, TypeAlias, TypeVar
 from weakref import ref
 
 from lazyrag.data.segment import (
     EMPTY,
+    HIDDEN,
     IMAGE,
     LAZY_ROOT_NAME,
-    TABLE,
+    NOT_SHOWN,
     Content,
     Location,
     ReadOnly,
@@ -26,8 +28,9 @@ from lazyrag.data.segment import (
     copy_value,
     digest,
 )
+from lazyrag.data.suggestions import SuggestsNames
 from lazyrag.errors import ConfigError, StaleNodeError, StoreError
-from lazyrag.types import Embedding
+from lazyrag.types import Embedding, JsonObject, Metadata
 from lazyrag.validation import known_arguments, require
 
 SOURCE_LOCATION = "source_location"
@@ -71,7 +74,7 @@ def _covering_heading(touched: Sequence[Location], start: int) -> str:
 def describe_span(source: Segment, span: Span) -> str:
     """The place of a stretch of a root node's text, as `DocNode.location` names it."""
     node = DocNode(text=content_text(source.content)[slice(*span)], span=span)
-    return node._describe(source, node._touched(source))
+    return node._describe(source, _shown(node._touched(source)))
 
 
 def _describe_range(first: Location, last: Location) -> str:
@@ -118,7 +121,7 @@ class NodeSource(Protocol):
     def show(self, segment: Segment) -> DocNode:
         """The segment as a node; StaleNodeError if it is out of scope."""
 
-    def file_metadata(self, segment: Segment) -> dict[str, Any]:
+    def file_metadata(self, segment: Segment) -> JsonObject:
         """The metadata of the segment's file; empty if its root node is out of scope."""
 
     def source_texts(self, segment: Segment, kind: bool | str = True) -> Sequence[tuple[str, str]]:
@@ -156,7 +159,7 @@ ShownHits: TypeAlias = "set[ref[Shown]]"
 
 
 @known_arguments
-class DocNode:
+class DocNode(SuggestsNames):
     """One piece of a document in the tree of node groups (spec 001).
 
     Retrieval returns light copies that carry scores; stored nodes cannot be changed through them.
@@ -204,12 +207,12 @@ class DocNode:
         content: Content | None = None,
         *,
         text: str | None = None,
-        metadata: Mapping[str, Any] | None = None,
+        metadata: Metadata | None = None,
         uid: str | None = None,
         span: Span | None = None,
         embeddings: Mapping[str, Embedding] | None = None,
         score: float | None = None,
-        global_metadata: Mapping[str, Any] | None = None,
+        global_metadata: Metadata | None = None,
     ) -> None:
         if (content is None) == (text is None):
             raise ConfigError(
@@ -222,7 +225,7 @@ class DocNode:
         self._reader: NodeSource | None = None
         self._embeddings = embeddings
         self._embed_key: str | None = None
-        self._metadata: dict[str, Any] | None = None
+        self._metadata: JsonObject | None = None
         self._file_metadata = (
             copy_value(dict(check_names(global_metadata))) if global_metadata else None
         )
@@ -398,7 +401,7 @@ class DocNode:
         return self._merged_from
 
     @property
-    def metadata(self) -> dict[str, Any]:
+    def metadata(self) -> JsonObject:
         """Its own metadata, for a root node its file's; read-only but in a node that you made."""
         if self._metadata is None:
             stored = self._segment.metadata
@@ -410,13 +413,13 @@ class DocNode:
         return self._metadata
 
     @metadata.setter
-    def metadata(self, metadata: Mapping[str, Any]) -> None:
+    def metadata(self, metadata: Metadata) -> None:
         """Set the metadata of a node that you made."""
         self._write(metadata=copy_value(dict(check_names(metadata))))
         self._metadata = None
 
     @property
-    def global_metadata(self) -> dict[str, Any]:
+    def global_metadata(self) -> JsonObject:
         """The metadata of its file, read-only: six built-in fields, declared fields, the loader's
         metadata.
 
@@ -431,7 +434,7 @@ class DocNode:
         return self._ask("global_metadata", self._reader.file_metadata)
 
     @global_metadata.setter
-    def global_metadata(self, metadata: Mapping[str, Any]) -> None:
+    def global_metadata(self, metadata: Metadata) -> None:
         """Set the metadata that a loader gives the file of a node."""
         self._write()
         self._file_metadata = copy_value(dict(check_names(metadata)))
@@ -550,7 +553,7 @@ class DocNode:
     def locations(self) -> tuple[Location, ...]:
         """The pages or headings of its document that it touches, in order; () if unknown."""
         if self._segment.group == LAZY_ROOT_NAME:
-            return tuple(location for location in self._segment.locations if location.kind != TABLE)
+            return _shown(self._segment.locations)
         if self._reader is None or self.span is None:
             return ()
         return self._ask("location", self._find_location)[1]
@@ -568,10 +571,38 @@ class DocNode:
             return str(self._segment.metadata.get(SOURCE_LOCATION, ""))
         return self._ask("location", self._find_location)[0]
 
-    def _find_location(self, segment: Segment) -> tuple[str, tuple[Location, ...]]:
+    @property
+    def hidden_text(self) -> tuple[Location, ...]:
+        """The stretches of its text that readers of the file do not see; their labels say why.
+
+        Positions count in the node's text. () where a transform rewrote the text.
+        """
+        if self._segment.group == LAZY_ROOT_NAME:
+            return self._hidden(self._segment.locations, 0)
+        if self._reader is None or self.span is None:
+            return ()
+        return self._ask("location", self._find_location)[2]
+
+    def _hidden(self, locations: Iterable[Location], offset: int) -> tuple[Location, ...]:
+        size = len(self.text)
+        return tuple(
+            replace(
+                location,
+                start=max(0, location.start - offset),
+                end=min(size, location.end - offset),
+            )
+            for location in locations
+            if location.kind == HIDDEN
+        )
+
+    def _find_location(
+        self, segment: Segment
+    ) -> tuple[str, tuple[Location, ...], tuple[Location, ...]]:
         source = None if self._reader is None else self._reader.source(segment)
         touched = self._touched(source)
-        return self._describe(source, touched), touched
+        shown = _shown(touched)
+        offset = segment.span[0] if segment.span else 0
+        return self._describe(source, shown), shown, self._hidden(touched, offset)
 
     def _describe(self, source: Segment | None, touched: Sequence[Location]) -> str:
         if source is None or self.span is None or source.group != LAZY_ROOT_NAME:
@@ -615,7 +646,7 @@ class DocNode:
         return tuple(
             location
             for location in source.locations
-            if location.start < end and start < location.end and location.kind != TABLE
+            if location.start < end and start < location.end
         )
 
     def _inked_span(self, span: Span) -> Span:
@@ -668,6 +699,10 @@ class DocNode:
         where = f"{self.group or 'no group'} {self.path}".strip()
         score = "" if self._score is None else f", score={self._score:.4f}"
         return f"DocNode({where}#{self.number}: {excerpt!r}{score})"
+
+
+def _shown(locations: Iterable[Location]) -> tuple[Location, ...]:
+    return tuple(location for location in locations if location.kind not in NOT_SHOWN)
 
 
 def remember(nodes: Iterable[DocNode], hits: ShownHits) -> None:

@@ -37,10 +37,15 @@ def answer_html(answer: Any) -> str:
         details(f"[{citation.index}] {citation.label}", citation.text_snippet)
         for citation in answer.citations
     )
+    doubts = "".join(
+        f"<p>⚠ {escape(str(statement))}</p>"
+        for statement in answer.statements
+        if statement.findings
+    )
     problems = "".join(f"<p>⚠ {escape(problem)}</p>" for problem in answer.problems)
     return (
         f"<p><b>{escape(answer.query)}</b></p><p"
-        f" style='{_PRE}'>{escape(answer.text)}</p>{''.join(quotes)}{problems}"
+        f" style='{_PRE}'>{escape(answer.text)}</p>{''.join(quotes)}{doubts}{problems}"
     )
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, overload
 
-from lazyrag.data.segment import EMPTY
+from lazyrag.data.segment import EMPTY, Span
+from lazyrag.data.suggestions import SuggestsNames
 from lazyrag.errors import ConfigError, count, known_names, preview
+from lazyrag.types import JsonObject, Metadata
 from lazyrag.validation import require, validate_number
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ _GENERATION_FIELDS = ("response", "multi_responses", "confidence", "metadata")
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(SuggestsNames):
     """One scored node of a query's result (spec 003's per-hit class, with its seven fields).
 
     Args:
@@ -35,7 +37,9 @@ class Hit:
         document_id: Uid of the document's root node.
         chunk_id: The node's number in its group and document, from 1.
         metadata: The file's metadata overlaid with the node's own; under ``"location"``, unless
-            they use the name, the place in the document, for people: ``"page 3"``.
+            they use the name, the place in the document, for people: ``"page 3"``. Under
+            ``"hidden_text"`` the stretches of the text that readers of the file do not see:
+            start, end and why.
 
     Example:
         >>> Hit("1", "Water of 80 degrees", 0.9, source="tea.txt").to_dict()["source"]
@@ -48,12 +52,13 @@ class Hit:
     source: str = ""
     document_id: str = ""
     chunk_id: int = 0
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Metadata = field(default_factory=dict)
 
     @classmethod
     def from_node(cls, node: DocNode) -> Hit:
         """The hit of a retrieved node."""
         location = node.location
+        hidden = [(place.start, place.end, place.label) for place in node.hidden_text]
         return cls(
             id=node.uid,
             text=node.get_content(),
@@ -65,6 +70,7 @@ class Hit:
                 **({"location": location} if location else {}),
                 **node.global_metadata,
                 **node.metadata,
+                **({"hidden_text": hidden} if hidden else {}),
             },
         )
 
@@ -86,7 +92,7 @@ class Hit:
         """
         return _label(self.source, self.location)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """The seven fields, metadata as a plain dict."""
         return {name: getattr(self, name) for name in self.__slots__} | {
             "metadata": dict(self.metadata)
@@ -280,6 +286,25 @@ class GenerationResult(Generic[M_co]):
         return {name: getattr(self, name) for name in _GENERATION_FIELDS}
 
 
+def verdict_counts(statements: Iterable[Statement]) -> dict[str, int]:
+    """Number of statements by verdict, without those that are not checkable.
+
+    Example:
+        >>> verdict_counts([Statement("Hello.", (0, 6), "not_checkable")])
+        {}
+    """
+    verdicts = [statement.verdict for statement in statements]
+    counts = {name: verdicts.count(name) for name in ("supported", "contradicted", "not_found")}
+    return {name: number for name, number in counts.items() if number}
+
+
+def doubtful(statements: Iterable[Statement]) -> list[Statement]:
+    """The statements that are contradicted or not found."""
+    return [
+        statement for statement in statements if statement.verdict in ("contradicted", "not_found")
+    ]
+
+
 def _label(source: str, location: str) -> str:
     return ", ".join(filter(None, (" ".join(str(source).split()), location)))
 
@@ -332,6 +357,73 @@ class Citation:
         return f"[{self.index}] {self.label}: “{preview(self.text_snippet, 200)}”"
 
 
+Verdict: TypeAlias = Literal["supported", "contradicted", "not_found", "not_checkable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Words of a statement that its source does not confirm.
+
+    Args:
+        kind: ``"number"``, ``"date"``, ``"name"``, ``"negation"``, ``"opposite"``, ``"order"`` or
+            ``"words"``.
+        words: The words.
+        span: Their start and end in the answer.
+        source_words: The words of the source that contradict them; "" if none do.
+        source_span: Their start and end in the source's text.
+    """
+
+    kind: str
+    words: str
+    span: Span
+    source_words: str = ""
+    source_span: Span = (0, 0)
+
+    def __str__(self) -> str:
+        against = f" against “{self.source_words}”" if self.source_words else " not found"
+        return f"“{self.words}”{against}"
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A sentence of an answer, compared with the sources that it cites; without a citation, with
+    all.
+
+    Args:
+        text: The sentence, without citations.
+        span: Its start and end in the answer.
+        verdict: ``"supported"``; ``"contradicted"``: a source says something else;
+            ``"not_found"``; or ``"not_checkable"``: a greeting, an opinion, a heading.
+        indices: Numbers of the sources that it cites.
+        index: Number of the source it was compared with; 0 for none.
+        quote: The sentence of that source with most of its words; "" if it was not found.
+        quote_span: Start and end of the quote in that source's text.
+        findings: What the source does not confirm.
+        proposed: Number of a source that supports it and is not cited; 0 for none.
+    """
+
+    text: str
+    span: Span
+    verdict: Verdict
+    indices: tuple[int, ...] = ()
+    index: int = 0
+    quote: str = ""
+    quote_span: Span = (0, 0)
+    findings: tuple[Finding, ...] = ()
+    proposed: int = 0
+
+    def __str__(self) -> str:
+        words = [finding for finding in self.findings if finding.kind != "words"]
+        notes = [str(finding) for finding in words or self.findings if finding.source_words]
+        absent = [finding.words for finding in words or self.findings if not finding.source_words]
+        if absent and absent != [self.text.rstrip(".。！!")]:
+            notes.append(", ".join(f"“{text}”" for text in absent) + " not found")
+        if self.proposed and self.indices:
+            notes.append(f"[{self.proposed}] supports it")
+        verdict = self.verdict.replace("_", " ").capitalize()
+        return f"{verdict}: {preview(self.text, 80)}" + (f" ({'; '.join(notes)})" if notes else "")
+
+
 @dataclass(frozen=True, slots=True)
 class RAGContext:
     """A question with the context that was built for it (spec 003).
@@ -353,7 +445,7 @@ class RAGContext:
     context: str
     sources: RetrievalResult[Any]
     total_tokens: int
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Metadata = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return (
@@ -375,6 +467,7 @@ class Answer:
         generation: All that the model gave: candidates, confidence, tokens.
         problems: Problems of the answer and warnings, one sentence each.
         metadata: ``"seconds"``: a mapping from stage to seconds; and anything else.
+        statements: The sentences of the answer, each with a verdict.
 
     Example:
         >>> sources = RetrievalResult(["Water of 80 degrees"])
@@ -390,12 +483,20 @@ class Answer:
     context: RAGContext
     generation: GenerationResult[Any]
     problems: tuple[str, ...] = ()
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Metadata = field(default_factory=dict)
+    statements: tuple[Statement, ...] = ()
 
     @property
     def confidence(self) -> float | Any:
         """In [0, 1]; None if unknown."""
         return self.generation.confidence
+
+    @property
+    def weak(self) -> bool:
+        """Whether the library does not seem to answer the question; see ``answerable`` of the
+        context's metadata, a probability.
+        """
+        return bool(self.context.metadata.get("weak"))
 
     def __repr__(self) -> str:
         problems = f", {count(len(self.problems), 'problem')}" if self.problems else ""
@@ -405,7 +506,11 @@ class Answer:
 
     def __str__(self) -> str:
         notes = "\n".join(
-            [*map(str, self.citations), *(f"Note: {problem}" for problem in self.problems)]
+            [
+                *map(str, self.citations),
+                *map(str, doubtful(self.statements)),
+                *(f"Note: {problem}" for problem in self.problems),
+            ]
         )
         return f"{self.text}\n\n{notes}" if notes else self.text
 
@@ -439,6 +544,7 @@ class AnswerDelta:
     Args:
         text: The new text; may be "".
         citations: Those that the new text completes, each source once in an answer.
+        statements: Those that the new text completes, with their verdicts.
         answer: The complete answer, in the last piece only.
 
     Example:
@@ -449,3 +555,4 @@ class AnswerDelta:
     text: str
     citations: tuple[Citation, ...] = ()
     answer: Answer | Any = None
+    statements: tuple[Statement, ...] = ()

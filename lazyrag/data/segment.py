@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar, cast
 
 from lazyrag.errors import ConfigError
-from lazyrag.types import Fields
+from lazyrag.types import Fields, Metadata
 from lazyrag.validation import normal_name, require
 
 K = TypeVar("K")
@@ -52,6 +52,13 @@ LAZY_ROOT_NAME = "lazyllm_root"
 TABLE = "table"
 """Name of the group of tables, and kind of a root node's locations that hold one, which are not
 shown as locations."""
+
+HIDDEN = "hidden"
+"""Kind of a root node's locations of text that readers of the file do not see; the label says
+why. They are not shown as locations, either."""
+
+NOT_SHOWN = frozenset([TABLE, HIDDEN])
+"""Kinds of a root node's locations that are not shown as such."""
 
 IMAGE = "image"
 """Name of the group of pictures, and of the metadata of its nodes that says where their bytes
@@ -115,7 +122,7 @@ class Segment(NamedTuple):
     parent: str | None
     number: int
     content: Content
-    metadata: Mapping[str, Any] = EMPTY
+    metadata: Metadata = EMPTY
     fields: Fields = EMPTY
     span: Span | None = None
     locations: tuple[Location, ...] = ()
@@ -193,7 +200,7 @@ def child_uids(parent: str, group: str, ordinals: Iterable[int]) -> list[str]:
 M = TypeVar("M", bound=Mapping[str, Any])
 
 
-def check_metadata(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+def check_metadata(metadata: Metadata) -> Metadata:
     """Metadata that every store can keep: names to JSON values, as a read-only copy.
 
     Raises:
@@ -255,6 +262,8 @@ def _framed(parts: Iterable[str]) -> bytes:
         encoded = [text.encode() for text in texts]
     except UnicodeEncodeError:
         encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
+    if max(map(len, encoded), default=0) < len(_FRAMES):  # no calls: there are many digests
+        return b"".join([_FRAMES[len(data)] + data for data in encoded])
     return b"".join([_frame(len(data)) + data for data in encoded])
 
 

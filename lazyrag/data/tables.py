@@ -68,12 +68,17 @@ class FoundTable:
         width = len(self.names or self.rows[0])
         return cell_range(self.column, width, self.numbers[0][0], self.numbers[-1][1])
 
-    def location(self, start: int, end: int) -> Location:
-        """The table as a location of a document's text."""
-        values = [getattr(self, column.name) for column in fields(self)]
-        return Location(
-            start, end, TABLE, json.dumps(values, ensure_ascii=False, separators=(",", ":"))
-        )
+    def location(self, start: int, end: int, packed: Sequence[str] = ()) -> Location:
+        """The table as a location of a document's text.
+
+        Args:
+            start: Where it begins in the text.
+            end: Where it ends.
+            packed: Its rows by `packed_row`, where it has none itself.
+        """
+        names, rows, *others = [packed_row(getattr(self, column.name)) for column in fields(self)]
+        body = f"[{','.join(packed)}]" if packed else rows
+        return Location(start, end, TABLE, f"[{','.join([names, body, *others])}]")
 
     @classmethod
     def read(cls, label: str) -> FoundTable:
@@ -81,6 +86,11 @@ class FoundTable:
         names, rows, header, caption, sheet, column, numbers = json.loads(label)
         runs = tuple((first, last) for first, last in numbers)
         return cls(tuple(names), tuple(map(tuple, rows)), header, caption, sheet, column, runs)
+
+
+def packed_row(value: object) -> str:
+    """A row, or another value, as JSON."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def cell_range(column: int, width: int, first: int, last: int) -> str:

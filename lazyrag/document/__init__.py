@@ -16,6 +16,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "lazyrag.read.catalogue": "ChangedText DocumentInfo VersionDiff",
         "lazyrag.read.explore": "TextMatch",
         "lazyrag.maintain.certificate": "CheckedPlace DeletionCertificate",
+        "lazyrag.document.collect": "CollectedItem CollectedPage",
         "lazyrag.document.document": "Document",
         "lazyrag.document.maintenance": "Maintenance",
         "lazyrag.document.versions": "Versions",

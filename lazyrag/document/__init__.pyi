@@ -1,6 +1,8 @@
 # The names of the package, for type checkers and editors.
 
 from lazyrag.data.encoding import ErrorInfo as ErrorInfo
+from lazyrag.document.collect import CollectedItem as CollectedItem
+from lazyrag.document.collect import CollectedPage as CollectedPage
 from lazyrag.document.document import Document as Document
 from lazyrag.document.maintenance import Maintenance as Maintenance
 from lazyrag.document.tables import SqlRow as SqlRow

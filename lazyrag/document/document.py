@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, SupportsIndex, cast, o
 
 import lazyrag.ingest.documents as editing
 import lazyrag.ingest.sync as syncing
-from lazyrag.data.fields import DocField, make_schema
+from lazyrag.data.fields import BUILT_IN_FIELDS, DocField, make_schema
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME
@@ -32,23 +32,28 @@ from lazyrag.groups.node_group import (
     make_group,
 )
 from lazyrag.ingest.changes import MAX_DELETED
-from lazyrag.ingest.dataset import FileMetadata, FileSelection, PathLike, make_dataset
+from lazyrag.ingest.dataset import FileMetadata, FileSelection, make_dataset
 from lazyrag.ingest.indexer import Indexer, report_of, unrestricted
 from lazyrag.ingest.load_files import AddReader, Readers, add_reader
 from lazyrag.ingest.report import IngestReport, Options
 from lazyrag.ingest.sync import OnError, SyncPlan
 from lazyrag.ledger.lease import WAIT_S
 from lazyrag.loaders.base import LoadLimits
+from lazyrag.models.concurrency import in_thread
+from lazyrag.models.defaults import load_embedders
 from lazyrag.models.embedding import EmbedCallable, make_embedders
-from lazyrag.models.protocols import Embedder
+from lazyrag.models.protocols import ChatModel, Embedder
 from lazyrag.progress.calls import OnProgress, during_call
 from lazyrag.read.catalogue import DocumentInfo, find_document, list_documents, read_text_of
+from lazyrag.read.field_values import count_values
 from lazyrag.read.scope import Reader
 from lazyrag.read.snapshot import LocalSnapshot
 from lazyrag.read.windows import build_windows
 from lazyrag.registry import Registry
 from lazyrag.stores.config import StoreConf
 from lazyrag.text.analyzers import term_function
+from lazyrag.text.field_values import DERIVED_FIELDS
+from lazyrag.types import FieldValue, Metadata, PathLike
 from lazyrag.validation import (
     known_arguments,
     known_keywords,
@@ -63,9 +68,12 @@ from lazyrag.validation import (
 if TYPE_CHECKING:
     from typing import Self
 
+    from lazyrag.document.collect import CollectedPage
+    from lazyrag.generation.claims import Judge
     from lazyrag.ingest.verify import DocumentStatus
     from lazyrag.ingest.watch import OnError as OnWatchError
     from lazyrag.ingest.watch import OnReport, Watcher
+    from lazyrag.retrieval.base import NodeList
 
 
 services: Registry[Callable[..., Any]] = Registry("service")
@@ -76,6 +84,8 @@ _MAX_WORKERS = 4
 
 # Where names and arguments of release 0.2 are now, for the errors that their uses raise.
 _MOVED_NAMES = {
+    "aask": "await RAGPipeline.over(docs, 'MediumChunk').answer(question), from lazyrag",
+    "ask": "RAGPipeline.over(docs, 'MediumChunk').sync.answer(question), from lazyrag",
     "compact": "docs.maintenance.compact(...)",
     "deletion_certificate": "docs.maintenance.deletion_certificate(...)",
     "diff": "docs.versions.diff(...)",
@@ -142,11 +152,13 @@ class Document:
     the next program continues with it; otherwise it is kept in memory.
 
     Args:
-        dataset_path: A folder, or one file. None creates an empty Document.
+        dataset_path: A folder, or one file; or the URL of a folder in object storage, such as
+            ``"s3://bucket/teas"``. None creates an empty Document.
         embed: A callable from one text to one vector (numbers, or a dict from dimension to weight),
             or several of them by embed key. It is called by several threads, see ``workers``: it
             must be thread-safe, or pass ``workers=1``. A callable with an attribute ``batch_size``
-            above 1 receives lists of texts, one at a time.
+            above 1 receives lists of texts, one at a time. Or the folder of an ONNX model, the id
+            of a fetched one, or ``"openai:NAME"`` at the endpoint of OPENAI_BASE_URL.
         manager: True serves the Document over HTTP from this program, on 127.0.0.1, until it is
             closed: ``docs.status().url`` is the address, and a thread runs jobs. A number is the
             port to serve at, instead of a free one. ``"ui"`` also opens the page in the browser.
@@ -156,13 +168,16 @@ class Document:
             `concurrent.futures.Executor` (such as dask.distributed's ``client.get_executor()``),
             ``"dask://HOST:PORT"``, ``"ray"`` or ``"ray://HOST:PORT"``. Queries, the stores and the
             ledger stay here. Loaders, transforms and models must be importable there, and the files
-            must have the same paths. See docs/scale.md.
+            must have the same paths. `lazyrag.launchers.workers.Workers` also write the stores, if
+            these are in PostgreSQL. See docs/scale.md.
         store_conf: Where segments and vectors are stored. The default is memory. A path such as
             ``"store.db"``, or the URL of a PostgreSQL database, is short for
             ``{"segment_store": {"type": "map", "kwargs": {"uri": "store.db"}}}``: all is stored in
-            a file and a folder beside it. ``timeout_s`` beside ``uri`` limits how long to wait for
-            another program's lock on the file (30 s). Other stores are configured in the same way;
-            on a server they need a path for the ``"ledger"``, by default ``.lazyrag/ledger.db`` in
+            a file and a folder beside it. So are ``"milvus://HOST:PORT"``,
+            ``"opensearch://HOST:PORT"`` and ``{"type": "chromadb", "dir": "vectors"}``.
+            ``timeout_s`` beside ``uri`` limits how long to wait for another program's lock on the
+            file (30 s). Other stores are configured in the same way; on a server they need a path
+            for the ``"ledger"``, by default ``.lazyrag/ledger.db`` in
             the dataset's folder.
         doc_fields: Fields that filters may use beside the built-in ones, by name.
         name: Distinguishes Documents in one store. None means ``"default"``, and on a server a name
@@ -218,7 +233,13 @@ class Document:
     def __init__(
         self,
         dataset_path: PathLike | None = None,
-        embed: Embedder | EmbedCallable | Mapping[str, Embedder | EmbedCallable] | None = None,
+        embed: (
+            Embedder
+            | EmbedCallable
+            | PathLike
+            | Mapping[str, Embedder | EmbedCallable | PathLike]
+            | None
+        ) = None,
         manager: bool | int | Literal["ui"] = False,
         launcher: Any = None,
         store_conf: Mapping[str, Any] | PathLike | None = None,
@@ -237,7 +258,7 @@ class Document:
         name = None if name is None else validate_text("name", name)
         if workers is not None:
             workers = validate_integer("workers", workers, 1)
-        embedders = make_embedders(embed, workers)
+        embedders = make_embedders(load_embedders(embed), workers)
         schema = make_schema(doc_fields)
         files = FileSelection() if files is None else files
         require(isinstance(files, FileSelection), "files", files, "a FileSelection or None")
@@ -248,7 +269,7 @@ class Document:
         limits = LoadLimits() if limits is None else limits
         require(isinstance(limits, LoadLimits), "limits", limits, "a LoadLimits or None")
         processes = limits.processes or 0
-        launched = None if launcher is None else _launcher(launcher)
+        launched, writers = _launcher(launcher)
         if launched is not None:
             processes = launched.processes or processes
             embedders = {key: launched.embedder(embedder) for key, embedder in embedders.items()}
@@ -260,6 +281,7 @@ class Document:
             keep_versions=validate_integer("keep_versions", keep_versions, 0),
             read_only=validate_boolean("read_only", read_only),
             launcher=launched,
+            writers=writers,
         )
         conf = StoreConf.parse(store_conf, dataset.folder)
         self.name = conf.check_use(name, dataset.folder, embeds=bool(embedders))
@@ -268,8 +290,8 @@ class Document:
             self.name, dataset, self._graph, schema, embedders, conf, options, files
         )
         self._reader = Reader(self._indexer)
-        if launched is not None:
-            launched.bind(self._indexer)
+        for bound in filter(None, (launched, writers)):
+            bound.bind(self._indexer)
         if name is None and self.name != "default":
             warn_of_namesake(self._indexer)
         if manager:
@@ -488,7 +510,7 @@ class Document:
     def add_files(
         self,
         files: Sequence[PathLike] | Mapping[str, PathLike],
-        metadata: Mapping[str, Mapping[str, Any]] | None = None,
+        metadata: Mapping[str, Metadata] | None = None,
         *,
         on_progress: OnProgress | None = None,
         cancel: Event | None = None,
@@ -521,7 +543,7 @@ class Document:
     def add_texts(
         self,
         texts: Mapping[str, str],
-        metadata: Mapping[str, Mapping[str, Any]] | None = None,
+        metadata: Mapping[str, Metadata] | None = None,
         *,
         on_progress: OnProgress | None = None,
         cancel: Event | None = None,
@@ -579,7 +601,7 @@ class Document:
             return editing.delete_files(unrestricted(self._reader, "delete_files"), documents)
 
     @known_keywords
-    def update_metadata(self, changes: Mapping[str, Mapping[str, Any]]) -> IngestReport:
+    def update_metadata(self, changes: Mapping[str, Metadata]) -> IngestReport:
         """Change documents' metadata. It takes precedence over ``file_metadata`` and loaders, and
         survives a sync.
 
@@ -776,7 +798,8 @@ class Document:
         filters: FilterLike | None = None,
         *,
         group: str = "MediumChunk",
-    ) -> list[DocNode]:
+        infer_filters: bool = True,
+    ) -> NodeList:
         """Find the best chunks, by hybrid search if the Document has `embed`, else by keyword
         search.
 
@@ -788,6 +811,8 @@ class Document:
             topk: At most so many nodes, at least 1.
             filters: A filter: ``{"file_type": [".pdf"]}`` or a `Condition`.
             group: The node group to search.
+            infer_filters: Whether documents come first that the question names by values of
+                fields, such as a company and a year; see `field_values`.
 
         Raises:
             ConfigError: If an argument is out of its range.
@@ -803,7 +828,49 @@ class Document:
         """
         from lazyrag.retrieval.hybrid import default_retriever  # not needed to ingest
 
-        return list(default_retriever(self, group, topk)(query, filters=filters))
+        retriever = default_retriever(self, group, topk, infer_filters=infer_filters)
+        return cast("NodeList", retriever(query, filters=filters))
+
+    @known_keywords
+    async def asearch(
+        self,
+        query: str,
+        topk: int = 6,
+        filters: FilterLike | None = None,
+        *,
+        group: str = "MediumChunk",
+        infer_filters: bool = True,
+    ) -> NodeList:
+        """Call `search` in a thread, so that an event loop goes on."""
+        return await in_thread(
+            self.search, query, topk, filters, group=group, infer_filters=infer_filters
+        )
+
+    @known_keywords
+    def field_values(self, name: str) -> dict[FieldValue, int]:
+        """The values of a field, each with the number of documents that have it, the most frequent
+        first.
+
+        They are the dictionary in which `search` looks up what a question names. A restricted
+        Document has the values of visible documents only. No file is loaded.
+
+        Args:
+            name: A declared field; or ``"name"``, ``"year"``, ``"quarter"`` and ``"date"``, which
+                are read from paths, titles and declared fields; or ``"file_name"``.
+
+        Raises:
+            ConfigError: If there is no such field.
+
+        Example:
+            >>> from lazyrag import Document
+            >>> docs = Document()
+            >>> _ = docs.add_texts({"Acme 2018": "Sales grew.", "Acme 2019": "Sales fell."})
+            >>> docs.field_values("year"), docs.field_values("name")
+            ({2018: 1, 2019: 1}, {'Acme': 2})
+        """
+        known = (self._reader.fields.keys() - BUILT_IN_FIELDS) | set(DERIVED_FIELDS)
+        validate_choice("name", name, sorted(known))
+        return count_values(self._reader, name)
 
     @known_keywords
     def get_nodes(
@@ -879,6 +946,57 @@ class Document:
             'Dry it.'
         """
         return read_text_of(self._reader, path, span)
+
+    @known_keywords
+    def collect(
+        self,
+        query: str = "",
+        filters: FilterLike | None = None,
+        *,
+        per: Literal["document", "node", "row"] = "document",
+        group: str = "MediumChunk",
+        limit: int = 100,
+        after: str | None = None,
+        judge: Judge | ChatModel | None = None,
+        dry_run: bool = False,
+    ) -> CollectedPage:
+        """Find all that has the words of a query, not only the best: documents, passages or table
+        rows, with a count.
+
+        A passage matches if its own text has every content word of the query: English words by
+        their stems, Chinese words by their pairs of neighbouring characters; stop words do not
+        count. ``"green tea"`` in quotation marks must also occur in the text, in any letter case
+        and with any white space. ``OR`` separates alternatives, one of which must
+        match.
+
+        Args:
+            query: Words, phrases in quotation marks, alternatives; "" for all that satisfies the
+                filters.
+            filters: Only in documents and nodes that satisfy this filter.
+            per: ``"document"`` lists each document with a matching passage, ``"node"`` each
+                passage, ``"row"`` each table row whose cells match.
+            group: The node group of the passages.
+            limit: At most so many items on a page, from 1 to 1,000.
+            after: The ``next`` of the page before; None for the first page.
+            judge: Reads the matches of the page, and leaves out those that are not about the query:
+                a chat model, or a function of the query and a text that returns ``"supported"`` for
+                those to keep. One call for each text, until one of a document is supported.
+            dry_run: Do not call the judge; ``calls`` and ``tokens`` of the page tell its price.
+
+        Raises:
+            ConfigError: If an argument is invalid, or the query has only stop words.
+            NotRegisteredError: If the group is not defined.
+
+        Example:
+            >>> docs = Document()
+            >>> _ = docs.add_texts({"a": "Green teas.", "b": "Black tea.", "c": "Green paint."})
+            >>> page = docs.collect("green tea OR paint")
+            >>> page.total, [item.path for item in page.items]
+            (2, ['a', 'c'])
+        """
+        from lazyrag.document.collect import collect  # not needed to ingest
+
+        return collect(self, query, filters, per, group, limit, after, judge, dry_run=dry_run)
 
     def find(self, target: str) -> Callable[[Sequence[DocNode]], list[DocNode]]:
         """Return a function from nodes to related nodes of another group, through the lowest group
@@ -961,7 +1079,9 @@ class Document:
 
     # Scope and life
 
-    def restricted(self, filters: FilterLike) -> Self:
+    def restricted(
+        self, filters: FilterLike, *, statistics: Literal["visible", "shared"] = "visible"
+    ) -> Self:
         """Return a view of this Document that contains only the nodes that satisfy a filter.
 
         Hits, parents, children, `get_nodes` and `last_report` are limited to them, for every query,
@@ -970,8 +1090,15 @@ class Document:
         Groups defined on the view belong to the Document, and so do the stores: closing the view
         closes nothing. Warnings address the program's operator and may name every file.
 
+        Args:
+            filters: What every visible node satisfies.
+            statistics: ``"visible"``: as above; a search that counts hidden nodes, such as that of
+                a search server, is refused. ``"shared"``: every search is possible, and hidden
+                texts influence scores and order, though they are never shown.
+
         Raises:
-            ConfigError: If the filter is None or empty, or does not fit the fields.
+            ConfigError: If the filter is None or empty, or does not fit the fields; or if
+                statistics are to be shared that this view hides.
 
         Example:
             >>> Document().restricted({"file_type": ".pdf"}).get_nodes()
@@ -979,7 +1106,8 @@ class Document:
         """
         view = object.__new__(type(self))
         view.__dict__.update(self.__dict__)
-        view._reader = self._reader.narrowed(filters)
+        validate_choice("statistics", statistics, ("visible", "shared"))
+        view._reader = self._reader.narrowed(filters, shares_statistics=statistics == "shared")
         return view
 
     def close(self) -> None:
@@ -1015,7 +1143,7 @@ class Document:
             return f"<{self._indexer.where}, restricted>"
         return (
             f"<{self._indexer.where}:"
-            f" {count(len(self._indexer.ledger.tree.documents), 'document')}>"
+            f" {count(self._indexer.ledger.tree.document_count, 'document')}>"
         )
 
     def _repr_html_(self) -> str:
@@ -1073,10 +1201,16 @@ def _port(manager: Any) -> int | None:
     return validate_integer("manager", manager, 1, 65535)
 
 
-def _launcher(launcher: Any) -> Any:
+def _launcher(launcher: Any) -> tuple[Any, Any]:
+    """A launcher, or workers that write the stores; None for each that is not there."""
+    if launcher is None:
+        return None, None
     from lazyrag.launchers.work import Launcher  # not needed without one
+    from lazyrag.launchers.workers import Workers
 
-    return Launcher(launcher)
+    if isinstance(launcher, Workers):
+        return None, launcher
+    return Launcher(launcher), None
 
 
 def _value_set(name: str, values: Any) -> frozenset[Any]:

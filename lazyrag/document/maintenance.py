@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from lazyrag.document.open import with_cache
 from lazyrag.groups.node_group import Step
-from lazyrag.ingest.dataset import PathLike
 from lazyrag.ingest.indexer import Indexer, unrestricted
 from lazyrag.ingest.model_identity import next_identity
 from lazyrag.ingest.report import Problem
 from lazyrag.progress.calls import OnProgress, during_call
 from lazyrag.read.scope import Reader
+from lazyrag.types import PathLike
 from lazyrag.validation import known_keywords, validate_texts
 
 if TYPE_CHECKING:
@@ -186,12 +186,12 @@ class Maintenance:
 
         Raises:
             ConfigError: If the path exists already.
-            StoreError: If it cannot be written; then no part of it remains.
+            StoreError: If it cannot be written, a store has other rows than were written to it, or
+                documents are removed meanwhile; then no part of it remains.
         """
-        from lazyrag.maintain.export import Exporter, export
+        from lazyrag.maintain.export import export
 
-        indexer = self._indexer("export")
-        return export(lambda unfinished: Exporter(indexer, unfinished).run(), folder)
+        return export(self._indexer("export"), folder)
 
     @known_keywords
     def import_from(self, folder: PathLike) -> int:
@@ -199,7 +199,7 @@ class Maintenance:
 
         All files are checked against the manifest before anything is written. Nothing is loaded,
         transformed or embedded. Groups whose definitions differ from the exported ones are rebuilt
-        at first use.
+        at first use. Repeat an interrupted call to continue it.
 
         Returns:
             The number of imported documents.
@@ -207,7 +207,8 @@ class Maintenance:
         Raises:
             ConfigError: If the folder is not an export, has other ``doc_fields``, or this Document
                 is not empty.
-            StoreError: If a file of the export is missing, cut short or altered.
+            StoreError: If a file of the export is missing, cut short or altered, or a store returns
+                other rows than were written.
             StoreBusyError: If another program writes the store.
         """
         from lazyrag.maintain.export import import_from
@@ -219,6 +220,9 @@ class Maintenance:
         snapshots.
 
         See `lazyrag.maintain.export.canonical_dump`. Nothing is loaded or built.
+
+        Raises:
+            StoreError: At the end, if documents were removed meanwhile.
 
         Example:
             >>> from lazyrag import Document

@@ -87,8 +87,10 @@ def open_indexer(
                 " Pass its store_conf, such as store_conf='tea.db'."
             )
         dataset = dataset.selected(file, name, files)
-        ledger = Ledger(file, name)
-        nodes = NodeStore(stores.segments, stores.vectors, schema)
+        ledger = Ledger(file, name, schema)
+        nodes = NodeStore(
+            stores.segments, stores.vectors, schema, conf.search, exact_rows=conf.exact_rows
+        )
         definitions = Definitions(name, lambda: ledger.token, graph, schema)
         identities = find_identities(ledger, embedders)
         cached = dict(embedders)

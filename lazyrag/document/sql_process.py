@@ -18,6 +18,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
+from lazyrag.types import JsonMapping, JsonObject
+
 Rows: TypeAlias = "tuple[list[str], list[str], list[tuple[Any, ...]]]"
 """Tables that are joined, names of columns, and rows; the last column has the keys of the rows that
 each is made of."""
@@ -196,7 +198,7 @@ def _fetch(connection: Any, query: str, limit: int) -> tuple[list[str], list[tup
     return [column[0] for column in result.description], result.fetchmany(limit)
 
 
-def _located(connection: Any, tree: Mapping[str, Any], numbers: Mapping[str, int]) -> Iterator[str]:
+def _located(connection: Any, tree: JsonMapping, numbers: Mapping[str, int]) -> Iterator[str]:
     """The query with keys of the rows that each result row is made of as last column; two forms to
     try.
     """
@@ -223,9 +225,9 @@ def _located(connection: Any, tree: Mapping[str, Any], numbers: Mapping[str, int
         yield text
 
 
-def _syntax(connection: Any, query: str) -> dict[str, Any]:
+def _syntax(connection: Any, query: str) -> JsonObject:
     [text] = connection.execute("SELECT json_serialize_sql(?)", [query]).fetchone()
-    tree: dict[str, Any] = json.loads(text)
+    tree: JsonObject = json.loads(text)
     return tree
 
 
@@ -240,7 +242,7 @@ def _table_names(tree: Any) -> Iterator[str]:
             yield from _table_names(part)
 
 
-def _sources(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _sources(table: JsonMapping) -> Iterator[tuple[str, str]]:
     """Names and aliases of the tables that a FROM clause joins."""
     if table.get("type") == "BASE_TABLE":
         name = str(table["table_name"]).lower()

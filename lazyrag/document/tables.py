@@ -181,7 +181,7 @@ class Tables:
         nodes = self._docs.get_nodes(TABLE)
         counts = Counter(node.path for node in nodes)
         names: set[str] = set()
-        return [_table(node, names, is_one_of_many=counts[node.path] > 1) for node in nodes]
+        return [make_table(node, names, is_one_of_many=counts[node.path] > 1) for node in nodes]
 
     @known_keywords
     def sql(self, query: str, *, limit: int = 1_000) -> builtins.list[SqlRow]:
@@ -243,7 +243,14 @@ def _line_spans(text: str, span: Span | None, count: int, header: int) -> list[S
     return lines if len(lines) == count else []
 
 
-def _table(node: DocNode, names: set[str], *, is_one_of_many: bool) -> Table:
+def make_table(node: DocNode, names: set[str], *, is_one_of_many: bool) -> Table:
+    """The table of a node of the group ``table``.
+
+    Args:
+        node: The node.
+        names: Names in SQL that are taken; that of the table is added.
+        is_one_of_many: Whether its document has more tables, so that its title is in its name.
+    """
     import csv
 
     metadata = node.metadata
@@ -388,7 +395,7 @@ def _locate_keys(
     docs: Collection, tables: Mapping[int, Table], keys: Iterable[int]
 ) -> dict[int, TableLocation]:
     """The locations of rows by key."""
-    texts: dict[str, str] = {}
+    texts = {}
     locations: dict[int, TableLocation] = {}
     for number, grouped in itertools.groupby(sorted(keys), lambda key: key >> ROW_BITS):
         table = tables[number]

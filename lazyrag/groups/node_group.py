@@ -343,7 +343,7 @@ def _prepare_entries(
         )
     ready = []
     values = []
-    unseen: list[tuple[str, Any]] = []
+    unseen = []
     parts: dict[str, str] = {}
     sees_nodes = False
     for number, args in enumerate(entries):
@@ -540,7 +540,7 @@ class GroupGraph:
             NotRegisteredError: If the group is not defined.
             ConfigError: If definitions of class and instance together form a circle.
         """
-        line: list[NodeGroup] = []
+        line = []
         while name != LAZY_ROOT_NAME:
             line.append(self[name])
             name = line[-1].parent
@@ -647,9 +647,7 @@ class Definitions:
             NotRegisteredError: If the group or an ancestor is not defined.
             ConfigError: If definitions form a circle.
         """
-        return self._fingerprint(name, self.needed(name))
-
-    def _fingerprint(self, name: str, needed: Sequence[NodeGroup]) -> str:
+        needed = self.needed(name)
         value = self._fingerprints.get(name)
         if value is None:
             refs = [f"ref={group.ref}" for group in needed if group.ref is not None]
@@ -698,8 +696,8 @@ class Definitions:
             needed = self.needed(group.name)
         except (NotRegisteredError, ConfigError):
             return False
-        value = self._fingerprints.get(group.name) or self._fingerprint(group.name, needed)
-        if value != group.fingerprint:
+        known = self._fingerprints.get(group.name)  # no call: every query comes through here
+        if (known or self.fingerprint(group.name)) != group.fingerprint:
             return False
         revisions = tuple([group.revision for group in needed])
         return self._accepted.setdefault(group.name, revisions) == revisions

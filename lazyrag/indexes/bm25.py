@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -17,12 +18,14 @@ from lazyrag.indexes.postings import (
     CodeBlock,
     LiveRows,
     Mask,
+    Masks,
     Postings,
     RowBlock,
     RowPart,
     Vocabulary,
     best_rows,
     contenders,
+    decoded_keys,
     pick,
     ranked,
     scratch_zeros,
@@ -31,7 +34,7 @@ from lazyrag.indexes.rare_terms import Peaks, RareTerms
 from lazyrag.indexes.tiers import TieredIndex
 from lazyrag.storage.arrays import Arrays, unload
 from lazyrag.text.stop_words import STOP_MARK
-from lazyrag.types import Fields, Ranking
+from lazyrag.types import Fields, Float32Array, FloatArray, Int32Array, Int64Array, Ranking
 from lazyrag.validation import validate_choice, validate_integer, validate_number
 
 if TYPE_CHECKING:
@@ -143,8 +146,11 @@ def _mean_length(tokens: int, rows: int) -> float:
     return max(1, tokens) / rows  # rows of stop words alone have no tokens
 
 
-Ranges: TypeAlias = "list[list[tuple[int, int]]]"
-"""For each part, for each of a query's distinct terms: the range of its postings."""
+PartRanges: TypeAlias = "list[tuple[int, int]]"
+"""For each of a query's distinct terms: the range of its postings in a part."""
+
+Ranges: TypeAlias = "list[PartRanges]"
+"""The ranges in each part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +168,8 @@ class Saturation:
         drift: Largest relative error of a contribution, at least 0.
     """
 
-    norms: NDArray[np.float64]
-    contributions: NDArray[np.float32]
+    norms: FloatArray
+    contributions: Float32Array
     computed_for: tuple[float, float, float]
     drift: float = 0.0
 
@@ -171,7 +177,7 @@ class Saturation:
     def of(
         cls,
         postings: Postings,
-        lengths: NDArray[np.int32],
+        lengths: Int32Array,
         model: BM25,
         mean_length: float,
         near: Iterable[Saturation] = (),
@@ -194,7 +200,7 @@ class Saturation:
         contributions = _contributions(postings, norms)
         return cls(norms, contributions, (model.k1, model.b, mean_length))
 
-    def moved(self, lengths: NDArray[np.int32], mean_length: float) -> Saturation:
+    def moved(self, lengths: Int32Array, mean_length: float) -> Saturation:
         """The same contributions for another mean length, however far it is; see `of`."""
         k1, b, mean = self.computed_for
         norms = _norms(k1, b, lengths, mean_length)
@@ -209,16 +215,14 @@ def _drift(mean: float, mean_length: float) -> float:
     return max(shrinkage, growth) - 1.0
 
 
-def _norms(
-    k1: float, b: float, lengths: NDArray[np.int32], mean_length: float
-) -> NDArray[np.float64]:
+def _norms(k1: float, b: float, lengths: Int32Array, mean_length: float) -> FloatArray:
     exact_lengths = lengths.astype(np.float64)
     norms = k1 * (1.0 - b + b * exact_lengths / mean_length)
     smallest = np.finfo(np.float64).tiny
     return np.maximum(norms, smallest)  # k1 may be 0, and 0 / 0 is no number
 
 
-def _contributions(postings: Postings, norms: NDArray[np.float64]) -> NDArray[np.float32]:
+def _contributions(postings: Postings, norms: FloatArray) -> Float32Array:
     contributions = np.empty(len(postings.rows), np.float32)
     for start in range(0, len(contributions), _BATCH_SIZE):
         some = slice(start, start + _BATCH_SIZE)
@@ -240,7 +244,7 @@ def split_terms(ranges: Ranges, weights: list[float]) -> tuple[list[int], list[i
             sizes[term] += end - start
     occurring = [term for term, size in enumerate(sizes) if size]
     early = sorted(occurring, key=sizes.__getitem__)
-    late: list[int] = []
+    late = []
     allowed = LATE_SHARE * sum(weights[term] for term in early)
     while early and weights[early[-1]] <= allowed:
         term = early.pop()
@@ -253,10 +257,10 @@ def split_terms(ranges: Ranges, weights: list[float]) -> tuple[list[int], list[i
 
 
 def add_up(
-    scores: NDArray[np.float32],
+    scores: Float32Array,
     postings: Postings,
-    contributions: NDArray[np.float32],
-    ranges: list[tuple[int, int]],
+    contributions: Float32Array,
+    ranges: PartRanges,
     weights: list[float],
     terms: list[int],
 ) -> None:
@@ -273,11 +277,11 @@ def add_up(
 
 def exact_scores(
     postings: Postings,
-    norms: NDArray[np.float64],
-    rows: NDArray[np.int32],
-    ranges: list[tuple[int, int]],
+    norms: FloatArray,
+    rows: Int32Array,
+    ranges: PartRanges,
     weights: list[float],
-) -> NDArray[np.float64]:
+) -> FloatArray:
     """Scores of some rows of a part in float64, summed in the order of the query's terms: equal
     texts get equal ones.
 
@@ -295,8 +299,8 @@ def exact_scores(
 
 
 def exact_products(
-    postings: Postings, rows: NDArray[np.int32], ranges: list[tuple[int, int]], weights: list[float]
-) -> NDArray[np.float64]:
+    postings: Postings, rows: Int32Array, ranges: PartRanges, weights: list[float]
+) -> FloatArray:
     """Inner products of some rows of a part with the query's weights; summed as in
     `exact_scores`.
     """
@@ -306,9 +310,7 @@ def exact_products(
     return sums + 0.0  # -0.0 becomes 0.0
 
 
-def _values(
-    postings: Postings, rows: NDArray[np.int32], ranges: list[tuple[int, int]]
-) -> NDArray[Any]:
+def _values(postings: Postings, rows: Int32Array, ranges: PartRanges) -> NDArray[Any]:
     """(terms, m) values of the postings of some ascending rows; 0 if a row lacks the term."""
     bounds = np.array(ranges)
     offsets = [postings.rows[start:end].searchsorted(rows) for start, end in ranges]
@@ -319,15 +321,13 @@ def _values(
     return values
 
 
-def _summed(contributions: NDArray[np.float64]) -> NDArray[np.float64]:
+def _summed(contributions: FloatArray) -> FloatArray:
     """Sums along the first axis, in order. `numpy.sum` may add pairwise, depending on the shape."""
-    sums: NDArray[np.float64] = np.add.accumulate(contributions, axis=0)[-1]
+    sums: FloatArray = np.add.accumulate(contributions, axis=0)[-1]
     return sums
 
 
-def matching_rows(
-    parts: Sequence[Postings], ranges: Ranges, firsts: Sequence[int]
-) -> NDArray[np.int32]:
+def matching_rows(parts: Sequence[Postings], ranges: Ranges, firsts: Sequence[int]) -> Int32Array:
     """Every row that shares a term with the query, ascending.
 
     Args:
@@ -374,7 +374,7 @@ class TermPart(RowPart):
         ['a']
     """
 
-    lengths: NDArray[np.int32]
+    lengths: Int32Array
     vocabulary: Vocabulary
     postings: Postings
 
@@ -412,7 +412,7 @@ class TermPart(RowPart):
         cls,
         keys: Sequence[str],
         blocks: Sequence[CodeBlock],
-        terms: Callable[[NDArray[np.int64]], list[str]],
+        terms: Callable[[Int64Array], list[str]],
         fields: Sequence[Fields] | None = None,
     ) -> TermPart:
         """A part of new rows.
@@ -442,7 +442,7 @@ class TermPart(RowPart):
     def joined(
         cls,
         parts: Sequence[TermPart],
-        masks: Sequence[Mask | None],
+        masks: Masks,
         allocate: Callable[[tuple[int, ...], DTypeLike], NDArray[Any]] = np.empty,
     ) -> TermPart:
         """Several parts as one, their rows in the same order.
@@ -472,7 +472,7 @@ class TermPart(RowPart):
         postings = Postings.joined(part_postings, firsts, new_numbers, allocate)
         return cls(rows, lengths, Vocabulary(list(numbers)), postings)
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> Arrays:
         """Arrays for `from_arrays`, to be written to a file."""
         return {
             **self.rows.arrays(),
@@ -510,7 +510,7 @@ class TermPart(RowPart):
         vocabulary = Vocabulary.from_arrays(arrays)
         return cls(block, lengths, vocabulary, Postings(starts, rows, counts))
 
-    def ranges(self, terms: Sequence[str]) -> list[tuple[int, int]]:
+    def ranges(self, terms: Sequence[str]) -> PartRanges:
         """The range of postings of each of some terms; (0, 0) if it does not occur."""
         starts = self.postings.starts
         numbers = self.vocabulary.find(terms)
@@ -539,6 +539,7 @@ class LexicalState:
             changed afterwards.
         previous: An earlier state, whose computed values are reused.
         restricts: The state that this one restricts, see `restricted_to`; with the same parts.
+        tokens: The number of terms of the live rows; None counts them.
 
     Example:
         >>> part = TermPart.of_rows(["a", "b"], [["green", "tea"], ["black", "tea", "tea"]])
@@ -550,19 +551,17 @@ class LexicalState:
     def __init__(
         self,
         parts: Sequence[TermPart],
-        alive: Sequence[Mask | None],
+        alive: Masks,
         previous: LexicalState | None = None,
         *,
         restricts: LexicalState | None = None,
+        tokens: int | None = None,
     ) -> None:
         self.parts = tuple(parts)
         self._rows = LiveRows([part.rows for part in self.parts], alive)
         self.live = self._rows.live
         self.alive = tuple(None if mask is None or mask.all() else mask for mask in alive)
-        self.tokens = 0
-        for part, mask in zip(self.parts, self.alive, strict=True):
-            live_lengths = part.lengths if mask is None else part.lengths[mask]
-            self.tokens += int(live_lengths.sum(dtype=np.int64))
+        self.tokens = self._count_tokens() if tokens is None else tokens
         self._saturations: dict[_SaturationKey, tuple[Saturation, ...]] = {}
         self._scoped: dict[Filter, LexicalState] = {}
         self._restricts = restricts
@@ -571,7 +570,7 @@ class LexicalState:
         self._vocabulary: list[Counter[str]] = []
         self._peaks: dict[_SaturationKey, Peaks] = {}
         # by part, of each term; -1 where not counted yet
-        self._frequencies: dict[int, NDArray[np.int32]] = {}
+        self._frequencies: dict[int, Int32Array] = {}
         # By part, those of earlier states: the mean length of all rows has moved little since.
         self._inherited: dict[int, list[Saturation]] = {}
         if previous is not None:
@@ -579,6 +578,13 @@ class LexicalState:
 
     def __len__(self) -> int:
         return self.live
+
+    def _count_tokens(self) -> int:
+        tokens = 0
+        for part, mask in zip(self.parts, self.alive, strict=True):
+            live_lengths = part.lengths if mask is None else part.lengths[mask]
+            tokens += int(live_lengths.sum(dtype=np.int64))
+        return tokens
 
     def restricted_to(self, scope: Filter) -> LexicalState:
         """The same index with only the live rows that satisfy a bound filter.
@@ -590,7 +596,7 @@ class LexicalState:
         restricted = cached.get(scope)
         if restricted is None or next(reversed(cached)) is not scope:
             if restricted is None:
-                alive: list[Mask | None] = []
+                alive = []
                 for part, mask in zip(self.parts, self.alive, strict=True):
                     in_scope = part.rows.mask(scope)
                     alive.append(in_scope if mask is None else in_scope & mask)
@@ -657,6 +663,21 @@ class LexicalState:
         scores = self._exact_scores(rows, ranges, weights, saturations)
         return ranked(self._rows.keys, rows, scores, topk)
 
+    def holders(self, terms: Sequence[str]) -> list[str]:
+        """The keys of the live rows that have all of some terms, at least one.
+
+        Example:
+            >>> part = TermPart.of_rows(["a", "b"], [["tea"], ["tea", "hot"]])
+            >>> LexicalState([part], [None]).holders(["hot", "tea"])
+            ['b']
+        """
+        keys = []
+        for part, mask in zip(self.parts, self.alive, strict=True):
+            rows_of_terms = [part.postings.rows[slice(*ends)] for ends in part.ranges(terms)]
+            rows = functools.reduce(np.intersect1d, rows_of_terms)
+            keys += decoded_keys(part.keys[rows if mask is None else rows[mask[rows]]])
+        return keys
+
     def _candidates(
         self,
         ranges: Ranges,
@@ -664,7 +685,7 @@ class LexicalState:
         saturations: tuple[Saturation, ...],
         topk: int,
         mask: Mask | None,
-    ) -> NDArray[np.int32]:
+    ) -> Int32Array:
         """Rows among which the topk best are, by a float32 pass over the postings."""
         firsts = self._rows.firsts.tolist()
         row_count = firsts[-1]
@@ -715,11 +736,11 @@ class LexicalState:
 
     def _exact_scores(
         self,
-        rows: NDArray[np.int32],
+        rows: Int32Array,
         ranges: Ranges,
         weights: list[float],
         saturations: tuple[Saturation, ...],
-    ) -> NDArray[np.float64]:
+    ) -> FloatArray:
         """Scores of some rows, which are ascending."""
         scores = np.zeros(len(rows))
         ends = rows.searchsorted(self._rows.firsts).tolist()
@@ -798,7 +819,7 @@ class LexicalState:
 
     def _recent(self, part: TermPart) -> list[Saturation]:
         """The computed saturations of a part, here or in an earlier state; the latest ones."""
-        recent: list[Saturation] = []
+        recent = []
         for saturations in reversed(self._saturations.values()):
             pairs = zip(self.parts, saturations, strict=True)
             recent += [saturation for owner, saturation in pairs if owner is part]

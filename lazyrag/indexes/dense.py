@@ -19,11 +19,20 @@ import numpy as np
 
 from lazyrag.data.filters import Filter
 from lazyrag.errors import ConfigError, StoreError, missing_package
-from lazyrag.indexes.postings import Mask, RowBlock, RowPart, VectorRows, kth_largest, pick, ranked
+from lazyrag.indexes.postings import Masks, RowBlock, RowPart, VectorRows, kth_largest, pick, ranked
 from lazyrag.indexes.tiers import TieredIndex
 from lazyrag.progress.calls import ProgressTask
 from lazyrag.storage.arrays import Arrays, DamagedError
-from lazyrag.types import Fields, Matrix, Metric, Ranking, Vector
+from lazyrag.types import (
+    Fields,
+    Float32Array,
+    FloatArray,
+    IndexArray,
+    Matrix,
+    Metric,
+    Ranking,
+    Vector,
+)
 from lazyrag.validation import require, validate_choice, validate_integer
 
 if TYPE_CHECKING:
@@ -76,10 +85,10 @@ class Codes:
         ((96, 32), (96, 64))
     """
 
-    rotation: NDArray[np.float64]
+    rotation: FloatArray
     head: NDArray[np.int8]
     tail: NDArray[np.int8]
-    facts: NDArray[np.float32]
+    facts: Float32Array
 
     def __len__(self) -> int:
         return len(self.head)
@@ -88,7 +97,7 @@ class Codes:
     def of_matrix(
         cls,
         matrix: Matrix,
-        norms: NDArray[np.float64],
+        norms: FloatArray,
         allocate: Allocate = np.empty,
         sources: Sequence[KnownCodes] = (),
     ) -> Codes:
@@ -124,7 +133,7 @@ class Codes:
             new_codes._fill(new_rows[start : start + step], matrix, norms)
         return new_codes
 
-    def _fill(self, rows: NDArray[np.intp], matrix: Matrix, norms: NDArray[np.float64]) -> None:
+    def _fill(self, rows: IndexArray, matrix: Matrix, norms: FloatArray) -> None:
         directions = unit_rows(matrix[rows], norms[rows])
         rotated = directions @ self.rotation.T
         split = self.head.shape[1]
@@ -138,7 +147,7 @@ class Codes:
         self.facts[TAIL_ERROR, rows] = tail_errors
         self.facts[TAIL_LENGTH, rows] = _up(tail_lengths)
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> Arrays:
         """Arrays for `from_arrays`."""
         return {
             "rotation": self.rotation,
@@ -182,8 +191,8 @@ class KnownCodes(NamedTuple):
     """
 
     codes: Codes
-    rows: NDArray[np.intp]
-    positions: NDArray[np.intp]
+    rows: IndexArray
+    positions: IndexArray
 
 
 class CodeScan:
@@ -201,7 +210,7 @@ class CodeScan:
         True
     """
 
-    def __init__(self, codes: Codes, directions: NDArray[np.float64]) -> None:
+    def __init__(self, codes: Codes, directions: FloatArray) -> None:
         split = codes.head.shape[1]
         rotated = directions @ codes.rotation.T
         heads = rotated[:, :split]
@@ -217,7 +226,7 @@ class CodeScan:
         # are covered by doubling it, and doubling again.
         operations = rotated.shape[1] + 16
         self._slack = np.float32(4 * operations * 2.0**-24)
-        self._products: NDArray[np.float32] | None = None
+        self._products: Float32Array | None = None
 
     @property
     def head_bytes(self) -> int:
@@ -229,9 +238,7 @@ class CodeScan:
         """Bytes that `tails` reads of a row."""
         return int(self._codes.tail.shape[1]) + _FACT_BYTES
 
-    def heads(
-        self, rows: NDArray[np.intp] | None, query: int
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def heads(self, rows: IndexArray | None, query: int) -> tuple[Float32Array, Float32Array]:
         """Cosines by the head, and how far the tail and rounding can take them.
 
         Args:
@@ -248,8 +255,8 @@ class CodeScan:
         return cosines, errors
 
     def tails(
-        self, rows: NDArray[np.intp], query: int, cosines: NDArray[np.float32]
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        self, rows: IndexArray, query: int, cosines: Float32Array
+    ) -> tuple[Float32Array, Float32Array]:
         """The same with the tail.
 
         Args:
@@ -268,14 +275,14 @@ class CodeScan:
 
 
 def _products(
-    codes: NDArray[np.int8], rows: NDArray[np.intp] | None, directions: NDArray[np.float32]
-) -> NDArray[np.float32]:
+    codes: NDArray[np.int8], rows: IndexArray | None, directions: Float32Array
+) -> Float32Array:
     """(q, m) inner products of directions (q, width) and some rows of codes."""
     width = codes.shape[1]
     count = len(codes) if rows is None else len(rows)
     products = np.empty((len(directions), count), np.float32)
     step = max(1, _NUMBERS_AT_ONCE // max(1, width))
-    room: NDArray[np.float32] | None = getattr(_scratch, "room", None)
+    room: Float32Array | None = getattr(_scratch, "room", None)
     if room is None or len(room) < step * width:
         room = _scratch.room = np.empty(step * width, np.float32)
     for start in range(0, count, step):
@@ -300,14 +307,14 @@ def row_products(vectors: Matrix, directions: Matrix, out: Matrix | None = None)
     return products
 
 
-def unit_rows(vectors: Matrix, norms: NDArray[np.float64]) -> NDArray[np.float64]:
+def unit_rows(vectors: Matrix, norms: FloatArray) -> FloatArray:
     """Vectors divided by their lengths; 0 for a vector of length 0."""
     scales = np.zeros_like(norms)
     np.divide(1.0, norms, out=scales, where=norms > 0)
     return np.asarray(vectors * scales[:, None], np.float64)
 
 
-def _rotation(matrix: Matrix, norms: NDArray[np.float64], split: int) -> NDArray[np.float64]:
+def _rotation(matrix: Matrix, norms: FloatArray, split: int) -> FloatArray:
     """(d, d) orthonormal: the head's axes span the directions along which the vectors are longest.
 
     Within the head and within the tail the axes are mixed, so that no number of a rotated vector is
@@ -323,13 +330,13 @@ def _rotation(matrix: Matrix, norms: NDArray[np.float64], split: int) -> NDArray
         mixing, _ = np.linalg.qr(generator.standard_normal((size, size)))
         part[:] = mixing @ part
     orthonormal, _ = np.linalg.qr(axes.T)  # undoes rounding errors; only signs can change
-    rotation: NDArray[np.float64] = np.ascontiguousarray(orthonormal.T)
+    rotation: FloatArray = np.ascontiguousarray(orthonormal.T)
     return rotation
 
 
 def _rounded(
-    numbers: NDArray[np.float64],
-) -> tuple[NDArray[np.int8], NDArray[np.float32], NDArray[np.float32]]:
+    numbers: FloatArray,
+) -> tuple[NDArray[np.int8], Float32Array, Float32Array]:
     """Codes of rows, the scale of each, and the length of its rounding error."""
     largest = np.abs(numbers).max(axis=1, initial=0.0)
     scales = _up(largest / _LARGEST)
@@ -341,9 +348,9 @@ def _rounded(
     return codes.astype(np.int8), scales, _up(errors)
 
 
-def _up(numbers: NDArray[np.float64]) -> NDArray[np.float32]:
+def _up(numbers: FloatArray) -> Float32Array:
     """In float32, and not below."""
-    rounded: NDArray[np.float32] = np.nextafter(numbers.astype(np.float32), np.float32(np.inf))
+    rounded: Float32Array = np.nextafter(numbers.astype(np.float32), np.float32(np.inf))
     return rounded
 
 
@@ -380,7 +387,7 @@ class Graph:
         return int(self._index.ntotal)
 
     @classmethod
-    def of_matrix(cls, matrix: Matrix, norms: NDArray[np.float64]) -> Graph:
+    def of_matrix(cls, matrix: Matrix, norms: FloatArray) -> Graph:
         """A graph over all rows, built by all processors, with a progress bar in a terminal.
 
         Args:
@@ -413,7 +420,7 @@ class Graph:
                 work.reach(end)
         return cls(index)
 
-    def nearest(self, vector: Vector, count: int) -> NDArray[np.intp]:
+    def nearest(self, vector: Vector, count: int) -> IndexArray:
         """Numbers of rows that are near to a vector by angle, the nearest first; about so many, at
         most so many.
 
@@ -428,7 +435,7 @@ class Graph:
             _, labels = self._index.search(vector[None], count)
         [numbers] = labels
         is_row = numbers >= 0  # -1 where there are no more
-        rows: NDArray[np.intp] = numbers[is_row].astype(np.intp)
+        rows: IndexArray = numbers[is_row].astype(np.intp)
         return rows
 
     def write(self, path: Path, name: str) -> None:
@@ -528,7 +535,7 @@ def _faiss(feature: str = "index='ann' of the map store") -> Any:
     return faiss
 
 
-def _add(index: Any, numbers: NDArray[np.intp], directions: Matrix) -> None:
+def _add(index: Any, numbers: IndexArray, directions: Matrix) -> None:
     if not len(numbers):
         return
     try:
@@ -538,7 +545,7 @@ def _add(index: Any, numbers: NDArray[np.intp], directions: Matrix) -> None:
             raise KeyboardInterrupt from exc
         msg = (
             f"The graph of {index.ntotal} rows cannot take more ({exc}). Make room in memory, or"
-            " use index='default'."
+            " use index='exact'."
         )
         raise StoreError(msg, store="map") from exc
 
@@ -578,11 +585,9 @@ class DenseBlock(RowPart):
     """
 
     matrix: Matrix
-    norms: NDArray[np.float64]
+    norms: FloatArray
     codes: Codes | None = None
-    inverses: list[NDArray[np.float32] | None] = field(
-        default_factory=list, repr=False, compare=False
-    )
+    inverses: list[Float32Array | None] = field(default_factory=list, repr=False, compare=False)
     graphs: list[Graph] = field(default_factory=list, repr=False, compare=False)
 
     @classmethod
@@ -611,7 +616,7 @@ class DenseBlock(RowPart):
     def joined(
         cls,
         blocks: Sequence[DenseBlock],
-        masks: Sequence[Mask | None],
+        masks: Masks,
         allocate: Allocate = np.empty,
     ) -> DenseBlock:
         """At least one block as one.
@@ -652,7 +657,7 @@ class DenseBlock(RowPart):
         cls,
         rows: RowBlock,
         matrix: Matrix,
-        norms: NDArray[np.float64],
+        norms: FloatArray,
         allocate: Allocate = np.empty,
         sources: Sequence[KnownCodes] = (),
     ) -> DenseBlock:
@@ -663,7 +668,7 @@ class DenseBlock(RowPart):
         if count < _CODED_FROM or dimension < _CODED_DIMENSION:
             return cls(rows, matrix, norms)
         largest = max(sources, key=lambda source: len(source.rows), default=None)
-        usable: list[KnownCodes] = []
+        usable = []
         if largest is not None and len(largest.rows) >= _ROTATION_SERVES * count:
             rotation = largest.codes.rotation
             usable = [
@@ -676,7 +681,7 @@ class DenseBlock(RowPart):
         """The vector of a row; a copy."""
         return np.array(self.matrix[row])
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> Arrays:
         """Arrays for `from_arrays`, to be written to a file."""
         codes = {} if self.codes is None else self.codes.arrays()
         return {**self.rows.arrays(), "matrix": self.matrix, "norms": self.norms, **codes}
@@ -699,7 +704,7 @@ class DenseBlock(RowPart):
         codes = Codes.from_arrays(arrays, *matrix.shape) if "head" in arrays else None
         return cls(rows, matrix, norms, codes)
 
-    def inverse_norms(self) -> NDArray[np.float32] | None:
+    def inverse_norms(self) -> Float32Array | None:
         """(n,) 1 / length, 0 for length 0; None if some are too short or too long for float32."""
         if not self.inverses:  # several threads may find it at once; each finds the same
             least, most = _PLAIN_LENGTHS
@@ -714,9 +719,9 @@ class DenseBlock(RowPart):
         return self.inverses[0]
 
 
-def row_dots(vectors: NDArray[np.floating], others: NDArray[np.floating]) -> NDArray[np.float64]:
+def row_dots(vectors: NDArray[np.floating], others: NDArray[np.floating]) -> FloatArray:
     """Inner products row by row in float64, each summed in the same order at any position."""
-    product: NDArray[np.float64] = np.einsum("...i,...i->...", vectors, others, dtype=np.float64)
+    product: FloatArray = np.einsum("...i,...i->...", vectors, others, dtype=np.float64)
     return product
 
 
@@ -741,9 +746,9 @@ class Contenders(NamedTuple):
         bytes_read: Bytes of vectors and codes that were read.
     """
 
-    rows: NDArray[np.intp]
-    raw_score: NDArray[np.float64]
-    errors: NDArray[np.float64]
+    rows: IndexArray
+    raw_score: FloatArray
+    errors: FloatArray
     bytes_read: int
 
 
@@ -757,7 +762,7 @@ class VectorQuery:
 
     __slots__ = ("direction", "length", "metric", "vector")
 
-    def __init__(self, vector: NDArray[np.float64], metric: Metric) -> None:
+    def __init__(self, vector: FloatArray, metric: Metric) -> None:
         self.vector = vector
         self.metric = metric
         self.length = float(np.linalg.norm(vector))
@@ -767,7 +772,7 @@ class VectorQuery:
         self,
         cosines: NDArray[np.floating],
         errors: NDArray[np.floating],
-        norms: NDArray[np.float64],
+        norms: FloatArray,
     ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
         """Values that order rows (higher is nearer), and their largest errors.
 
@@ -785,7 +790,7 @@ class VectorQuery:
         squares = norms**2
         return scale * cosines - squares, scale * errors + 2.0**-40 * squares
 
-    def scores(self, vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+    def scores(self, vectors: FloatArray) -> FloatArray:
         """(m,) scores of vectors (m, d), in float64."""
         if self.metric == "l2":
             differences = vectors - self.vector
@@ -810,9 +815,7 @@ class BlockSearch:
         queries: The vectors, each with a length.
     """
 
-    def __init__(
-        self, block: DenseBlock, rows: NDArray[np.intp], queries: Sequence[VectorQuery]
-    ) -> None:
+    def __init__(self, block: DenseBlock, rows: IndexArray, queries: Sequence[VectorQuery]) -> None:
         self._block = block
         self._rows = rows
         self._some = None if len(rows) == len(block) else rows  # None: all
@@ -822,7 +825,7 @@ class BlockSearch:
         self._directions = directions.astype(np.float32)
         codes = block.codes if len(queries) < _MANY_QUERIES else None
         self._scan = None if codes is None else CodeScan(codes, directions)
-        self._products: NDArray[np.float32] | None = None  # of all queries
+        self._products: Float32Array | None = None  # of all queries
 
     def contenders(self, query: int, topk: int) -> Contenders:
         """The rows that can be among the topk nearest.
@@ -853,9 +856,7 @@ class BlockSearch:
         bytes_read += len(probes) * self._vector_bytes
         return _best(rows, raw_score, uncertain, topk, bound, bytes_read)
 
-    def _bound_of(
-        self, vector: VectorQuery, rows: NDArray[np.intp], query: int, topk: int
-    ) -> float:
+    def _bound_of(self, vector: VectorQuery, rows: IndexArray, query: int, topk: int) -> float:
         """A lower bound of the topk-th best raw score of some rows."""
         direction = self._directions[query : query + 1]
         with np.errstate(over="ignore", invalid="ignore"):
@@ -872,7 +873,7 @@ class BlockSearch:
         bytes_read = len(self._rows) * self._vector_bytes
         return _best(self._rows, raw_score, uncertain, topk, -np.inf, bytes_read)
 
-    def _all_products(self) -> NDArray[np.float32]:
+    def _all_products(self) -> Float32Array:
         matrix = self._block.matrix
         directions = self._directions
         with np.errstate(over="ignore", invalid="ignore"):
@@ -889,7 +890,7 @@ class BlockSearch:
 
 
 def _cosines(
-    block: DenseBlock, rows: NDArray[np.intp] | None, products: NDArray[np.float32]
+    block: DenseBlock, rows: IndexArray | None, products: Float32Array
 ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
     """Cosines between a direction and some rows of a block, from their products in float32; and the
     largest errors.
@@ -921,7 +922,7 @@ def _cosines(
 
 
 def _best(
-    rows: NDArray[np.intp],
+    rows: IndexArray,
     raw_score: NDArray[np.floating],
     errors: NDArray[np.floating],
     topk: int,
@@ -984,7 +985,7 @@ class DenseState(VectorRows[DenseBlock, "Vector"]):
     def __init__(
         self,
         parts: Sequence[DenseBlock],
-        alive: Sequence[Mask | None],
+        alive: Masks,
         dimension: int,
         metric: Metric,
     ) -> None:
@@ -1055,7 +1056,7 @@ class DenseState(VectorRows[DenseBlock, "Vector"]):
             yield from self._answers(vector_queries, rows, topk)
 
     def _answers(
-        self, queries: Sequence[VectorQuery], rows: NDArray[np.intp], topk: int
+        self, queries: Sequence[VectorQuery], rows: IndexArray, topk: int
     ) -> Iterator[tuple[Ranking, int]]:
         searches = []
         if len(rows) > topk:  # else all of them are among the best
@@ -1076,16 +1077,14 @@ class DenseState(VectorRows[DenseBlock, "Vector"]):
             scores = self._scores(left, query)
             yield ranked(self._rows.keys, left, scores, topk), bytes_read
 
-    def _scores(self, rows: NDArray[np.intp], query: VectorQuery) -> NDArray[np.float64]:
+    def _scores(self, rows: IndexArray, query: VectorQuery) -> FloatArray:
         scores = np.empty(len(rows))
         for block, _, block_rows, position in self._by_block(rows):
             vectors = block.matrix[block_rows].astype(np.float64)
             scores[position] = query.scores(vectors)
         return scores
 
-    def _by_block(
-        self, rows: NDArray[np.intp]
-    ) -> list[tuple[DenseBlock, int, NDArray[np.intp], slice]]:
+    def _by_block(self, rows: IndexArray) -> list[tuple[DenseBlock, int, IndexArray, slice]]:
         """For each block with some of the rows, which are ascending: the number of its first row,
         its own numbers of them, and their places among them.
         """
@@ -1119,7 +1118,7 @@ class DenseIndex(TieredIndex[DenseBlock, DenseState]):
 
     def __init__(self, dimension: int, metric: Metric = "cosine") -> None:
         def make_state(
-            parts: Sequence[DenseBlock], alive: Sequence[Mask | None], _: DenseState | None
+            parts: Sequence[DenseBlock], alive: Masks, _: DenseState | None
         ) -> DenseState:
             return DenseState(parts, alive, dimension, metric)
 
@@ -1133,7 +1132,7 @@ class DenseIndex(TieredIndex[DenseBlock, DenseState]):
         self._add_part(DenseBlock.of_rows(keys, matrix, fields))
 
 
-def checked_queries(queries: NDArray[Any], topk: int, dimension: int) -> NDArray[np.float64]:
+def checked_queries(queries: NDArray[Any], topk: int, dimension: int) -> FloatArray:
     """The vectors of some queries, (q, dimension) float64.
 
     Raises:
@@ -1146,7 +1145,7 @@ def checked_queries(queries: NDArray[Any], topk: int, dimension: int) -> NDArray
     return exact
 
 
-def _can_be_best(candidates: Sequence[tuple[int, Contenders]], topk: int) -> NDArray[np.intp]:
+def _can_be_best(candidates: Sequence[tuple[int, Contenders]], topk: int) -> IndexArray:
     """The rows that can be among the topk best of all parts, given those of each with the number of
     its first row.
     """
@@ -1154,5 +1153,5 @@ def _can_be_best(candidates: Sequence[tuple[int, Contenders]], topk: int) -> NDA
     errors = np.concatenate([contenders.errors for _, contenders in candidates])
     rows = np.concatenate([contenders.rows + first for first, contenders in candidates])
     bound = kth_largest(raw_score - errors, topk)
-    best: NDArray[np.intp] = rows[raw_score + errors >= bound]
+    best: IndexArray = rows[raw_score + errors >= bound]
     return best

@@ -81,8 +81,8 @@ def approximate_rankings(
         raise UnsupportedError(msg, store="map")
     exact_queries = checked_queries(queries, topk, state.dimension)
     vector_queries = [VectorQuery(vector, "cosine") for vector in exact_queries]
-    exact: list[tuple[DenseBlock, Mask | None]] = []
-    by_graph: list[_GraphSearch] = []
+    exact = []
+    by_graph = []
     for block, alive, graph in zip(state.parts, state.alive, graphs, strict=True):
         mask = LiveRows([block.rows], [alive]).mask(filter)
         search = _GraphSearch(block, mask, graph, topk) if graph is not None else None

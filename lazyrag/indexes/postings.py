@@ -4,6 +4,7 @@ top-k selection.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import threading
@@ -20,7 +21,7 @@ from lazyrag.data.filters import Filter, matches
 from lazyrag.data.segment import EMPTY, ReadOnly
 from lazyrag.errors import StoreError
 from lazyrag.storage.arrays import Arrays, unload
-from lazyrag.types import Fields
+from lazyrag.types import Fields, Float32Array, FloatArray, IndexArray, Int32Array, Int64Array
 from lazyrag.validation import require
 
 if TYPE_CHECKING:
@@ -33,7 +34,10 @@ P = TypeVar("P", bound="VectorPart[Any]")
 Mask: TypeAlias = "NDArray[np.bool_]"
 """One boolean for each row of a part: shape (n,)."""
 
-CodeBlock: TypeAlias = "tuple[NDArray[np.int64], NDArray[np.int32], int]"
+Masks: TypeAlias = "Sequence[Mask | None]"
+"""For each part, which of its rows count; None: all of them."""
+
+CodeBlock: TypeAlias = "tuple[Int64Array, Int32Array, int]"
 """A number from 0 on for each occurrence of a term, the row that it belongs to, and how many rows
 there are."""
 
@@ -185,10 +189,10 @@ class RowBlock:
     """
 
     keys: NDArray[np.bytes_]
-    field_ids: NDArray[np.int32]
+    field_ids: Int32Array
     fields: FieldTable
     masks: dict[Filter, Mask] = field(default_factory=dict, repr=False, compare=False)
-    orders: list[NDArray[np.intp] | None] = field(default_factory=list, repr=False, compare=False)
+    orders: list[IndexArray | None] = field(default_factory=list, repr=False, compare=False)
     remembering: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def __len__(self) -> int:
@@ -231,7 +235,7 @@ class RowBlock:
         fields = FieldTable(lines=list(numbers))
         return cls(keys, np.concatenate(field_ids), fields)
 
-    def select(self, rows: Mask | NDArray[np.intp]) -> RowBlock:
+    def select(self, rows: Mask | IndexArray) -> RowBlock:
         """Some of the rows, by mask or by number."""
         return RowBlock(self.keys[rows], self.field_ids[rows], self.fields)
 
@@ -251,7 +255,7 @@ class RowBlock:
                 self.masks[filter] = mask
         return mask
 
-    def find(self, keys: NDArray[np.bytes_]) -> NDArray[np.intp]:
+    def find(self, keys: NDArray[np.bytes_]) -> IndexArray:
         """(k,) the row of each key; -1 if there is none."""
         if not len(self):
             return np.full(len(keys), -1)
@@ -265,7 +269,7 @@ class RowBlock:
         is_present = self.keys[rows] == keys
         return np.where(is_present, rows, -1)
 
-    def after(self, key: NDArray[np.bytes_], limit: int, alive: Mask | None) -> NDArray[np.intp]:
+    def after(self, key: NDArray[np.bytes_], limit: int, alive: Mask | None) -> IndexArray:
         """The rows of the next keys that are greater than one, in the order of keys.
 
         Args:
@@ -284,7 +288,7 @@ class RowBlock:
         live_rows = rows[alive[rows]]
         return live_rows[:limit]
 
-    def _order(self) -> NDArray[np.intp] | None:
+    def _order(self) -> IndexArray | None:
         """The rows in the order of their keys; None if they are sorted."""
         if not self.orders:  # several threads may find it at once; each finds the same
             is_ascending = self.keys[:-1] < self.keys[1:]
@@ -292,7 +296,7 @@ class RowBlock:
             self.orders.append(order)
         return self.orders[0]
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> Arrays:
         """Arrays for `from_arrays`."""
         return {"keys": self.keys, "field_ids": self.field_ids, "fields": self.fields.text()}
 
@@ -331,7 +335,7 @@ class RowPart:
         """(n,) the keys of the rows, UTF-8 of fixed width."""
         return self.rows.keys
 
-    def find(self, keys: NDArray[np.bytes_]) -> NDArray[np.intp]:
+    def find(self, keys: NDArray[np.bytes_]) -> IndexArray:
         """(k,) the row of each key, see `encoded_keys`; -1 if there is none."""
         return self.rows.find(keys)
 
@@ -399,7 +403,7 @@ class Vocabulary:
             pieces.append(number)
         return pieces
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> Arrays:
         """The terms as a JSON list, where each ends in it, their CRCs ascending, and whose those
         are.
         """
@@ -443,12 +447,12 @@ class Postings:
             largest needs; or the weight of the dimension: float32, not 0.
     """
 
-    starts: NDArray[np.int64]
-    rows: NDArray[np.int32]
+    starts: Int64Array
+    rows: Int32Array
     values: NDArray[Any]
 
     @classmethod
-    def of_codes(cls, blocks: Sequence[CodeBlock]) -> tuple[Postings, NDArray[np.int64]]:
+    def of_codes(cls, blocks: Sequence[CodeBlock]) -> tuple[Postings, Int64Array]:
         """Postings of new rows, with counts, and the code of each of their terms."""
         row_count = sum(count for _, _, count in blocks)
         row_bits = row_count.bit_length()
@@ -489,7 +493,7 @@ class Postings:
         cls,
         flat: NDArray[np.integer[Any]],
         lengths: NDArray[np.integer[Any]],
-        weights: NDArray[np.float32],
+        weights: Float32Array,
     ) -> Postings:
         """Postings of new rows, with weights.
 
@@ -504,7 +508,7 @@ class Postings:
         starts = _starts(np.bincount(flat))
         return cls(starts, rows[order], weights[order])
 
-    def select(self, mask: Mask) -> tuple[Postings, NDArray[np.intp]]:
+    def select(self, mask: Mask) -> tuple[Postings, IndexArray]:
         """Without the postings of the other rows, whose numbers the rows behind them take; and the
         terms left.
         """
@@ -522,7 +526,7 @@ class Postings:
         cls,
         parts: Sequence[Postings],
         first_rows: Sequence[int],
-        numbers: Sequence[NDArray[np.intp]],
+        numbers: Sequence[IndexArray],
         allocate: Callable[[tuple[int, ...], DTypeLike], NDArray[Any]] = np.empty,
     ) -> Postings:
         """Several postings as one. Every posting is put at its place at once: nothing is sorted.
@@ -563,7 +567,7 @@ class Postings:
         return cls(starts, rows, values)
 
 
-def sorted_order(numbers: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+def sorted_order(numbers: NDArray[np.integer[Any]]) -> Int64Array:
     """Stable argsort of numbers from 0 to 2**31 - 1; at most 2**32 of them.
 
     It sorts pairs of number and position: for integers numpy's sort takes a fifth of the time of
@@ -579,13 +583,13 @@ def sorted_order(numbers: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
     return pairs & 0xFFFFFFFF
 
 
-def _differs_from_previous(numbers: NDArray[np.int64]) -> Mask:
+def _differs_from_previous(numbers: Int64Array) -> Mask:
     is_new = np.ones(len(numbers), np.bool_)
     np.not_equal(numbers[1:], numbers[:-1], out=is_new[1:])
     return is_new
 
 
-def _starts(sizes: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+def _starts(sizes: NDArray[np.integer[Any]]) -> Int64Array:
     starts = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=starts[1:])
     return starts
@@ -595,6 +599,18 @@ _JOINED_AT_ONCE = 1 << 17  # postings
 _GROUP_SIZE = 64
 
 _scratch = threading.local()
+_LARGEST_KEPT = 31 << 20  # bytes; glibc takes no threshold above 32 MiB
+
+
+@functools.cache
+def keep_freed_memory() -> None:
+    """Let this process reuse the memory of a query's arrays for the next query.
+
+    glibc returns large blocks to the system as soon as they are freed, so that each query would
+    wait for thousands of page faults. It adapts its threshold to the largest block that was freed:
+    this one, which is never written. Other allocators ignore it.
+    """
+    np.empty(_LARGEST_KEPT, np.uint8)
 
 
 class LiveRows:
@@ -613,7 +629,8 @@ class LiveRows:
 
     __slots__ = ("alive", "blocks", "firsts", "live")
 
-    def __init__(self, blocks: Sequence[RowBlock], alive: Sequence[Mask | None]) -> None:
+    def __init__(self, blocks: Sequence[RowBlock], alive: Masks) -> None:
+        keep_freed_memory()
         self.blocks = tuple(blocks)
         self.firsts = np.cumsum([0, *map(len, blocks)])
         self.live = len(self)
@@ -650,7 +667,7 @@ class LiveRows:
         keys = [self.blocks[number].keys[row] for number, row in places]
         return decoded_keys(np.array(keys, np.bytes_))
 
-    def find(self, keys: NDArray[np.bytes_]) -> NDArray[np.intp]:
+    def find(self, keys: NDArray[np.bytes_]) -> IndexArray:
         """(k,) the row of each key that lives, see `encoded_keys`; -1 for the others."""
         row_of_key = np.full(len(keys), -1)
         for block, first in zip(self.blocks, self.firsts[:-1], strict=True):
@@ -695,7 +712,7 @@ class VectorRows(Generic[P, V_co]):
             changed afterwards.
     """
 
-    def __init__(self, parts: Sequence[P], alive: Sequence[Mask | None]) -> None:
+    def __init__(self, parts: Sequence[P], alive: Masks) -> None:
         self.parts = tuple(parts)
         self.alive = tuple(alive)
         self._rows = LiveRows([part.rows for part in self.parts], alive)
@@ -731,11 +748,34 @@ class VectorRows(Generic[P, V_co]):
         return key, part.vector(block_row), fields
 
 
-def scratch_zeros(n: int) -> NDArray[np.float32]:
+def dead_bits(alive: Mask | None) -> bytes | None:
+    """A part's dead rows as stored in the table.
+
+    Example:
+        >>> dead_bits(np.array([True, False, True])), dead_bits(np.array([True]))
+        (b'@', None)
+    """
+    return None if alive is None or alive.all() else np.packbits(~alive).tobytes()
+
+
+def alive_mask(dead: bytes | None, size: int) -> Mask | None:
+    """Inverse of `dead_bits`: the mask of a part's live rows; None if all are live.
+
+    Example:
+        >>> alive_mask(b"@", 3).tolist()
+        [True, False, True]
+    """
+    if dead is None:
+        return None
+    alive: Mask = np.unpackbits(np.frombuffer(dead, np.uint8), count=size) == 0
+    return alive
+
+
+def scratch_zeros(n: int) -> Float32Array:
     """An array of zeros that this thread reuses for every query; new memory costs more than
     clearing it.
     """
-    buffer: NDArray[np.float32] | None = getattr(_scratch, "buffer", None)
+    buffer: Float32Array | None = getattr(_scratch, "buffer", None)
     if buffer is None or len(buffer) < n:
         buffer = _scratch.buffer = np.zeros(n + n // 4, np.float32)
     scores = buffer[:n]
@@ -743,7 +783,7 @@ def scratch_zeros(n: int) -> NDArray[np.float32]:
     return scores
 
 
-def best_rows(scores: NDArray[np.float32], topk: int, *, slack: float) -> NDArray[np.int32]:
+def best_rows(scores: Float32Array, topk: int, *, slack: float) -> Int32Array:
     """Every row that can be among the topk best, given scores with a relative error.
 
     Args:
@@ -761,13 +801,13 @@ def best_rows(scores: NDArray[np.float32], topk: int, *, slack: float) -> NDArra
 
 
 def contenders(
-    scores: NDArray[np.float32],
+    scores: Float32Array,
     topk: int,
     *,
     slack: float,
     missing: float = 0.0,
     max_candidates: int | None = None,
-) -> NDArray[np.int32] | None:
+) -> Int32Array | None:
     """Every row that can be among the topk best when more is added to the scores.
 
     Split the scores into groups of 64; the k-th largest group maximum is a lower bound of the k-th
@@ -827,12 +867,12 @@ def kth_largest(values: NDArray[np.floating], k: int) -> float:
 
 def cut(
     rows: NDArray[np.integer],
-    scores: NDArray[np.float32],
+    scores: Float32Array,
     topk: int,
     *,
     slack: float,
     missing: float,
-) -> NDArray[np.int32]:
+) -> Int32Array:
     """Those of some rows, the topk best among them, that can be among the topk best; see
     `contenders`.
     """
@@ -847,7 +887,7 @@ def cut(
 def ranked(
     keys: Callable[[NDArray[np.integer]], Sequence[str]],
     rows: NDArray[np.integer],
-    scores: NDArray[np.float64],
+    scores: FloatArray,
     topk: int,
 ) -> list[tuple[str, float]]:
     """The topk best of some rows as a ranking: best first, ties by key.

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from lazyrag.indexes.postings import Mask, Postings, kth_largest, sorted_order
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from lazyrag.types import Float32Array, FloatArray, Int32Array
 
 # rows are cleared and looked through in the time in which one posting is sorted
 ROWS_A_POSTING = 64
@@ -43,14 +41,14 @@ class RareTerms:
             doi:10.1016/0306-4573(95)00020-H.
     """
 
-    parts: Sequence[tuple[Postings, NDArray[np.float32]]]
+    parts: Sequence[tuple[Postings, Float32Array]]
     firsts: Sequence[int]
     terms: Sequence[tuple[tuple[int, int], ...]]
     weights: Sequence[float]
     slack: float
     peaks: Peaks
 
-    def candidates(self, topk: int, mask: Mask | None) -> NDArray[np.int32] | None:
+    def candidates(self, topk: int, mask: Mask | None) -> Int32Array | None:
         """Rows among which the topk best are, ascending; None if adding up all postings is faster.
 
         Args:
@@ -102,12 +100,12 @@ class RareTerms:
 
     def _narrow(
         self,
-        rows: NDArray[np.int32],
-        scores: NDArray[np.float32],
+        rows: Int32Array,
+        scores: Float32Array,
         bound: float,
         terms: Sequence[int],
         most: Sequence[float],
-    ) -> NDArray[np.int32]:
+    ) -> Int32Array:
         """The rows that may reach a bound, after looking up the terms that are not added yet.
 
         Args:
@@ -126,7 +124,7 @@ class RareTerms:
         is_near = scores * margin >= bound
         return rows[is_near]
 
-    def _lookup(self, term: int, rows: NDArray[np.int32]) -> NDArray[np.float32]:
+    def _lookup(self, term: int, rows: Int32Array) -> Float32Array:
         """What a term adds to the scores of some rows, which are ascending."""
         added = np.zeros(len(rows), np.float32)
         ends = rows.searchsorted(self.firsts).tolist()
@@ -142,7 +140,7 @@ class RareTerms:
                 added[some] = term_contributions.take(positions, mode="clip") * is_present
         return added * np.float32(self.weights[term])
 
-    def _postings(self, term: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    def _postings(self, term: int) -> tuple[Int32Array, Float32Array]:
         """The rows of a term, and what it adds to the score of each."""
         rows = []
         added = []
@@ -172,9 +170,7 @@ def _count_postings(ranges: Sequence[tuple[int, int]]) -> int:
     return sum(end - start for start, end in ranges)
 
 
-def _sums_by_row(
-    rows: NDArray[np.int32], added: NDArray[np.float64]
-) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+def _sums_by_row(rows: Int32Array, added: FloatArray) -> tuple[Int32Array, Float32Array]:
     """Each row once, ascending, with the sum of what is added to it."""
     order = sorted_order(rows)
     rows = rows[order]

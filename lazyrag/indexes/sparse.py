@@ -6,7 +6,7 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from lazyrag.indexes import bm25
 from lazyrag.indexes.bm25 import Ranges
 from lazyrag.indexes.postings import (
     Mask,
+    Masks,
     Postings,
     RowBlock,
     RowPart,
@@ -29,7 +30,15 @@ from lazyrag.indexes.postings import (
 )
 from lazyrag.indexes.tiers import TieredIndex
 from lazyrag.storage.arrays import Arrays
-from lazyrag.types import Fields, Ranking, SparseVector
+from lazyrag.types import (
+    Fields,
+    Float32Array,
+    FloatArray,
+    Int32Array,
+    Int64Array,
+    Ranking,
+    SparseVector,
+)
 from lazyrag.validation import require, validate_integer
 
 if TYPE_CHECKING:
@@ -60,10 +69,10 @@ class SparsePart(RowPart):
 
     dimensions: NDArray[np.uint64]
     postings: Postings
-    row_starts: NDArray[np.int64]
+    row_starts: Int64Array
     positions: NDArray[np.uint32]
-    lowest: NDArray[np.float32]
-    highest: NDArray[np.float32]
+    lowest: Float32Array
+    highest: Float32Array
 
     @classmethod
     def of_rows(
@@ -103,7 +112,7 @@ class SparsePart(RowPart):
         return cls._of_postings(RowBlock.of(keys, fields), dimensions, postings)
 
     @classmethod
-    def joined(cls, parts: Sequence[SparsePart], masks: Sequence[Mask | None]) -> SparsePart:
+    def joined(cls, parts: Sequence[SparsePart], masks: Masks) -> SparsePart:
         """Several parts as one, their rows in the same order.
 
         Args:
@@ -138,9 +147,7 @@ class SparsePart(RowPart):
         weights = self.postings.values[positions].tolist()
         return dict(zip(dimensions, weights, strict=True))
 
-    def ranges(
-        self, dimensions: NDArray[np.uint64]
-    ) -> tuple[list[tuple[int, int]], NDArray[np.float64]]:
+    def ranges(self, dimensions: NDArray[np.uint64]) -> tuple[list[tuple[int, int]], FloatArray]:
         """For each of some dimensions where its postings begin and end (nowhere, if there are
         none), and the smallest and the largest of their weights: (k, 2), 0 where there are none.
         """
@@ -155,7 +162,7 @@ class SparsePart(RowPart):
         extremes = np.stack([self.lowest[numbers], self.highest[numbers]], axis=1)
         return ranges, extremes.astype(np.float64) * is_present[:, None]
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> Arrays:
         """Arrays for `from_arrays`, to be written to a file."""
         return {
             **self.rows.arrays(),
@@ -242,7 +249,7 @@ def dimension_array(dimensions: Iterable[int], count: int) -> NDArray[np.uint64]
         raise ConfigError(msg) from exc
 
 
-def weight_array(weights: Iterable[float], count: int) -> NDArray[np.float32]:
+def weight_array(weights: Iterable[float], count: int) -> Float32Array:
     """Weights as (count,) float32.
 
     Raises:
@@ -282,8 +289,8 @@ class _Query:
 
     weights: list[float]
     ranges: Ranges
-    least: NDArray[np.float64]
-    most: NDArray[np.float64]
+    least: FloatArray
+    most: FloatArray
 
 
 class SparseState(VectorRows[SparsePart, "SparseVector"]):
@@ -355,12 +362,12 @@ class SparseState(VectorRows[SparsePart, "SparseVector"]):
         gains = gains[:, shared]
         return _Query(weights[shared].tolist(), ranges, gains.min(axis=0), gains.max(axis=0))
 
-    def _candidates(self, parsed: _Query, topk: int, mask: Mask | None) -> NDArray[np.int32]:
+    def _candidates(self, parsed: _Query, topk: int, mask: Mask | None) -> Int32Array:
         """Rows among which the topk best are."""
         postings = [part.postings for part in self.parts]
         firsts = self._rows.firsts.tolist()
 
-        def matching() -> NDArray[np.int32]:
+        def matching() -> Int32Array:
             rows = bm25.matching_rows(postings, parsed.ranges, firsts)
             return rows if mask is None else rows[mask[rows]]
 
@@ -404,7 +411,7 @@ class SparseState(VectorRows[SparsePart, "SparseVector"]):
             best = cut(matching(), scores, topk, slack=0.0, missing=error)
         return best
 
-    def _scores(self, rows: NDArray[np.int32], parsed: _Query) -> NDArray[np.float64]:
+    def _scores(self, rows: Int32Array, parsed: _Query) -> FloatArray:
         """Scores of some rows, which are ascending."""
         scores = np.zeros(len(rows))
         ends = rows.searchsorted(self._rows.firsts).tolist()

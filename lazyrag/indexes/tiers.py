@@ -15,14 +15,14 @@ from lazyrag.indexes.postings import RowPart, encoded_keys
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lazyrag.indexes.postings import Mask
+    from lazyrag.indexes.postings import Mask, Masks
 
 
 class _State(Protocol):
     @property
     def parts(self) -> Sequence[Any]: ...
     @property
-    def alive(self) -> Sequence[Mask | None]: ...
+    def alive(self) -> Masks: ...
     def __len__(self) -> int: ...
 
 
@@ -42,8 +42,8 @@ class TieredIndex(Generic[P, S]):
 
     def __init__(
         self,
-        make_state: Callable[[Sequence[P], Sequence[Mask | None], S | None], S],
-        join: Callable[[Sequence[P], Sequence[Mask | None]], P],
+        make_state: Callable[[Sequence[P], Masks, S | None], S],
+        join: Callable[[Sequence[P], Masks], P],
         most_parts: int,
     ) -> None:
         self._make_state = make_state
@@ -78,13 +78,13 @@ class TieredIndex(Generic[P, S]):
                 self._put(parts, alive)
             return died
 
-    def _put(self, parts: Sequence[P], alive: Sequence[Mask | None]) -> None:
+    def _put(self, parts: Sequence[P], alive: Masks) -> None:
         parts, alive = tidied(parts, alive, self._join, self._most_parts)
         self._state = self._make_state(parts, alive, self._state)
 
 
 def without(
-    parts: Sequence[RowPart], alive: Sequence[Mask | None], keys: NDArray[np.bytes_]
+    parts: Sequence[RowPart], alive: Masks, keys: NDArray[np.bytes_]
 ) -> tuple[list[Mask | None], int]:
     """Mark the rows of some keys as dead; returns new masks and the number of rows that died."""
     masks = list(alive)
@@ -145,8 +145,8 @@ def tail_to_join(sizes: Sequence[int], live: int, most: int, *, full: int | None
 
 def tidied(
     parts: Sequence[P],
-    alive: Sequence[Mask | None],
-    join: Callable[[Sequence[P], Sequence[Mask | None]], P],
+    alive: Masks,
+    join: Callable[[Sequence[P], Masks], P],
     most: int,
 ) -> tuple[list[P], list[Mask | None]]:
     """Merge the last parts, see `tail_to_join`; returns parts and masks."""

@@ -42,15 +42,24 @@ from lazyrag.ingest.dataset import (
 )
 from lazyrag.ingest.indexer import Indexer
 from lazyrag.ingest.load_files import loader_identities
-from lazyrag.ingest.pending import MakeRoot, Outcome, PendingVersion, file_root, renewed_root
+from lazyrag.ingest.pending import MakeRoot, Outcome, PendingVersion, Root, file_root, renewed_root
 from lazyrag.ingest.plan import BuildPlan
 from lazyrag.ingest.report import Failure, IngestReport, is_skip, pages, skip_reasons
 from lazyrag.ledger.tables import DocumentRow
-from lazyrag.ledger.tree import LiveGroup
-from lazyrag.loaders.base import loaders
-from lazyrag.loaders.directory import FoundFile, Listing, day_of, hash_file
+from lazyrag.loaders.base import LoadedFile, loaders
+from lazyrag.loaders.directory import (
+    STORE_FOLDER,
+    FoundFile,
+    Listing,
+    RemotePath,
+    day_of,
+    hash_file,
+    signature_of,
+)
+from lazyrag.loaders.remote import hash_remote, local_copy
 from lazyrag.progress.calls import ProgressTask, raise_if_canceled
 from lazyrag.storage.database import batches_reaching
+from lazyrag.types import Metadata
 from lazyrag.validation import normal_name
 
 _CACHED_DAYS = 90  # that unused vectors of superseded texts are cached
@@ -106,7 +115,8 @@ def ingest_changes(
     versions, count = _pending_versions(indexer, comparison, plan, quarantined)
     outcomes = indexer.engine.ingest(versions, plan, "sync", count, stop=stop)
     skipped = {name for name, _ in indexer.failures.skipped()}
-    indexer.report = replace(_final_report(comparison, outcomes, skipped), repaired=repaired)
+    report = _final_report(indexer, comparison, outcomes, skipped)
+    indexer.report = replace(report, repaired=repaired)
     indexer.engine.record_failures()
     indexer.purge()
     with suppress(StoreError):  # the next sync tries again
@@ -163,8 +173,7 @@ def basis_of(indexer: Indexer) -> tuple[Any, ...]:
 def ingest_missing(indexer: Indexer) -> None:
     """Build what live documents lack of the live groups and indexes."""
     plan = indexer.planner.plan_live()
-    live = [row for row in indexer.ledger.documents.all().values() if row.status == "live"]
-    rows = _incomplete_rows(indexer, plan, live)
+    rows = _incomplete_documents(indexer, plan)
     indexer.engine.ingest(map(PendingVersion, rows), plan, "rebuild", len(rows))
 
 
@@ -206,7 +215,7 @@ def evict_superseded(indexer: Indexer, unused_days: int = 0) -> None:
         return
     plan = indexer.planner.plan_live()
     field_models = {target.identity for target in plan.vectors if target.text.is_fields}
-    content_models: list[tuple[str, str]] = []
+    content_models = []
     other_models = set()
     for ledger, collection, model in indexer.ledger.groups.models():
         if ledger != indexer.ledger.id or (TEXT_MARK in model and model not in field_models):
@@ -280,15 +289,15 @@ def compare_files(indexer: Indexer, max_deleted: float = MAX_DELETED) -> FileCom
     files, rows, settled = _find_unsettled(indexer, listing)
     metadata, config_hash = user_config(indexer)
     reasons = _skip_reasons(indexer, files, rows, config_hash)
-    compared: list[FoundFile] = []
+    compared = []
     skipped = list(listing.skipped)
     for file in files:
         if file.identity in reasons:
             skipped.append((file.identity, reasons[file.identity]))
         else:
             compared.append(file)
-    selected: list[KnownFile] = []
-    unselected: list[KnownFile] = []  # by choice, so never withheld
+    selected = []
+    unselected = []  # by choice, so never withheld
     for known_file in _known_files(indexer, rows):
         if listing.leaves_out(known_file.identity):
             unselected.append(known_file)
@@ -299,7 +308,9 @@ def compare_files(indexer: Indexer, max_deleted: float = MAX_DELETED) -> FileCom
             compared,
             selected,
             unlisted=listing.unreadable,
-            content_hash=lambda file: hash_file(file.path),
+            content_hash=lambda file: (
+                hash_remote(file) if isinstance(file.raw_path, RemotePath) else hash_file(file.path)
+            ),
             config_hash=work.counted(config_hash),
             max_deleted=max_deleted,
             settled=len(settled),
@@ -317,7 +328,8 @@ def _find_unsettled(
     documents = indexer.ledger.documents
     before = indexer.settled
     if before is None or indexer.dataset.metadata is not None or before.basis != basis_of(indexer):
-        return listing.files, documents.all(), {}
+        rows = documents.all() if indexer.dataset.is_given else {}
+        return listing.files, rows, {}
     files = [file for file in listing.files if before.files.get(file.identity) is not file]
     names = before.others.union(file.identity for file in files)
     if files or len(before.files) != len(listing.files):
@@ -363,9 +375,12 @@ def _known_files(indexer: Indexer, rows: Mapping[str, DocumentRow]) -> list[Know
     if not indexer.dataset.is_given:
         return []
     roots = indexer.ledger.tree.groups.get(LAZY_ROOT_NAME)
-    builds = {} if roots is None else roots.builds
+    builds = indexer.ledger.builds
+    lost = set()
+    for group in builds.incomplete([] if roots is None else [roots.id]):
+        lost = builds.missing(group)
     return [
-        _known_file(row, has_root=row.uid in builds)
+        _known_file(row, has_root=roots is not None and row.id not in lost)
         for row in rows.values()
         if row.status == "live" and row.origin == "dataset"
     ]
@@ -385,7 +400,7 @@ def user_config(indexer: Indexer) -> tuple[dict[str, UserMetadata], Callable[[Fo
     """Return the user metadata of files, by identity, and a function that hashes a file's loader
     and user metadata; the metadata is filled as the function is called.
     """
-    metadata_of: dict[str, UserMetadata] = {}
+    metadata_of = {}
     identity_of = loader_identities(indexer.loading.readers)
     hash_of = functools.cache(lambda loader, text: digest([loader, text]))
 
@@ -430,13 +445,13 @@ def _pending_versions(
     """Return the documents to ingest, in order of identity, and their count; made lazily, as there
     may be many.
     """
-    roots = indexer.ledger.tree.groups[LAZY_ROOT_NAME]  # as of now: ingestion changes it
+    tree = indexer.ledger.tree  # as of now: ingestion changes it
     changes = comparison.changes
     rows = comparison.rows
     metadata = comparison.metadata
     touched = _store_dates(indexer, comparison)
     busy = _busy_names(changes, touched)
-    incomplete = _incomplete_documents(indexer, plan, comparison, busy)
+    incomplete = _incomplete_documents(indexer, plan, busy)
     comparison.reasons |= _find_reasons(comparison, incomplete)
 
     def load(file: ComparedFile) -> PendingVersion:
@@ -451,8 +466,9 @@ def _pending_versions(
         """Renew the dates of files; their content is the same."""
         for batch in batches_reaching(files, file_size, _READ_BYTES, most_items=_READ):
             new_rows = [comparison.row_of(file) for file in batch]
-            builds = [roots.builds[row.uid] for row in new_rows]
-            stored = indexer.stored_roots(roots.collection, builds)
+            builds = tree.builds_of(LAZY_ROOT_NAME, [row.uid for row in new_rows])
+            collection = tree.groups[LAZY_ROOT_NAME].collection
+            stored = indexer.stored_roots(collection, list(builds.values()))
             for file, row in zip(batch, new_rows, strict=True):
                 if row.uid in stored:
                     make_root: MakeRoot = functools.partial(
@@ -477,9 +493,9 @@ def _pending_versions(
             user_metadata=before.user_metadata,
             updates=before.updates,
         )
-        return PendingVersion(row, indexer.renewed(roots, before.uid, row, file.file), before)
+        return PendingVersion(row, indexer.renewed(before.uid, row, file.file), before)
 
-    renamed = _renamed_documents(indexer, roots, rows)
+    renamed = _renamed_documents(indexer)
     old_names = {
         version.moved_from.identity for version in renamed if version.moved_from is not None
     }
@@ -517,18 +533,19 @@ def _store_dates(indexer: Indexer, comparison: FileComparison) -> list[ComparedF
     return again
 
 
-def _renamed_documents(
-    indexer: Indexer, roots: LiveGroup, rows: Mapping[str, DocumentRow]
-) -> list[PendingVersion]:
+def _renamed_documents(indexer: Indexer) -> list[PendingVersion]:
     """Give texts, and files outside of the dataset, of an earlier release their names in NFC; in
     order of these.
     """
-    versions = []
-    for before in rows.values():
+    documents = indexer.ledger.documents
+    versions: list[PendingVersion] = []
+    if not indexer.ledger.tree.document_count:
+        return versions
+    for before in documents.added_with_other_letters():
         name = normal_name(before.identity)
-        if before.status == "live" and before.origin != "dataset" and name not in rows:
+        if documents.find(name) is None:
             row = replace(before, id=0, uid=root_uid(name), identity=name, version=0)
-            make_root = indexer.renewed(roots, before.uid, row)
+            make_root = indexer.renewed(before.uid, row)
             versions.append(PendingVersion(row, make_root, before))
     return sorted(versions, key=lambda version: version.row.identity)
 
@@ -565,7 +582,22 @@ def load_root(
         return functools.partial(_raise_quarantined, file, message)
     load = indexer.loading.load
     user_metadata = metadata.get(file.identity, EMPTY)
-    return functools.partial(file_root, load, file, row, user_metadata, indexer.nodes.schema)
+    make = remote_root if isinstance(file.raw_path, RemotePath) else file_root
+    return functools.partial(make, load, file, row, user_metadata, indexer.nodes.schema)
+
+
+def remote_root(
+    load: Callable[[FoundFile], LoadedFile], file: FoundFile, row: DocumentRow, *arguments: Any
+) -> Root:
+    """`file_root` of a file of object storage, by a copy on this machine."""
+    with local_copy(file) as (path, is_current):
+        copy = FoundFile(file.identity, path, signature_of(path))
+        try:
+            root = file_root(load, copy, row, *arguments)
+        except LoadError as exc:
+            exc.path = os.fspath(file.raw_path)
+            raise
+    return root._replace(row=replace(root.row, signature=file.signature if is_current else None))
 
 
 def _raise_quarantined(file: FoundFile, message: str, _build: int) -> NoReturn:
@@ -574,30 +606,16 @@ def _raise_quarantined(file: FoundFile, message: str, _build: int) -> NoReturn:
 
 
 def _incomplete_documents(
-    indexer: Indexer, plan: BuildPlan, comparison: FileComparison, busy: Collection[str]
+    indexer: Indexer, plan: BuildPlan, busy: Collection[str] = ()
 ) -> list[DocumentRow]:
     """Return live documents that failed in a step before, or were written by a program without that
-    step.
-
-    What is settled is complete; so is what is busy, soon.
+    step, in order of identity; what is busy is complete soon.
     """
-    to_check = [
-        row for name, row in comparison.rows.items() if row.status == "live" and name not in busy
-    ]
-    few = len(to_check) < len(comparison.settled)
-    return _incomplete_rows(indexer, plan, to_check, few=few) if to_check else []
-
-
-def _incomplete_rows(
-    indexer: Indexer, plan: BuildPlan, rows: Collection[DocumentRow], *, few: bool = False
-) -> list[DocumentRow]:
-    """Return those of some documents that lack builds, in order of identity; few are looked up one
-    by one.
-    """
-    among = [row.id for row in rows] if few else None
-    missing = indexer.missing([group.id for group in plan.groups], plan, among)
-    incomplete = [row for row in rows if row.id in missing]
-    return sorted(incomplete, key=lambda row: row.identity)
+    if not indexer.ledger.tree.document_count:
+        return []
+    missing = indexer.missing([group.id for group in plan.groups], plan)
+    rows = [row for row in indexer.ledger.documents.rows(missing) if row.identity not in busy]
+    return sorted(rows, key=lambda row: row.identity)
 
 
 def _find_reasons(comparison: FileComparison, incomplete: Iterable[DocumentRow]) -> dict[str, str]:
@@ -624,7 +642,7 @@ def _find_reasons(comparison: FileComparison, incomplete: Iterable[DocumentRow])
     return reasons
 
 
-def _as_stored(metadata: Mapping[str, Any]) -> Any:
+def _as_stored(metadata: Metadata) -> Any:
     """Return metadata as the ledger returns them; None for those that cannot be stored."""
     try:
         return json.loads(json.dumps(dict(check_metadata(metadata))))
@@ -684,7 +702,7 @@ def expected_report(
     incomplete = []
     root = indexer.ledger.tree.groups.get(LAZY_ROOT_NAME)
     if root is not None and indexer.definitions.is_current(root):
-        incomplete = _incomplete_documents(indexer, indexer.planner.plan_live(), comparison, busy)
+        incomplete = _incomplete_documents(indexer, indexer.planner.plan_live(), busy)
     live = busy - errors.keys()
     failed.sort(key=lambda failure: (failure.path, failure.stage))
     return replace(
@@ -695,8 +713,16 @@ def expected_report(
     )
 
 
+_STORED_INDEX = (
+    "an index is stored here, and this Document is in memory: lazyrag.open(folder) uses it",
+)
+
+
 def _final_report(
-    comparison: FileComparison, outcomes: list[Outcome], skipped: Collection[str]
+    indexer: Indexer,
+    comparison: FileComparison,
+    outcomes: list[Outcome],
+    skipped: Collection[str],
 ) -> IngestReport:
     ingested = [outcome.identity for outcome in outcomes]
     flipped = [outcome for outcome in outcomes if outcome.flipped]
@@ -704,7 +730,12 @@ def _final_report(
     renewed = {outcome.identity for outcome in flipped if outcome.is_new_version}
     report = _report_changes(comparison, ingested, live, renewed, skipped)
     reasons = {name: comparison.reasons[name] for name in ingested if name in comparison.reasons}
-    return replace(report, reasons=reasons, notes=notes_of(outcomes))
+    notes = notes_of(outcomes)
+    folder = indexer.dataset.folder
+    is_in_memory = indexer.ledger.file.path is None
+    if folder is not None and is_in_memory and (folder / STORE_FOLDER / "config.json").is_file():
+        notes = {STORE_FOLDER: _STORED_INDEX, **notes}
+    return replace(report, reasons=reasons, notes=notes)
 
 
 def _report_changes(

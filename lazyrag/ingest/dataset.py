@@ -27,7 +27,9 @@ from lazyrag.loaders.directory import (
     find_files,
     signature_of,
 )
+from lazyrag.loaders.remote import list_remote
 from lazyrag.storage.arrays import sync_folder
+from lazyrag.types import PathLike
 from lazyrag.validation import (
     known_arguments,
     normal_name,
@@ -41,7 +43,6 @@ from lazyrag.validation import (
 if TYPE_CHECKING:
     from lazyrag.stores.sqlite import StoreFile
 
-PathLike: TypeAlias = "str | os.PathLike[str]"
 FileMetadata: TypeAlias = (
     "Mapping[str, Mapping[str, Any]] | Callable[[Path], Mapping[str, Any] | None] | None"
 )
@@ -239,6 +240,8 @@ def make_dataset(
         return Dataset("", lambda: _with_signatures(files), file_metadata)
     if dataset_path is None:
         return Dataset("", Listing, file_metadata, is_given=False)
+    if isinstance(dataset_path, str) and "://" in dataset_path:
+        return Dataset(dataset_path, lambda: list_remote(dataset_path), file_metadata)
     path = _existing_path(dataset_path, "dataset_path")
     if path.is_dir():
         listing = _lists_again(path, follow_links=follow_links)

@@ -42,7 +42,8 @@ from lazyrag.loaders.directory import signature_of
 from lazyrag.progress.blocks import contextmanager
 from lazyrag.progress.calls import ProgressMeter
 from lazyrag.read.versions import DocumentVersion, list_versions, live_rows
-from lazyrag.validation import normal_name, require, with_normal_names
+from lazyrag.types import Metadata
+from lazyrag.validation import normal_name, require, with_normal_names, without_none
 
 
 @contextmanager
@@ -61,7 +62,7 @@ def _unsettling(indexer: Indexer, names: Iterable[str]) -> Iterator[None]:
 
 
 def add_files(
-    indexer: Indexer, files: Any, metadata: Mapping[str, Mapping[str, Any]] | None
+    indexer: Indexer, files: Any, metadata: Mapping[str, Metadata] | None
 ) -> IngestReport:
     """Ingest single files, whether new, changed or deleted before; see `Document.add_files`."""
     located = []
@@ -107,7 +108,7 @@ def _never_skipped(make_root: MakeRoot, build: int) -> Root:
 
 
 def add_texts(
-    indexer: Indexer, texts: Any, metadata: Mapping[str, Mapping[str, Any]] | None
+    indexer: Indexer, texts: Any, metadata: Mapping[str, Metadata] | None
 ) -> IngestReport:
     """Ingest texts under the user's own ids; a text with a known id replaces it. See
     `Document.add_texts`.
@@ -243,7 +244,7 @@ def update_metadata(indexer: Indexer, changes: Mapping[str, Mapping[str, Any]]) 
 
 def _with_updates(row: DocumentRow, changed: Mapping[str, Any]) -> DocumentRow:
     merged = {**json.loads(row.updates), **changed}
-    updates = {key: value for key, value in merged.items() if value is not None}
+    updates = without_none(merged)
     return replace(row, updates=json.dumps(updates))
 
 
@@ -252,8 +253,7 @@ def _renewed_root(indexer: Indexer, name: str, changed: Mapping[str, Any], build
     metadata.
     """
     [row] = live_rows(indexer, [name])
-    roots = indexer.ledger.tree.groups[LAZY_ROOT_NAME]
-    return indexer.renewed(roots, row.uid, _with_updates(row, changed))(build)
+    return indexer.renewed(row.uid, _with_updates(row, changed))(build)
 
 
 def _ingest_documents(
@@ -282,9 +282,9 @@ def _report_on(
 ) -> IngestReport:
     """Report on single documents, from the new hashes of their files and their rows before."""
     live = {name: row for name, row in rows.items() if row.status == "live"}
-    added: list[str] = []
-    updated: list[str] = []
-    unchanged: list[str] = []
+    added = []
+    updated = []
+    unchanged = []
     for outcome in outcomes:
         if not outcome.flipped:
             continue

@@ -41,7 +41,6 @@ from lazyrag.ingest.index_texts import embed_documents, field_texts, read_index_
 from lazyrag.ingest.load_files import Loading, map_in_order, worker_pool
 from lazyrag.ingest.pending import (
     MISFIT,
-    Copy,
     MakeRoot,
     Outcome,
     PendingVersion,
@@ -60,7 +59,7 @@ from lazyrag.ingest.plan import BuildPlan, GroupTarget, IndexTarget, TermsTarget
 from lazyrag.ingest.report import Failures, Options
 from lazyrag.ingest.term_index import BuildTerms, TermIndexes
 from lazyrag.ledger.lease import Turns
-from lazyrag.ledger.ledger import Flip, Ledger, NewPart
+from lazyrag.ledger.ledger import Ledger, NewPart
 from lazyrag.ledger.tables import HIDDEN, BuildRow, DocumentRow
 from lazyrag.loaders.directory import FoundFile
 from lazyrag.models.embedding import length_of, stack_embeddings
@@ -69,16 +68,15 @@ from lazyrag.progress.calls import ProgressMeter
 from lazyrag.read.nodes import NodeStore
 from lazyrag.storage.database import batches_reaching
 from lazyrag.stores.protocol import VectorRow
+from lazyrag.types import Int32Array, Int64Array
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from numpy.typing import NDArray
-
     from lazyrag.text.term_codes import TermCodes
 
 _BATCH = 256  # documents that become live together
-_BATCH_BYTES = 8 * 2**20  # of their files; bounds the memory of what is made of them
+BATCH_BYTES = 8 * 2**20  # of their files; bounds the memory of what is made of them
 _WRITTEN_EVERY_S = 5.0  # so that a crash costs no more than that of what slow transforms made
 # texts embedded together; bounds their memory, and fills the batches of any model
 _BATCH_SIZE = 1024
@@ -177,7 +175,7 @@ class IngestionEngine:
             versions: The documents; each is made when its batch begins, and released when that is
                 done.
             plan: What they are brought to.
-            label: Label of the progress bar.
+            label: Label of the progress bar; "" in a worker.
             count: How many documents there are.
             stop: Stop after the first batch with a failure.
             steps: How many steps each of them takes; 0 for all of the plan.
@@ -190,6 +188,10 @@ class IngestionEngine:
         Raises:
             IngestionError: If one fails and ``stop`` is set.
         """
+        writers = self.options.writers
+        if writers is not None and count:
+            delegated: list[Outcome] = writers.ingest(self, versions, plan, label, count, stop=stop)
+            return delegated
         outcomes: list[Outcome] = []
         if not count:
             return outcomes
@@ -203,12 +205,11 @@ class IngestionEngine:
             worker_pool(self.workers, count, self.reader.owner) as executor,
             ProgressMeter(label, nodes or count, steps, unit=unit) as meter,
         ):
-            for some in batches_reaching(versions, _file_size, _BATCH_BYTES, most_items=_BATCH):
+            for some in batches_reaching(versions, file_size, BATCH_BYTES, most_items=_BATCH):
                 batch = _Batch(some, plan, executor, meter)
                 self._begin(batch)
                 done = self._ingest_batch(batch)
                 if launcher is not None:
-                    launcher.results.clear()  # they are live now
                     with self.turns.aside():
                         pass
                 self._save_failures(done)
@@ -218,19 +219,39 @@ class IngestionEngine:
                     meter.reach(nodes or len(outcomes))
                 if stop:
                     self._raise_first_failure(done)
-        self._warn_of_misfits(outcomes)
+        if label:  # else a worker's driver warns
+            self.warn_of_misfits(outcomes)
         return outcomes
+
+    def merge_terms(self, plan: BuildPlan) -> None:
+        """Merge the small parts of keyword indexes that workers have left."""
+        for target in plan.terms:
+            while parts := self.terms.merged(target.group, target.id):
+                try:
+                    self.ledger.flip([], parts, visible=plan.visible)
+                finally:
+                    self.terms.release(parts)
+                self.ledger.file.arrays.postpone_deletion(parts[0].retired)
 
     def _raise_first_failure(self, versions: Iterable[PendingVersion]) -> None:
         for version in versions:
             for step, error in version.failures.items():
-                if isinstance(error, NoReaderError):
-                    continue  # it is skipped
-                msg = f"A file failed to {step}: {sentence(error)} Earlier files are stored."
-                raise IngestionError(f"{msg} ({self.failures.where})") from error
+                self.raise_failure(step, error)
 
-    def _warn_of_misfits(self, outcomes: Iterable[Outcome]) -> None:
-        misfits: list[tuple[str, str]] = []
+    def raise_failure(self, step: Step, error: Exception) -> None:
+        """Raise the failure of a document, unless it is skipped.
+
+        Raises:
+            IngestionError: With the step and the error.
+        """
+        if isinstance(error, NoReaderError):
+            return
+        msg = f"A file failed to {step}: {sentence(error)} Earlier files are stored."
+        raise IngestionError(f"{msg} ({self.failures.where})") from error
+
+    def warn_of_misfits(self, outcomes: Iterable[Outcome]) -> None:
+        """Warn of values in files that do not fit their declared fields."""
+        misfits = []
         for outcome in outcomes:
             notes = [note for note in outcome.notes if note.startswith(MISFIT)]
             misfits += [(outcome.identity, note) for note in notes]
@@ -248,9 +269,9 @@ class IngestionEngine:
         self.ledger.documents.set_failures(None, rows)
 
     def _save_failures(self, versions: Sequence[PendingVersion]) -> None:
-        failed: list[tuple[str, str, LazyRAGError]] = []
-        unread: list[tuple[DocumentRow, str]] = []
-        outdated: list[int] = []
+        failed = []
+        unread = []
+        outdated = []
         for version in versions:
             for step, error in version.failures.items():
                 if isinstance(error, NoReaderError):
@@ -346,7 +367,7 @@ class IngestionEngine:
         """Let others have the turn in the block.
 
         Not while the root group is replaced, of which they need one, nor for documents that were
-        overtaken before; and a launcher's results are those of one batch.
+        overtaken before; and a launcher loads one batch at a time.
         """
         if self.options.launcher is not None:
             return nullcontext()
@@ -444,8 +465,8 @@ class IngestionEngine:
     ) -> list[ToDo]:
         """Use builds with the same input again; returns the documents to transform."""
         written = batch.written.get(target.id, {})
-        to_do: list[ToDo] = []
-        copies: list[Copy] = []
+        to_do = []
+        copies = []
         for version, number in zip(ready, batch.numbers[target.id], strict=False):
             document = version.row.id
             above = version.current[target.parent]
@@ -526,8 +547,8 @@ class IngestionEngine:
             embed_documents(embedder, dimension, dict(some), stored, on_nodes)
             for some in batches_reaching(texts(), _count_texts, at_once)
         )
-        rows: list[VectorRow] = []
-        done: list[PendingVersion] = []
+        rows = []
+        done = []
         try:
             for version, results in embedded:
                 batch.meter.tick(target.step)
@@ -560,9 +581,9 @@ class IngestionEngine:
     ) -> Mapping[str, Embedded]:
         """Live vectors of a document by text: unchanged text is not embedded again."""
         vectors_by_text: dict[str, Embedded] = {}
-        groups = self.ledger.tree.groups
+        tree = self.ledger.tree
         text = target.text
-        group = groups.get(plan.names[target.group])
+        group = tree.groups.get(plan.names[target.group])
         if group is None:
             return vectors_by_text
         is_known = not text.identity or (text.is_fields and group.parent == LAZY_ROOT_NAME)
@@ -572,14 +593,15 @@ class IngestionEngine:
         if index is None or not index.dimension:
             return vectors_by_text
         for row in version.sources:
-            build = group.builds.get(row.uid)
+            build = tree.build_of(group.name, row.uid)
             if build is None or build.number == version.current[target.group].number:
                 continue
             with self.reader.reading(vectors=True):
                 nodes = self.nodes.of_build(group.collection, build)
                 if text.fields:
-                    roots = groups[LAZY_ROOT_NAME]
-                    [root] = self.nodes.of_build(roots.collection, roots.builds[row.uid])
+                    roots = tree.groups[LAZY_ROOT_NAME]
+                    above = tree.builds_of(LAZY_ROOT_NAME, [row.uid])[row.uid]
+                    [root] = self.nodes.of_build(roots.collection, above)
                     texts = field_texts(text.fields, root, nodes, is_file=row.origin != "text")
                 else:
                     texts = [content_text(node.content) for node in nodes]
@@ -638,8 +660,8 @@ class IngestionEngine:
         targets = [target for target in plan.vectors if target.text.is_fields]
         rows = list(self.ledger.documents.all().values()) if targets else []
         versions = map(PendingVersion, rows)
-        for some in batches_reaching(versions, _file_size, _BATCH_BYTES, most_items=_BATCH):
-            page: list[tuple[str, list[str]]] = []
+        for some in batches_reaching(versions, file_size, BATCH_BYTES, most_items=_BATCH):
+            page = []
             with self.reader.reading():
                 live = self.ledger.builds.live({version.row.id for version in some})
                 for version in some:
@@ -655,7 +677,7 @@ class IngestionEngine:
 
     def _uncovered(self, target: IndexTarget, batch: _Batch) -> list[PendingVersion]:
         """The documents with nodes that an index lacks; their nodes are read."""
-        version_by_build: dict[int, PendingVersion] = {}
+        version_by_build = {}
         for version in batch.versions:
             build = version.current.get(target.group)
             if build is not None and any(json.loads(build.counts)):
@@ -692,7 +714,7 @@ class IngestionEngine:
         begin = partial(self.ledger.builds.begin, rows)
         acknowledge = partial(self.ledger.builds.acknowledge, [row.number for row in rows])
         steps = [begin, *upserts, acknowledge]
-        if self.nodes.are_in(self.ledger.file) and len(upserts) <= len(batch.new):
+        if self.nodes.segments_file is self.ledger.file and len(upserts) <= len(batch.new):
             with self.turns.taken(), self.ledger.writing():
                 for step in steps:
                     step()
@@ -706,7 +728,7 @@ class IngestionEngine:
         meanwhile.
         """
         going = [version for version in versions if version.can_go_live(plan)]
-        parts: list[NewPart] = []
+        parts = []
         try:
             with self._aside(versions):
                 for target in plan.terms:
@@ -729,8 +751,8 @@ class IngestionEngine:
         """The documents that can become live, and those that others have changed; without deleted
         ones.
         """
-        ready: list[PendingVersion] = []
-        changed: list[PendingVersion] = []
+        ready = []
+        changed = []
         present = self.ledger.documents.rows([version.row.id for version in versions])
         for version, now in zip(versions, present, strict=True):
             base = version.base or now
@@ -745,8 +767,8 @@ class IngestionEngine:
     def _flip_ready(
         self, versions: Sequence[PendingVersion], plan: BuildPlan, parts: Sequence[NewPart]
     ) -> None:
-        flips: list[Flip] = []
-        unchanged: list[DocumentRow] = []  # whose files were read, and gave what is live already
+        flips = []
+        unchanged = []  # whose files were read, and gave what is live already
         for version in versions:
             version.is_new_version = version.has_new_root
             if version.has_changes:
@@ -771,10 +793,10 @@ class IngestionEngine:
             version.flipped = True
 
 
-def _encoded(terms: TermCodes, texts: Iterable[str]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+def _encoded(terms: TermCodes, texts: Iterable[str]) -> tuple[Int64Array, Int32Array]:
     """See `TermCodes.encode`: in slices, as one call keeps other threads waiting."""
-    codes: list[NDArray[np.int64]] = []
-    rows: list[NDArray[np.int32]] = []
+    codes: list[Int64Array] = []
+    rows: list[Int32Array] = []
     first = 0
     for some in batches_reaching(texts, len, _SLICE_CHARACTERS):
         numbers, places = terms.encode(some)
@@ -784,7 +806,8 @@ def _encoded(terms: TermCodes, texts: Iterable[str]) -> tuple[NDArray[np.int64],
     return np.concatenate(codes), np.concatenate(rows)
 
 
-def _file_size(version: PendingVersion) -> int:
+def file_size(version: PendingVersion) -> int:
+    """Bytes of a document's file; 0 for a text."""
     return version.row.signature.size if version.row.signature is not None else 0
 
 

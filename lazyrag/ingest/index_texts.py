@@ -85,7 +85,7 @@ def read_index_texts(
     segments = version.segments[target.group]
     root = source.root(segments[0]).segment
     fields = FieldReader(index_text.fields, root, is_file=version.row.origin != "text")
-    texts_below: dict[str, list[str]] = {}
+    texts_below = {}
     if index_text.group:
         texts_below = source.texts_below(plan, target.group, index_text.group)
     write = index_text.write
@@ -124,12 +124,12 @@ def embed_documents(
         on_nodes: Called with the number of further texts that have a result.
     """
     users: dict[str, list[PendingVersion]] = {}  # the documents with a text, once for each time
-    missing: dict[PendingVersion, int] = {}
+    missing = {}
     for version, version_texts in texts.items():
         missing[version] = len(version_texts)
         for text in version_texts:
             users.setdefault(text, []).append(version)
-    results: dict[str, Embedded] = {}
+    results = {}
 
     def enter(text: str, result: Embedded) -> Iterator[tuple[PendingVersion, Sequence[Embedded]]]:
         results[text] = result

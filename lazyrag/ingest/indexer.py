@@ -39,7 +39,7 @@ from lazyrag.ingest.term_index import TermIndexes
 from lazyrag.ledger.lease import WAIT_S, Turns
 from lazyrag.ledger.ledger import Ledger
 from lazyrag.ledger.tables import DocumentRow
-from lazyrag.ledger.tree import Build, LiveGroup, Tree, View
+from lazyrag.ledger.tree import Build, Tree, View
 from lazyrag.loaders.directory import FoundFile
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.progress.blocks import contextmanager, finishing
@@ -47,7 +47,7 @@ from lazyrag.progress.calls import raise_if_canceled
 from lazyrag.read.nodes import NodeCache, NodeStore
 from lazyrag.read.scope import Reader
 from lazyrag.storage.arrays import flushed
-from lazyrag.stores.protocol import local_path
+from lazyrag.stores.protocol import Published, local_path
 from lazyrag.stores.sqlite import MapFileSegmentStore
 from lazyrag.text.analyzers import analysers
 
@@ -106,7 +106,6 @@ def purge(ledger: Ledger, nodes: NodeStore, waste: Waste) -> None:
             raise_if_canceled()
             some = numbers[start : start + _BUILDS_AT_ONCE]
             _delete_builds(ledger, nodes, group, collection, some)
-    ledger.state()  # which need not be read anew as a whole, now that it knows what is gone
     ledger.builds.delete_build_rows(number for number, _, _ in builds)
     if groups:
         ledger.documents.delete_document_rows()
@@ -120,7 +119,7 @@ def _delete_builds(
     """
     vectors = ledger.groups.vector_collections(group)
     by_build = isinstance(nodes.segments, MapFileSegmentStore)
-    keys: list[str] = []
+    keys = []
     if vectors or not by_build:
         for build in ledger.builds.with_parents(builds).values():
             keys += build.keys
@@ -230,8 +229,8 @@ class Indexer:
             # stores may write what they hold
             with flushed(local_path(vectors)) if self._has_written else nullcontext():
                 close()
-            if self.options.launcher is not None:
-                self.options.launcher.close()
+            for launcher in filter(None, (self.options.launcher, self.options.writers)):
+                launcher.close()
             self.loading.close()
 
     @property
@@ -275,7 +274,7 @@ class Indexer:
     def has(self, view: View, needs: frozenset[Step]) -> bool:
         """Whether a state has everything that is needed; the state remembers it."""
         is_met = needs in view.met or all(self._has(view, step) for step in needs)
-        if is_met and view.tree.documents:  # without any, every query tries again
+        if is_met and view.tree.document_count:  # without any, every query tries again
             view.met.add(needs)
         return is_met
 
@@ -283,7 +282,7 @@ class Indexer:
         group = view.groups.get(step.group)
         if group is None or not group.id:
             return False
-        if not view.tree.documents and LOADING in self.failures.steps():
+        if not view.tree.document_count and LOADING in self.failures.steps():
             return False
         if step.analyser is None and step.embed_key is None:
             return True
@@ -347,7 +346,7 @@ class Indexer:
 
     def _first_sync(self, steps: Sequence[Step]) -> None:
         tree = self.ledger.tree
-        if not tree.documents and tree.groups.keys() <= {LAZY_ROOT_NAME}:
+        if not tree.document_count and tree.groups.keys() <= {LAZY_ROOT_NAME}:
             # Each file is loaded, split and analysed in one pass. Models may fail: they come when
             # the files are live.
             self.first_steps = [
@@ -451,6 +450,15 @@ class Indexer:
         if not self._writes:
             self.nodes.mark_vectors = None
             self._marks.close()
+            if self.nodes.downloads_texts:
+                self._publish()
+
+    def _publish(self) -> None:
+        """Show what is live to other tools; they see it with the next write if this fails."""
+        store = self.nodes.segments
+        if isinstance(store, Published):
+            with suppress(StoreError):
+                store.publish(group.collection for group in self.ledger.tree.groups.values())
 
     def build(self, step: Step) -> View:
         """Build a group or an index for every document. The caller holds the lease.
@@ -461,7 +469,7 @@ class Indexer:
         self.ensure_root()
         step = self.planner.served(step, self.ledger.tree)
         self._requested.add(step)
-        self.failures.warn_or_raise(LOADING, lambda: len(self.ledger.tree.documents))
+        self.failures.warn_or_raise(LOADING, lambda: self.ledger.tree.document_count)
         rebuild = self.planner.plan_step(step)
         plan = rebuild.plan
         self._has_noted = False
@@ -486,7 +494,7 @@ class Indexer:
     def _build_documents(self, step: Step, rebuild: Rebuild) -> list[Outcome]:
         """Bring documents to the plan until none is left that others have not changed meanwhile."""
         documents = self.ledger.documents
-        outcomes: list[Outcome] = []
+        outcomes = []
         tried: list[tuple[int, int]] = []
         steps = len(rebuild.steps)
         while rows := self._rows_to_do(rebuild):
@@ -497,9 +505,7 @@ class Indexer:
             tried = versions
             nodes = 0
             if step.embed_key is not None and steps == 1:
-                builds = self.ledger.tree.groups[step.group].builds
-                present = [builds.get(row.uid) for row in documents.rows(rows)]
-                nodes = sum(build.size for build in present if build is not None)
+                nodes = self.ledger.builds.count_nodes(self.ledger.tree.groups[step.group].id, rows)
             pending = (
                 PendingVersion(row, waits_for_nobody=was_overtaken) for row in documents.rows(rows)
             )
@@ -549,11 +555,10 @@ class Indexer:
                 name: self.planner.reason(Step(name)) for name in self.ledger.tree.groups
             }
             rows = sorted(self.ledger.documents.all().values(), key=lambda row: row.identity)
-            live = [row for row in rows if row.uid in old.builds]
+            lost = self.ledger.builds.missing(old.id)
+            live = [row for row in rows if row.status == "live" and row.id not in lost]
 
-            pending = (
-                PendingVersion(row, self.renewed(old, row.uid, row), beside=True) for row in live
-            )
+            pending = (PendingVersion(row, self.renewed(row.uid, row), beside=True) for row in live)
             self.engine.ingest(pending, rebuild.plan, "renew root nodes", len(live))
             self.failures.warn_or_raise(
                 LOADING, lambda: self.ledger.builds.count_live(rebuild.groups[0])
@@ -585,9 +590,13 @@ class Indexer:
         index of a plan.
         """
         builds = self.ledger.builds
-        lacking = [builds.missing(group, among) for group in groups]
-        lacking += [builds.missing_cover(index.group, index.id, among) for index in plan.indexes]
-        return set().union(*lacking)
+        lacking = set[int]()
+        for group in builds.incomplete(list(groups)):
+            lacking |= builds.missing(group, among)
+        for index in plan.indexes:
+            if not builds.covers_all(index.id):
+                lacking |= builds.missing_cover(index.group, index.id, among)
+        return lacking
 
     def count_done(self, step: Step, plan: BuildPlan) -> int:
         """Number of documents for which a step is done."""
@@ -609,42 +618,50 @@ class Indexer:
             LoadError: If it is not what was written: damage must not be copied.
         """
         [segment] = self.nodes.of_build(collection, build)
-        if root_digest(segment) != self.ledger.builds.inputs([build.number]).get(build.number):
+        row = self.ledger.builds.rows([build.number]).get(build.number)
+        if row is None or root_digest(segment) != row.input:
             problem = "What is stored of the document is not what was written."
             raise LoadError(
                 f"{problem} Run docs.maintenance.verify() and repair().", path=segment.path
             )
         return segment
 
+    def live_root(self, document: str, identity: str) -> Segment:
+        """Read the present root node of a document, by its uid; see `stored_root`."""
+        tree = self.ledger.tree
+        build = tree.build_of(LAZY_ROOT_NAME, document)
+        if build is None:
+            raise LoadError("The document was deleted meanwhile.", path=identity)
+        return self.stored_root(tree.groups[LAZY_ROOT_NAME].collection, build)
+
     def stored_roots(self, collection: str, builds: Sequence[Build]) -> dict[str, Segment]:
         """Read the root nodes of some builds, by uid, without those that are not what was
         written.
         """
-        keys: list[str] = []
+        keys = []
         for build in builds:
             keys += build.keys
         try:
             roots = self.nodes.segments.get(collection, keys)
         except StoreError:
             return {}
-        inputs = self.ledger.builds.inputs([build.number for build in builds])
-        return {root.uid: root for root in roots if root_digest(root) == inputs[root.build]}
+        rows = self.ledger.builds.rows([build.number for build in builds])
+        return {root.uid: root for root in roots if root_digest(root) == rows[root.build].input}
 
     def renewed(
-        self, roots: LiveGroup, document: str, row: DocumentRow, file: FoundFile | None = None
+        self, document: str, row: DocumentRow, file: FoundFile | None = None
     ) -> Callable[[int], Root]:
         """A function that makes a root node with the text of a live document and the metadata of a
         row.
 
         Args:
-            roots: The root group.
             document: Uid of the document that has the text.
             row: The row.
             file: The file as it is now; None keeps the built-in metadata.
         """
 
         def make(build: int) -> Root:
-            segment = self.stored_root(roots.collection, roots.builds[document])
+            segment = self.live_root(document, row.identity)
             return renewed_root(segment, row, self.nodes.schema, build, file=file)
 
         return make
@@ -680,7 +697,6 @@ class Indexer:
             # those of an earlier release
             self.ledger.groups.describe(self.definitions.described(current))
         with self.ledger.reading():
-            self.ledger.state()
             waste = find_waste(self.ledger, before)
             stray = self.ledger.file.stray_array_files(older_than_s=grace_s)
         if any(waste):

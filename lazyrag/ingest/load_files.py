@@ -42,6 +42,7 @@ from lazyrag.loaders.base import (
 from lazyrag.loaders.directory import FoundFile, signature_of
 from lazyrag.loaders.process import ChildProcess
 from lazyrag.progress.blocks import contextmanager
+from lazyrag.types import JsonObject, Metadata
 from lazyrag.validation import known_keywords, require
 
 if TYPE_CHECKING:
@@ -699,7 +700,7 @@ class Loading:
         target = loaders.target(suffix)
         return target.rpartition(":")[2].rpartition(".")[2] if target else loaders[suffix].__name__
 
-    def loader_of(self, identity: str, metadata: Mapping[str, Any]) -> tuple[str, Any]:
+    def loader_of(self, identity: str, metadata: Metadata) -> tuple[str, Any]:
         """The suffix by which a document was read, and its loader or reader.
 
         Args:
@@ -716,7 +717,7 @@ class Loading:
     def has_source(
         self,
         identity: str,
-        metadata: Mapping[str, Any],
+        metadata: Metadata,
         kind: bool | str,  # noqa: FBT001  of a transform
     ) -> bool:
         """Whether a document's text is not that of its file, see `loader_of`; or whether its file
@@ -788,7 +789,7 @@ def importable_loaders() -> tuple[tuple[str, str | None], ...]:
     """Return the suffixes of loaders that are not built in, with their import paths; None for no
     path.
     """
-    targets: list[tuple[str, str | None]] = []
+    targets = []
     for suffix in loaders:
         if is_built_in(suffix):
             continue
@@ -824,7 +825,7 @@ class FileServer:
 
     def load(
         self,
-        request: dict[str, Any],
+        request: JsonObject,
         readers: Sequence[tuple[str, str | None]],
         table: Sequence[tuple[str, str | None]],
     ) -> list[Any] | None:

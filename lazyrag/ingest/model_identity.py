@@ -8,13 +8,13 @@ import json
 import math
 import time
 from collections.abc import Mapping
-from typing import Any
 
 from lazyrag.errors import EmbeddingError, IngestionWarning, LazyRAGError, sentence, warn_user
 from lazyrag.groups.node_group import embed_identity, model_identity
 from lazyrag.ledger.ledger import Ledger
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.models.protocols import single_try
+from lazyrag.types import JsonObject
 
 PROBE = "The quick brown fox jumps over the lazy dog. 敏捷的棕色狐狸跳过了懒狗。"
 """The text whose vector is stored and compared."""
@@ -122,7 +122,7 @@ def check_probes(
             )
 
 
-def _stored(ledger: Ledger, key: str) -> list[tuple[str, dict[str, Any]]]:
+def _stored(ledger: Ledger, key: str) -> list[tuple[str, JsonObject]]:
     """Identities of models with stored vectors of an embed key, oldest first, and their records; {}
     for none.
     """

@@ -48,14 +48,16 @@ from lazyrag.ledger.tables import HIDDEN, BuildRow, DocumentRow
 from lazyrag.loaders.base import LoadedFile, source_texts
 from lazyrag.loaders.directory import (
     FoundFile,
+    RemotePath,
     Signature,
     built_in_metadata,
     hash_file,
     signature_of,
 )
+from lazyrag.loaders.remote import remote_metadata
 from lazyrag.read.nodes import NodeStore
 from lazyrag.transforms.base import Draft, run_transforms
-from lazyrag.types import Embedding, Fields
+from lazyrag.types import Embedding, Fields, JsonObject, Metadata
 
 # State of a document
 
@@ -298,7 +300,7 @@ class PendingSource:
     def children(self, segment: Segment) -> dict[str, list[DocNode]]:
         """See `NodeSource.children`; only groups that are built already."""
         row = self._rows.get(segment.group)
-        nodes_by_group: dict[str, list[DocNode]] = {}
+        nodes_by_group = {}
         for target in sorted(self._plan.groups, key=lambda group: group.name):
             if target.parent == row and target.id in self._version.current:
                 below = self._segments(target.id)
@@ -355,7 +357,7 @@ class PendingSource:
             above = self._parent(above)
         return above
 
-    def file_metadata(self, segment: Segment) -> dict[str, Any]:
+    def file_metadata(self, segment: Segment) -> JsonObject:
         """See `NodeSource.file_metadata`."""
         return ReadOnly(copy_value(dict(self._root(segment).metadata)))
 
@@ -429,7 +431,10 @@ class VersionReader:
 
     def reading(self, *, vectors: bool = False) -> AbstractContextManager[object]:
         """One transaction for what is read of the ledger and of stores in its file."""
-        is_one_file = self.nodes.are_in(self.ledger.file, vectors=vectors)
+        file = self.ledger.file
+        is_one_file = self.nodes.segments_file is file
+        if vectors:
+            is_one_file = is_one_file and self.nodes.vectors_file is file
         return self.ledger.reading() if is_one_file else nullcontext()
 
     def fetch(self, versions: Sequence[PendingVersion], group: int, plan: BuildPlan) -> None:
@@ -479,7 +484,7 @@ class VersionReader:
         """
         if kind not in version.sources_read:
             expected = self.source_hash(version, root, kind)
-            texts: list[tuple[str, str]] = []
+            texts = []
             if expected:
                 file, before = self._unchanged(version, expected)
                 # what lies beside uploads is of others
@@ -525,7 +530,7 @@ def file_root(
     load: Callable[[FoundFile], LoadedFile],
     file: FoundFile,
     row: DocumentRow,
-    user_metadata: Mapping[str, Any] | LazyRAGError,
+    user_metadata: Metadata | LazyRAGError,
     schema: Schema,
     build: int,
 ) -> Root:
@@ -567,7 +572,7 @@ def file_root(
     return Root(segment, row)
 
 
-def _typed_metadata(loaded: LoadedFile, schema: Schema) -> dict[str, Any]:
+def _typed_metadata(loaded: LoadedFile, schema: Schema) -> JsonObject:
     """Metadata of a loader, with its values of declared fields parsed; those that do not fit are
     noted.
     """
@@ -628,15 +633,17 @@ def renewed_root(
     return Root(root_segment(row.identity, loaded, metadata, schema, build), row)
 
 
-def _metadata(row: DocumentRow) -> dict[str, Any]:
+def _metadata(row: DocumentRow) -> JsonObject:
     """A document's metadata without the built-in fields; later parts take precedence."""
-    metadata: dict[str, Any] = {}
+    metadata: JsonObject = {}
     for part in (row.loaded, row.user_metadata, row.updates):
         metadata.update(json.loads(part))
     return metadata
 
 
-def _file_system_metadata(file: FoundFile) -> dict[str, Any]:
+def _file_system_metadata(file: FoundFile) -> JsonObject:
+    if isinstance(file.raw_path, RemotePath):
+        return remote_metadata(file)
     try:
         metadata = dict(built_in_metadata(file.path))
     except OSError as exc:
@@ -652,7 +659,7 @@ def _file_system_metadata(file: FoundFile) -> dict[str, Any]:
 
 
 def root_segment(
-    identity: str, loaded: LoadedFile, metadata: dict[str, Any], schema: Schema, build: int
+    identity: str, loaded: LoadedFile, metadata: JsonObject, schema: Schema, build: int
 ) -> Segment:
     """The root node of a document.
 
@@ -737,7 +744,7 @@ def make_nodes(
         ]
         made_drafts = run_transforms(target.transform, new)
     segments: list[Segment] = []
-    counts: list[int] = []
+    counts = []
     for parent, key in zip(parents, keys, strict=True):
         before = len(segments)
         try:
@@ -847,9 +854,9 @@ def child_segments(
     """
     uids = child_uids(parent.uid, group, range(1, len(drafts) + 1))
     shift = parent.span[0] if parent.span else 0
-    segments: list[Segment] = []
+    segments = []
     for number, (uid, draft) in enumerate(zip(uids, drafts, strict=True), start=before + 1):
-        metadata: Mapping[str, Any] = EMPTY
+        metadata: Metadata = EMPTY
         fields = parent.fields
         if draft.metadata:
             metadata = check_metadata(draft.metadata)
@@ -895,7 +902,7 @@ def rebound_segments(
     """
     rest = iter(before)
     group = before[0].group if before else ""
-    segments: list[Segment] = []
+    segments = []
     for parent_before, parent, count in zip(parents_before, parents, counts, strict=True):
         uids = child_uids(parent.uid, group, range(1, count + 1))
         shift = (parent.span or (0, 0))[0] - (parent_before.span or (0, 0))[0]
@@ -919,7 +926,7 @@ def rebound_segments(
     return segments
 
 
-def _own_fields(above: Fields, metadata: Mapping[str, Any], schema: Schema) -> Fields:
+def _own_fields(above: Fields, metadata: Metadata, schema: Schema) -> Fields:
     """A node's fields: those of the node above it, overlaid with the declared ones in its own
     metadata.
     """
@@ -952,7 +959,7 @@ def output_digest(nodes: Sequence[Segment]) -> str:
     shared: dict[str, int] = {}  # path and fields, which most nodes of a build have in common
     # the same by the fields' object, as which they mostly come
     seen: dict[tuple[str, int], int] = {}
-    parts: list[str] = []
+    parts = []
     for node in nodes:
         key = (node.path, id(node.fields))
         common = seen.get(key)

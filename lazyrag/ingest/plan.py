@@ -5,6 +5,7 @@ live.
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -261,9 +262,9 @@ class BuildPlanner:
         """
         tree = self.ledger.tree
         current = self.definitions.current(tree)
-        partial_groups: list[int] = []
-        partial_indexes: list[int] = []
-        indexes: list[IndexTarget] = []
+        partial_groups = []
+        partial_indexes = []
+        indexes = []
         for name, group in tree.groups.items():
             if name not in current:
                 partial_groups.append(group.id)
@@ -323,7 +324,7 @@ class BuildPlanner:
         """
         tree = self.ledger.tree
         definitions = self.definitions
-        names: set[str] = set()
+        names = set()
         for name in filter(definitions.is_defined, tree.groups):
             for group in definitions.needed(name):
                 line = definitions.needed(group.name)
@@ -406,10 +407,10 @@ class BuildPlanner:
         for name in outdated:
             names.update(group.name for group in self.definitions.needed(name))
         ordered = self.parents_first(names)
-        groups: dict[str, LiveGroup] = {}
-        replaced: list[int] = []
-        steps: list[Step] = []
-        indexes: list[IndexTarget] = []
+        groups = {}
+        replaced = []
+        steps = []
+        indexes = []
         for name in ordered:
             if name not in outdated:
                 groups[name] = current[name]
@@ -449,6 +450,57 @@ class BuildPlanner:
             indexes,
         )
 
+    def describe(self, plan: BuildPlan) -> str:
+        """A plan as JSON, for `described` in another process with the same definitions."""
+        groups = [(plan.root, LAZY_ROOT_NAME, plan.root_collection)]
+        groups += [(group.id, group.name, group.collection) for group in plan.groups]
+        indexes = []
+        for index in plan.indexes:
+            key = self.index_key(index.step)
+            stored = getattr(index, "collection", ""), getattr(index, "dimension", 0)
+            indexes.append((index.id, index.group, key, *stored))
+        description = {
+            "names": list(plan.names.items()),
+            "groups": [(*group, self.definitions.fingerprint(group[1])) for group in groups],
+            "indexes": indexes,
+            "partial_groups": plan.partial_groups,
+            "partial_indexes": plan.partial_indexes,
+            "visible": plan.visible,
+        }
+        return json.dumps(description)
+
+    def described(self, description: str) -> BuildPlan:
+        """The plan of another process, with the transforms and embedders of this one.
+
+        Raises:
+            ConfigError: If this process defines one of its groups or indexes differently.
+        """
+        stored = json.loads(description)
+        names = dict(map(tuple, stored["names"]))
+        groups: dict[str, LiveGroup] = {}
+        for number, name, collection, digest in stored["groups"]:
+            is_defined = name == LAZY_ROOT_NAME or self.definitions.is_defined(name)
+            if not is_defined or self.definitions.fingerprint(name) != digest:
+                raise _defined_differently(f"node group {name!r}")
+            groups[name] = LiveGroup(number, name, None, digest, collection, complete=False)
+        indexes: list[IndexTarget] = []
+        for number, group, key, collection, dimension in stored["indexes"]:
+            kind, index_name, identity = key
+            index = LiveIndex(
+                number, kind, index_name, identity, collection, dimension, complete=False
+            )
+            target = self._index_target(index, group, index_step(names[group], index))
+            if target is None:
+                raise _defined_differently(f"index {index_name!r} of {names[group]!r}")
+            indexes.append(target)
+        return replace(
+            self._build_plan(Tree(), groups, indexes),
+            names=names,
+            partial_groups=stored["partial_groups"],
+            partial_indexes=stored["partial_indexes"],
+            visible=stored["visible"],
+        )
+
     def parents_first(self, names: Iterable[str]) -> list[str]:
         """Names of groups, each after those above it."""
         return sorted(names, key=lambda name: (len(self.definitions.needed(name)), name))
@@ -457,7 +509,7 @@ class BuildPlanner:
         self, group: LiveGroup, live: LiveGroup, requested: Step | None
     ) -> list[IndexTarget]:
         """Open the rows of the indexes that a group had, but for a requested one."""
-        indexes: list[IndexTarget] = []
+        indexes = []
         for index in live.indexes.values():
             step = index_step(group.name, index)
             if step != requested:
@@ -498,19 +550,21 @@ class BuildPlanner:
         key = self.index_key(step)
         if key is None:
             return []
+        index = self.open_index(group.name, group.fingerprint, group.id, key)
+        target = self._index_target(index, group.id, step)
+        return [] if target is None else [target]
+
+    def open_index(self, group: str, fingerprint: str, row: int, key: IndexKey) -> LiveIndex:
+        """Open the row of an index over a group."""
         kind, name, identity = key
         collection = ""
         if kind == "vectors":
             # Other vectors of the same key, or other nodes by the same definition, lie in other
             # collections.
-            collection_of = self.definitions.collections(group.name, group.fingerprint, name)
-            collection = collection_of(f"{identity}/{group.id}")
-        number, dimension = self.ledger.groups.open_index(
-            group.id, kind, name, identity, collection
-        )
-        index = LiveIndex(number, kind, name, identity, collection, dimension, complete=False)
-        target = self._index_target(index, group.id, step)
-        return [] if target is None else [target]
+            collection_of = self.definitions.collections(group, fingerprint, name)
+            collection = collection_of(f"{identity}/{row}")
+        number, dimension = self.ledger.groups.open_index(row, kind, name, identity, collection)
+        return LiveIndex(number, kind, name, identity, collection, dimension, complete=False)
 
     def _index_target(self, index: LiveIndex, group: int, step: Step) -> IndexTarget | None:
         if self.index_key(step) != index.key:
@@ -541,6 +595,13 @@ class BuildPlanner:
             reads_source=is_below_root and getattr(transform, "reads_source", False),
             fingerprint=group.fingerprint,
         )
+
+
+def _defined_differently(target: str) -> ConfigError:
+    return ConfigError(
+        f"This worker defines the {target} differently than the program that planned the work, or"
+        " not at all. Run the same code, models and release in both."
+    )
 
 
 def index_step(group: str, index: LiveIndex) -> Step:

@@ -180,6 +180,10 @@ class Failures:
         failed = [failure for failure in self._by_step.values() if not is_skip(failure)]
         return iter([*failed, *self.misnamed.values()])
 
+    def items(self) -> list[tuple[Step, str, Exception]]:
+        """Return the step, the document's identity and the error of each, with skipped files."""
+        return [(step, name, failure.error) for (step, name), failure in self._by_step.items()]
+
     def skipped(self) -> list[tuple[str, str]]:
         """Return pairs (path, reason) of files without text, or that nothing reads: they have not
         failed.
@@ -276,6 +280,7 @@ class Options:
         readers: The user's readers by file name.
         launcher: The `lazyrag.launchers.work.Launcher` that loads, transforms and embeds elsewhere;
             None for none.
+        writers: The `lazyrag.launchers.workers.Workers` that write the stores; None for none.
     """
 
     workers: int = 1
@@ -286,6 +291,7 @@ class Options:
     limits: LoadLimits = DEFAULT_LIMITS
     readers: Readers = field(default_factory=Readers)
     launcher: Any = None
+    writers: Any = None
 
 
 ProblemKind: TypeAlias = Literal["missing", "orphan", "stale", "dimension", "dangling", "damaged"]
@@ -338,6 +344,7 @@ class Findings:
         indexes: Unusable collections of vectors, by the index's row.
         segment_orphans: Keys by collection of segments.
         vector_orphans: Keys by collection of vectors.
+        has_miscounts: Whether what the ledger counts differs from what is live.
     """
 
     problems: list[Problem] = field(default_factory=list)
@@ -347,6 +354,7 @@ class Findings:
     indexes: dict[int, str] = field(default_factory=dict)
     segment_orphans: dict[str, list[str]] = field(default_factory=dict)
     vector_orphans: dict[str, list[str]] = field(default_factory=dict)
+    has_miscounts: bool = False
 
     def add(self, kind: ProblemKind, where: str, document: str, details: str) -> None:
         """Add a problem."""

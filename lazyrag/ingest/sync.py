@@ -223,7 +223,7 @@ def plan_sync(
 
 def _set_embedded(indexer: Indexer, steps: list[PlannedStep], diffs: Sequence[GroupDiff]) -> None:
     """Replace estimates of the texts to embed by the numbers that diffs have counted."""
-    counts: dict[str, tuple[str, int]] = {}
+    counts = {}
     for diff in diffs:
         for key, count in diff.embed.items():
             counts[str(Step(diff.group, embed_key=key))] = (key, count)
@@ -257,7 +257,7 @@ def _try_loading(
         identity.
     """
     formats = plan_formats(indexer.loading, [file.file for file in files])
-    errors: dict[str, LazyRAGError] = {}
+    errors = {}
     tokens = 0
     is_plain = not indexer.loading.readers.all() and all(map(is_built_in, loaders))
     # an archive may hold a file for a function
@@ -286,10 +286,7 @@ def _planned_steps(
     """Yield the steps for new documents of so many bytes and tokens, for moved ones, and for
     changed definitions.
     """
-    live_size = 0
-    for row in indexer.ledger.documents.all().values():
-        if row.status == "live" and row.signature is not None:
-            live_size += row.signature.size
+    live_size = indexer.ledger.documents.live_bytes()
     share = size / live_size if live_size else 0.0
     moved_size = sum(map(file_size, moved))
     moved_share = moved_size / live_size if live_size else 0.0
@@ -343,14 +340,14 @@ class _StepEstimate:
         reason, again = self._due_again(group, step, index)
         fields = () if index is None else planner.known_fields(step)
         is_moved = again < 1 and (fields is None or "path" in fields)
-        documents = self.documents + round(again * len(group.builds))
+        documents = self.documents + round(again * group.documents)
         part = self.share + again
         if is_moved:
             documents += self.moved
             part += self.moved_share
         if not documents:
             return None
-        nodes = max(self.documents, math.ceil(part * _node_count(group)))
+        nodes = max(self.documents, math.ceil(part * group.nodes))
         tokens = self.tokens + round((part - self.share) * self.live_size / _BYTES_PER_TOKEN)
         calls = 0
         if index is None:
@@ -358,7 +355,7 @@ class _StepEstimate:
             parents = self.documents
             above = self.groups.get(str(group.parent))
             if above is not None:
-                parents = max(parents, math.ceil((self.share + again) * _node_count(above)))
+                parents = max(parents, math.ceil((self.share + again) * above.nodes))
             calls = getattr(transform, "calls_per_node", 0) * parents
         elif index.kind == "vectors":
             calls = _calls(self.indexer, index.name, nodes)
@@ -375,11 +372,7 @@ class _StepEstimate:
         lacking = (
             builds.missing(group.id) if index is None else builds.missing_cover(group.id, index.id)
         )
-        return "missing" if lacking else "", len(lacking) / max(1, len(group.builds))
-
-
-def _node_count(group: LiveGroup) -> int:
-    return sum(build.size for build in group.builds.values())
+        return "missing" if lacking else "", len(lacking) / max(1, group.documents)
 
 
 def _calls(indexer: Indexer, embed_key: str, texts: int) -> int:
@@ -425,7 +418,7 @@ def _versions_after_sync(
 ) -> Iterator[PendingVersion]:
     """Yield each document with its root node after a sync; deleted ones without."""
     changes = comparison.changes
-    roots = indexer.ledger.tree.groups[LAZY_ROOT_NAME]
+    tree = indexer.ledger.tree
     to_load = {file.identity: file for file in changes.to_load}
     new_names = dict(changes.moves)
     documents = indexer.ledger.documents.all()
@@ -441,8 +434,8 @@ def _versions_after_sync(
                 version.segments[plan.root] = [load(0).segment]
             except LazyRAGError:
                 continue  # its live version stays
-        elif name not in deleted and row.uid in roots.builds:
-            [root] = indexer.nodes.of_build(plan.root_collection, roots.builds[row.uid])
+        elif name not in deleted and (build := tree.build_of(LAZY_ROOT_NAME, row.uid)):
+            [root] = indexer.nodes.of_build(plan.root_collection, build)
             version.segments[plan.root] = [root._replace(path=new_names.get(name, root.path))]
             version.current = dict(indexer.ledger.builds.live([row.id])[row.id])
         yield version
@@ -472,7 +465,8 @@ class _DiffCounter:
     def __init__(self, indexer: Indexer, name: str, hashes: dict[str, set[int]]) -> None:
         self._indexer = indexer
         self._planner = indexer.planner
-        self._group = indexer.ledger.tree.groups[name]
+        self._tree = indexer.ledger.tree
+        self._group = self._tree.groups[name]
         self._fields: dict[str, Sequence[str]] = {}
         names = {index.name for index in self._group.indexes.values() if index.kind == "vectors"}
         for key in sorted(names & {*indexer.embedders}):
@@ -487,7 +481,7 @@ class _DiffCounter:
         """Count a document, which has these nodes and this root node afterwards; None for those
         that it has.
         """
-        build = self._group.builds.get(row.uid)
+        build = self._tree.build_of(self._group.name, row.uid)
         lacking = {key for key in self._fields if not self._has_vectors(key, build)}
         is_same = nodes is None and (root is None or root.path == row.identity)
         if is_same and build is not None and not lacking:
@@ -534,8 +528,7 @@ class _DiffCounter:
         if not nodes or not self._fields[key]:
             return [content_text(node.content) for node in nodes]
         if root is None:
-            roots = self._indexer.ledger.tree.groups[LAZY_ROOT_NAME]
-            root = self._indexer.nodes.of_build(roots.collection, roots.builds[row.uid])[0]
+            root = self._indexer.live_root(row.uid, row.identity)
         return field_texts(self._fields[key], root, nodes, is_file=row.origin != "text")
 
     def result(self) -> GroupDiff:

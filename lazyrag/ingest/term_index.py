@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lazyrag.errors import StoreError
 from lazyrag.indexes.bm25 import LexicalState, TermPart
+from lazyrag.indexes.postings import Mask, alive_mask
 from lazyrag.indexes.tiers import tail_to_join
 from lazyrag.ledger.ledger import Ledger, NewPart
-from lazyrag.ledger.tree import LiveGroup, LiveIndex, TermPartRow, Tree
-from lazyrag.storage.arrays import damage_of
+from lazyrag.ledger.liveness import UNKNOWN, PartBuilds
+from lazyrag.ledger.tree import (
+    LiveGroup,
+    LiveIndex,
+    TermPartRow,
+    Tree,
+    damaged_part,
+)
 from lazyrag.text.term_codes import TermCodes
-from lazyrag.types import Fields
+from lazyrag.types import Fields, Int32Array, Int64Array
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,8 +50,8 @@ class BuildTerms:
 
     build: int
     keys: Sequence[str]
-    codes: NDArray[np.int64]
-    rows: NDArray[np.int32]
+    codes: Int64Array
+    rows: Int32Array
     terms: TermCodes
     fields: Sequence[Fields]
 
@@ -56,12 +63,10 @@ class _Merge:
     Args:
         parts: The parts.
         masks: For each of them, which of its builds are in use, and do not come again.
-        inline: Contents of small parts that are not open, by the part's row.
     """
 
     parts: Sequence[TermPartRow]
-    masks: Sequence[NDArray[np.bool_]]
-    inline: dict[int, bytes | None]
+    masks: Sequence[Mask]
 
 
 class TermIndexes:
@@ -76,43 +81,44 @@ class TermIndexes:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
+        self.merges = True
+        """Whether new parts are merged with small ones before them; not in a worker, as several
+        may choose the same: the driver calls `merged`."""
         self._lock = threading.Lock()
         self._parts: dict[int, TermPart] = {}
         self._planning = threading.Lock()  # no transaction is begun while it is held
         # parts that are being merged; others leave them alone until then
         self._joining: set[int] = set()
-        self._states: dict[int, tuple[tuple[int, ...], NDArray[np.int64], LexicalState]] = {}
+        self._states: dict[int, tuple[tuple[tuple[int, int], ...], LexicalState]] = {}
 
-    def state(self, tree: Tree, group: LiveGroup, index: LiveIndex) -> LexicalState:
+    def state(self, tree: Tree, index: LiveIndex) -> LexicalState:
         """The index in one state of the tree."""
-        numbers = tree.live_numbers(group)
-        ids = tuple(part.id for part in index.parts)
+        versions = tuple((part.id, part.changed) for part in index.parts)
         previous: LexicalState | None = None
         if index.id in self._states:
-            ids_before, numbers_before, previous = self._states[index.id]
-            if ids_before == ids and (
-                numbers_before is numbers or np.array_equal(numbers_before, numbers)
-            ):
+            versions_before, previous = self._states[index.id]
+            if versions_before == versions:
                 return previous
-        parts = self.parts(tree, group, index)
+        parts = self.parts(index)
+        tokens = [part.tokens for part in index.parts]
         with self._lock:
             state = LexicalState(
-                [part for part, _ in parts], [mask for _, mask in parts], previous=previous
+                [part for part, _ in parts],
+                [mask for _, mask in parts],
+                previous=previous,
+                tokens=None if None in tokens else sum(filter(None, tokens)),
             )
-            self._states[index.id] = ids, numbers, state
+            self._states[index.id] = versions, state
             self._forget(tree)
         return state
 
-    def parts(
-        self, tree: Tree, group: LiveGroup, index: LiveIndex
-    ) -> list[tuple[TermPart, NDArray[np.bool_]]]:
-        """The parts of an index, with masks of their live rows in one state of the tree."""
-        numbers = tree.live_numbers(group)
+    def parts(self, index: LiveIndex) -> list[tuple[TermPart, Mask | None]]:
+        """The parts of an index, with masks of their live rows; None if all are live."""
+        if any(row.live == UNKNOWN for row in index.parts):
+            how = "was damaged when documents were deleted or replaced"
+            raise damaged_part(self._ledger.file.address, how)
         with self._lock:
-            return [
-                (self._part(row), np.repeat(_are_in(row.builds, numbers), row.rows))
-                for row in index.parts
-            ]
+            return [(self._part(row), alive_mask(row.dead, row.rows)) for row in index.parts]
 
     def extended(self, group: int, index: int, builds: list[BuildTerms]) -> list[NewPart]:
         """Make the part of some builds' terms, to be entered into the ledger; small parts before it
@@ -134,19 +140,43 @@ class TermIndexes:
         builds.clear()
         merge = self._plan_merge(group, index, numbers, len(part))
         if merge.parts:
-            part = self._merged(merge, part)
-            pairs = list(zip(merge.parts, merge.masks, strict=True))
-            numbers = np.concatenate([*(row.builds[mask] for row, mask in pairs), numbers])
-            rows = np.concatenate([*(row.rows[mask] for row, mask in pairs), rows])
-        pairs_of_part = np.ascontiguousarray(np.stack([numbers, rows], axis=1), "<i8").tobytes()
-        name, content = self._ledger.file.arrays.write_or_inline(part.arrays(), _SMALL_BYTES)
+            part = self._join(merge, [part])
+        return [self._write_part(index, part, merge, numbers, rows)]
+
+    def merged(self, group: int, index: int) -> list[NewPart]:
+        """Merge the small parts at the end of an index; [] if there is nothing to merge. See
+        `extended`.
+        """
+        nothing = np.array([], np.int64)
+        merge = self._plan_merge(group, index, nothing, 0)
+        if len(merge.parts) < 2:
+            with self._planning:
+                self._joining.difference_update(row.id for row in merge.parts)
+            return []
+        return [self._write_part(index, self._join(merge, []), merge, nothing, nothing)]
+
+    def _write_part(
+        self,
+        index: int,
+        part: TermPart,
+        merge: _Merge,
+        numbers: Int64Array,
+        rows: Int64Array,
+    ) -> NewPart:
+        """Write a part, given the new builds in it with their numbers of rows."""
+        pairs = list(zip(merge.parts, merge.masks, strict=True))
+        merged = [(self._ledger.parts.builds(row.id), mask) for row, mask in pairs]
+        numbers = np.concatenate([*(builds.numbers[mask] for builds, mask in merged), numbers])
+        rows = np.concatenate([*(builds.sizes[mask] for builds, mask in merged), rows])
+        builds = PartBuilds.of(numbers, np.cumsum(rows))
+        name, content = self._ledger.file.arrays.write_or_inline(
+            arrays_with_builds(part, builds), _SMALL_BYTES
+        )
         replaced = tuple(row.id for row in merge.parts)
         retired = tuple(row.file for row in merge.parts if row.in_file and row.file != name)
-        return [NewPart(index, name, content, len(part), pairs_of_part, replaced, retired)]
+        return NewPart(index, name, content, builds, part.lengths, replaced, retired)
 
-    def _plan_merge(
-        self, group: int, index: int, new_builds: NDArray[np.int64], new_rows: int
-    ) -> _Merge:
+    def _plan_merge(self, group: int, index: int, new_builds: Int64Array, new_rows: int) -> _Merge:
         """Choose the parts that a new one replaces: small ones at the end, and those with one of
         its builds.
 
@@ -156,91 +186,88 @@ class TermIndexes:
         live_group = next((live for live in tree.groups.values() if live.id == group), None)
         with self._ledger.reading():
             parts = self._ledger.groups.term_parts(index, _live_parts(live_group, index))
-            living = self._count_live(tree, live_group, parts) + new_rows
-            tail = parts[len(parts) - _parts_to_join(parts, new_rows, living) :]
+            living = sum(max(0, row.live) for row in parts) + new_rows
+            joined = _parts_to_join(parts, new_rows, living) if self.merges else 0
+            tail = parts[len(parts) - joined :]
             tail_ids = {row.id for row in tail}
+            builds_of = self._readable_builds(parts, tail_ids)
             merged = [
-                row for row in parts if row.id in tail_ids or np.isin(row.builds, new_builds).any()
+                row
+                for row in parts
+                if row.id in builds_of
+                and (row.id in tail_ids or builds_of[row.id].find(new_builds)[1].any())
             ]
             with self._planning:
                 merged = [row for row in merged if row.id not in self._joining]
                 self._joining.update(row.id for row in merged)
+            builds = [builds_of[row.id].numbers for row in merged]
             old_builds: set[int] = set()
-            for row in merged:
-                old_builds.update(row.builds.tolist())
+            for numbers in builds:
+                old_builds.update(numbers.tolist())
             not_dead = self._ledger.builds.not_dead(old_builds) if old_builds else ()
-            inline = {row.id: self._inline(row) for row in merged if row.id not in self._parts}
         in_use = np.setdiff1d(np.array(not_dead, np.int64), new_builds)
-        return _Merge(merged, [np.isin(row.builds, in_use) for row in merged], inline)
+        return _Merge(merged, [np.isin(numbers, in_use) for numbers in builds])
 
-    def _merged(self, merge: _Merge, part: TermPart) -> TermPart:
-        """A part with the rows of others before its own."""
+    def _readable_builds(
+        self, rows: Sequence[TermPartRow], tail: Collection[int]
+    ) -> dict[int, PartBuilds]:
+        """The builds of the undamaged ones of some parts, by their rows: repair makes the others
+        again. Those of the tail are to be read as a whole.
+        """
+        builds = {}
+        for row in rows:
+            if not row.changed:
+                continue
+            try:
+                if row.id in tail:
+                    self._ledger.parts.arrays(row.id)
+                builds[row.id] = self._ledger.parts.builds(row.id)
+            except StoreError:
+                self._ledger.parts.ensure_damaged(row.id)
+        return builds
+
+    def _join(self, merge: _Merge, new_parts: Sequence[TermPart]) -> TermPart:
+        """Parts as one, with new ones after them."""
         with self._lock:  # not in the transaction: others read parts while they hold it
-            parts = [self._part(row, merge.inline.get(row.id)) for row in merge.parts]
+            parts = [self._part(row) for row in merge.parts]
             for row in merge.parts:
                 # a writer that answers no query would hold every part it ever merged
                 del self._parts[row.id]
         pairs = zip(merge.parts, merge.masks, strict=True)
-        row_masks = [np.repeat(mask, row.rows) for row, mask in pairs]
-        return TermPart.joined([*parts, part], [*row_masks, None], self._ledger.file.arrays.scratch)
+        row_masks = [self._ledger.parts.builds(row.id).rows_of(mask) for row, mask in pairs]
+        masks = [*row_masks, *(None for _ in new_parts)]
+        return TermPart.joined([*parts, *new_parts], masks, self._ledger.file.arrays.scratch)
 
     def release(self, parts: Sequence[NewPart]) -> None:
         """Let others merge the parts before some parts again."""
         with self._planning:
             self._joining.difference_update(*(part.replaces for part in parts))
 
-    def _count_live(self, tree: Tree, group: LiveGroup | None, parts: Sequence[TermPartRow]) -> int:
-        """The number of rows of live builds in some parts; of all builds if most live, which saves
-        looking at each.
-        """
-        if group is None:
-            return _count_rows(parts)
-        live = tree.live_numbers(group)
-        if 4 * len(live) >= 3 * sum(len(row.builds) for row in parts):
-            return _count_rows(parts)
-        return sum(int(row.rows[_are_in(row.builds, live)].sum()) for row in parts)
-
-    def damage(self, row: TermPartRow) -> str:
-        """Check all of a part; "" if it is undamaged, else what is wrong."""
-        inline = self._ledger.groups.part_arrays(row.id)
-        return (
-            self._ledger.file.arrays.check(row.file)
-            if inline is None
-            else damage_of(inline, row.file)
-        )
-
-    def _inline(self, row: TermPartRow) -> bytes | None:
-        return None if row.in_file else self._ledger.groups.part_arrays(row.id)
-
-    def _part(self, row: TermPartRow, inline: bytes | None = None) -> TermPart:
+    def _part(self, row: TermPartRow) -> TermPart:
         """A part, opened once; the caller holds the lock."""
+        address = self._ledger.file.address
+        if not row.changed:
+            raise damaged_part(address)
         part = self._parts.get(row.id)
         if part is None:
             try:
-                inline = inline or self._inline(row)
-                part = TermPart.from_arrays(self._ledger.file.arrays.open(row.file, inline))
+                part = TermPart.from_arrays(self._ledger.parts.arrays(row.id))
             except (ValueError, IndexError, TypeError) as exc:
-                raise self._damaged(f"cannot be read ({exc})") from exc
-            listed = _count_rows([row])
-            if len(part) != listed:
-                raise self._damaged(f"has {len(part)} rows where the ledger lists {listed}")
+                raise damaged_part(address, f"cannot be read ({exc})") from exc
+            if len(part) != row.rows:
+                how = f"has {len(part)} rows where the ledger lists {row.rows}"
+                raise damaged_part(address, how)
             self._parts[row.id] = part
         return part
-
-    def _damaged(self, how: str) -> StoreError:
-        msg = (
-            f"A part of a keyword index in {self._ledger.file.address} {how}."
-            " Run docs.maintenance.verify() and"
-            " repair()."
-        )
-        return StoreError(msg, store=self._ledger.file.address)
 
     def _forget(self, tree: Tree) -> None:
         """Close the parts that the tree does not list any more."""
         parts: dict[int, TermPart] = {}
         states = {}
+        listed: set[int] = set()
         for group in tree.groups.values():
             for index in group.indexes.values():
+                listed.update(row.id for row in index.parts)
                 if index.id in self._states:
                     states[index.id] = self._states[index.id]
                 parts |= {
@@ -248,14 +275,12 @@ class TermIndexes:
                 }
         self._parts = parts
         self._states = states
+        self._ledger.parts.forget(listed)
 
 
-def _are_in(builds: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Mask of the builds whose numbers are among ascending ones; `numpy.isin` would sort both."""
-    if not len(numbers):
-        return np.zeros(len(builds), np.bool_)
-    mask: NDArray[np.bool_] = numbers.take(np.searchsorted(numbers, builds), mode="clip") == builds
-    return mask
+def arrays_with_builds(part: TermPart, builds: PartBuilds) -> dict[str, NDArray[Any]]:
+    """The arrays of a part for its file, with its builds."""
+    return {**part.arrays(), "builds": builds.numbers, "ends": builds.ends}
 
 
 def _new_part(builds: Sequence[BuildTerms]) -> TermPart:
@@ -273,15 +298,13 @@ def _live_parts(group: LiveGroup | None, index: int) -> tuple[TermPartRow, ...]:
     return next((live.parts for live in indexes if live.id == index), ())
 
 
-def _count_rows(parts: Sequence[TermPartRow]) -> int:
-    return sum(int(row.rows.sum()) for row in parts)
-
-
 def _parts_to_join(parts: Sequence[TermPartRow], new_rows: int, living: int) -> int:
     """How many parts at the end are merged into a new one, given the number of living rows in
     all.
     """
-    sizes = [*(_count_rows([row]) for row in parts), new_rows]
+    if not new_rows and parts:  # the last one is merged with those before it
+        return 1 + _parts_to_join(parts[:-1], parts[-1].rows, living)
+    sizes = [*(row.rows for row in parts), new_rows]
     count = tail_to_join(sizes, living, _MAX_PARTS, full=_FULL_ROWS)
     # stores of earlier releases have many parts that were full then
     if 2 * living >= sum(sizes):

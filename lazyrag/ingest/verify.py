@@ -5,6 +5,7 @@ a Document.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import time
 from collections import Counter, defaultdict
@@ -127,7 +128,7 @@ def describe_status(indexer: Indexer) -> DocumentStatus:
     failures = indexer.ledger.documents.failures()
     return DocumentStatus(
         indexer.name,
-        len(tree.documents),
+        tree.document_count,
         tuple(_group_status(indexer, name, group) for name, group in sorted(tree.groups.items())),
         tuple((identity, stage) for identity, stage, _, _ in failures),
         len(indexer.ledger.builds.dead(float("inf"))),
@@ -139,7 +140,6 @@ def describe_status(indexer: Indexer) -> DocumentStatus:
 
 
 def _group_status(indexer: Indexer, name: str, group: LiveGroup) -> GroupStatus:
-    sizes = [build.size for build in group.builds.values()]
     reason = indexer.planner.reason(Step(name))
     indexes = []
     for index in group.indexes.values():
@@ -151,8 +151,8 @@ def _group_status(indexer: Indexer, name: str, group: LiveGroup) -> GroupStatus:
         name,
         indexer.definitions.is_current(group),
         group.complete,
-        sum(size > 0 for size in sizes),
-        sum(sizes),
+        group.filled,
+        group.nodes,
         tuple(sorted(indexes)),
         reason,
     )
@@ -173,9 +173,11 @@ def verify(indexer: Indexer) -> Findings:
         with indexer.writing():
             return _inspect(indexer)
     deadline = time.monotonic() + _PATIENCE_S
-    while True:
+    for tries in itertools.count():
         before = indexer.ledger.file.commit_counter()
-        with suppress(LookupError):  # something was removed meanwhile
+        # Where others write, in one transaction, which ends at the first damage.
+        transaction = indexer.ledger.reading() if tries else nullcontext()
+        with suppress(LookupError), transaction:  # something may be removed meanwhile
             findings = _inspect(indexer)
             if not findings.problems or before == indexer.ledger.file.commit_counter():
                 return findings
@@ -185,6 +187,7 @@ def verify(indexer: Indexer) -> Findings:
                 " program writes."
             )
             raise StoreBusyError(msg, store=indexer.ledger.file.address)
+    raise AssertionError  # the count has no end
 
 
 def repair(indexer: Indexer) -> tuple[Problem, ...]:
@@ -202,6 +205,8 @@ def repair(indexer: Indexer) -> tuple[Problem, ...]:
 
 def _repair(indexer: Indexer) -> tuple[Problem, ...]:
     indexer.ensure_root()
+    if indexer.ledger.faults():  # before anything is taken for lost that is not seen
+        indexer.ledger.correct_counts()
     for _ in range(_ROUNDS):
         findings = _inspect(indexer)
         if not findings.problems:
@@ -315,19 +320,17 @@ def _find_lost(
     vectors = indexer.nodes.vectors
     builds = indexer.ledger.builds
     for group in indexer.ledger.tree.groups.values():
-        sizes = {build.number: build.size for build in group.builds.values()}
         if segments in checked:
-            expected = builds.count_rows(group.id, dead=True) if counts else sum(sizes.values())
+            expected = builds.count_rows(group.id, dead=True) if counts else group.nodes
             reason = _loss(segments, group.collection, expected, counts=counts)
             if reason:
                 yield group.name, reason
         for index in group.indexes.values() if vectors in checked else ():
             if index.kind != "vectors" or not index.dimension:
                 continue
+            expected = index.nodes
             if counts:
                 expected = builds.count_rows(group.id, index.id, dead=True)
-            else:
-                expected = sum(sizes[number] for number in builds.covered(index.id, sizes))
             reason = _loss(vectors, index.collection, expected, counts=counts)
             reason = reason or _search_error(vectors, index.collection, index.dimension)
             if reason:
@@ -399,6 +402,8 @@ def _discard(indexer: Indexer, findings: Findings) -> None:
         ledger.builds.uncover(findings.uncovered)
     if findings.builds:
         ledger.builds.discard(findings.builds)
+    if findings.has_miscounts:
+        ledger.correct_counts()
 
 
 def _drop(store: VectorStore, collection: str) -> None:
@@ -416,7 +421,8 @@ def _drop(store: VectorStore, collection: str) -> None:
 def _reload_lost_roots(indexer: Indexer) -> Sequence[str]:
     """Mark the files of documents without root node as unread; return those documents."""
     root = indexer.ledger.tree.groups[LAZY_ROOT_NAME]
-    lost = [uid for uid in indexer.ledger.tree.documents if uid not in root.builds]
+    missing = indexer.ledger.builds.missing(root.id)
+    lost = [row.uid for row in indexer.ledger.documents.rows(missing)]
     if lost:
         indexer.ledger.documents.force_reload(lost)
     return lost
@@ -429,6 +435,8 @@ def _inspect(indexer: Indexer) -> Findings:
     damage = indexer.ledger.file.damage()
     if damage:
         findings.add("damaged", "the store file", "", damage)
+    for where, document, details in indexer.ledger.faults():
+        findings.add("damaged", where, document, details)
     with ProgressMeter("verify", len(tree.groups), 1, unit="group") as meter:
         for done, group in enumerate(tree.groups.values(), start=1):
             try:
@@ -450,16 +458,24 @@ class _GroupInspection:
         self._group = group
         self._findings = findings
         self._failed = {identity for identity, *_ in indexer.ledger.documents.failures()}
+        # uids of those that are live
+        self._failed_documents: set[str] = set()
+        for document in tree.documents() if self._failed else ():
+            if document.identity in self._failed:
+                self._failed_documents.add(document.uid)
         self._numbers = set(self._builds.numbers_in(group.id))
 
     def run(self) -> None:
-        """Inspect the nodes, then each index."""
+        """Inspect the nodes, then each index, then what is counted of both."""
         self._inspect_nodes()
         for index in self._group.indexes.values():
             if index.kind == "vectors":
                 self._inspect_vectors(index)
             else:
                 self._inspect_terms(index)
+        for problem in self._indexer.ledger.miscounts(self._group.id):
+            self._findings.add("damaged", self._group.name, "", problem)
+            self._findings.has_miscounts = True
 
     def _inspect_nodes(self) -> None:
         """Inspect the live builds, then all rows of the collection."""
@@ -472,6 +488,9 @@ class _GroupInspection:
                 self._inspect_build(build, rows.get(build.number), keys)
             except StoreError as exc:  # the ledger contradicts itself
                 self._report_build("dangling", build, str(exc))
+        for number in self._builds.superseded(self._group.id):
+            self._findings.builds.add(number)
+            self._findings.add("dangling", self._group.name, "", f"build {number} is not live")
         self._find_missing_documents()
         orphans: list[str] = []
         for number, keys in stored.items():
@@ -521,15 +540,15 @@ class _GroupInspection:
         if not self._group.complete:
             return
         parent = self._tree.groups.get(self._group.parent or "")
-        rows = self._indexer.ledger.documents.all()
-        for document in self._tree.in_order():
-            uid = document.uid
-            is_due = parent is None or uid in parent.builds
-            if is_due and uid not in self._group.builds and document.identity not in self._failed:
-                row = rows.get(document.identity)
-                lost = parent is None and row is not None and row.origin != "dataset"
+        due = self._builds.missing(self._group.id)
+        if parent is not None:
+            due -= self._builds.missing(parent.id)
+        rows = self._indexer.ledger.documents.rows(due)
+        for row in sorted(rows, key=lambda row: row.identity):
+            if row.identity not in self._failed:
+                lost = parent is None and row.origin != "dataset"
                 missing = "all of it; its source is gone, so add it again" if lost else "all of it"
-                self._findings.add("missing", self._group.name, document.identity, missing)
+                self._findings.add("missing", self._group.name, row.identity, missing)
 
     def _input_digests(self, build: Build, nodes: Sequence[Segment]) -> set[str]:
         """Return the valid input digests of a build, for a transform that sees nodes or only
@@ -542,8 +561,9 @@ class _GroupInspection:
         sources = _line(build.parent)
         ref = definitions.line(build.group)[0].ref if definitions.is_defined(build.group) else None
         if ref is not None and ref in groups:
-            ref_line = _line(groups[ref].builds.get(build.document))
-            sources[-1:] = [source for source in ref_line if source not in sources[:-1]]
+            ref_line = _line(self._tree.build_of(ref, build.document))
+            above = {source.number for source in sources[:-1]}
+            sources[-1:] = [source for source in ref_line if source.number not in above]
         try:
             nodes_of = [
                 self._indexer.nodes.of_build(groups[source.group].collection, source)
@@ -565,8 +585,9 @@ class _GroupInspection:
         self._findings.add(kind, self._group.name, self._name_of(build), details)
 
     def _name_of(self, build: Build) -> str:
-        document = self._tree.documents.get(build.document)
-        return build.document if document is None else document.identity
+        for document in self._tree.documents([build.document]):
+            return document.identity
+        return build.document
 
     def _inspect_vectors(self, index: LiveIndex) -> None:
         findings = self._findings
@@ -601,12 +622,13 @@ class _GroupInspection:
     ) -> None:
         findings = self._findings
         where = f"{self._group.name} by {index.name}"
-        document = self._name_of(build)
         stored = [lengths.get(key) for key in build.keys]
         missing = stored.count(None)
         wrong = sum(length not in {None, index.dimension} for length in stored)
-        if missing or wrong:
-            findings.uncovered.add((index.id, build.number))
+        if not (missing or wrong):
+            return
+        document = self._name_of(build)
+        findings.uncovered.add((index.id, build.number))
         if missing:
             findings.add("missing", where, document, f"{missing} of {len(stored)} vectors")
         if wrong:
@@ -620,14 +642,18 @@ class _GroupInspection:
         where = f"{self._group.name} by {index.name}"
         parts: Counter[int] = Counter()
         rows: dict[int, int] = {}
+        numbers_of: dict[int, set[int]] = {}
         for row in index.parts:
-            damage = self._indexer.terms.damage(row)
+            damage = self._indexer.ledger.parts.damage(row.id)
             if damage:
                 findings.parts.add(row.id)
                 findings.add("damaged", where, "", damage)
             else:
-                parts.update(row.builds.tolist())
-                rows.update(zip(row.builds.tolist(), row.rows.tolist(), strict=True))
+                builds = self._indexer.ledger.parts.builds(row.id)
+                numbers = builds.numbers.tolist()
+                parts.update(numbers)
+                rows.update(zip(numbers, builds.sizes.tolist(), strict=True))
+                numbers_of[row.id] = set(numbers)
         for build in self._due_builds(index):
             if parts[build.number] == 1 and rows.get(build.number) == build.size:
                 continue
@@ -638,16 +664,18 @@ class _GroupInspection:
             )
             findings.add("missing", where, self._name_of(build), details)
             # If a part is wrong about one build, nothing else in it can be trusted.
-            findings.parts |= {row.id for row in index.parts if build.number in row.builds}
-        for row in index.parts:
-            if row.id in findings.parts:
-                findings.uncovered.update((index.id, number) for number in row.builds.tolist())
+            findings.parts |= {part for part in numbers_of if build.number in numbers_of[part]}
+        if any(row.id in findings.parts for row in index.parts):
+            covered = self._builds.covered(index.id, self._numbers)
+            intact = (numbers_of[part] for part in numbers_of.keys() - findings.parts)
+            lost = covered.difference(*intact)
+            findings.uncovered.update((index.id, number) for number in lost)
 
     def _due_builds(self, index: LiveIndex) -> list[Build]:
         """Return the live builds that an index must contain: those that have nodes and did not
         fail.
         """
-        numbers = {build.number for build in self._group.builds.values()}
+        numbers = self._tree.live_numbers(self._group).tolist()
         covered = self._builds.covered(index.id, numbers)
         due = []
         for build in self._tree.builds(self._group):
@@ -655,7 +683,7 @@ class _GroupInspection:
                 has_nodes = bool(build.keys)
             except StoreError:  # reported with the nodes
                 continue
-            has_failed = self._name_of(build) in self._failed
+            has_failed = build.document in self._failed_documents
             if has_nodes and (build.number in covered or (index.complete and not has_failed)):
                 due.append(build)
         return due

@@ -19,11 +19,13 @@ _EXPECTED = (
 _TRIES = 3  # of a task whose worker ends, within Ray
 
 
-def connect(launcher: str) -> Engine:
+def connect(launcher: str, num_gpus: float = 0, runtime_env: Any = None) -> Engine:
     """Connect to a cluster.
 
     Args:
         launcher: ``"dask://HOST:PORT"``, ``"ray"`` or ``"ray://HOST:PORT"``.
+        num_gpus: See `make_engine`.
+        runtime_env: See `make_engine`.
 
     Raises:
         MissingDependencyError: If the package is not installed.
@@ -31,7 +33,9 @@ def connect(launcher: str) -> Engine:
     """
     kind, _, where = launcher.partition("://")
     try:
-        return _dask(where) if kind == "dask" else _ray(launcher if where else None)
+        if kind == "dask":
+            return _dask(where)
+        return _ray(launcher if where else None, num_gpus, runtime_env)
     except (OSError, ConnectionError) as exc:
         raise IngestionError(
             f"The launcher {launcher!r} does not answer: {exc}. Start its cluster first."
@@ -57,19 +61,17 @@ def of_dask(executor: Executor, client: Any = None) -> Engine:
     from distributed.scheduler import KilledWorker
 
     client = client or executor._client  # type: ignore[attr-defined]
-    return Engine(
-        executor, lambda: sum(client.nthreads().values()), dumps, (KilledWorker,), holds=True
-    )
+    return Engine(executor, lambda: sum(client.nthreads().values()), dumps, (KilledWorker,))
 
 
-def _ray(address: str | None) -> Engine:
+def _ray(address: str | None, num_gpus: float, runtime_env: Any) -> Engine:
     try:
         import ray
     except ModuleNotFoundError as exc:
         raise missing_package("launcher='ray'", exc, "ray") from exc
     is_ours = not ray.is_initialized()
     if is_ours:
-        ray.init(address, log_to_driver=False, logging_level="error")
+        ray.init(address, log_to_driver=False, logging_level="error", runtime_env=runtime_env)
     lost = (
         ray.exceptions.WorkerCrashedError,
         ray.exceptions.OutOfMemoryError,
@@ -77,14 +79,17 @@ def _ray(address: str | None) -> Engine:
     )
     width = lambda: int(ray.cluster_resources().get("CPU", 1))  # noqa: E731
     close = ray.shutdown if is_ours else lambda: None
-    return Engine(_Ray(ray), width, ray.cloudpickle.dumps, lost, close)
+    return Engine(_Ray(ray, num_gpus), width, ray.cloudpickle.dumps, lost, close)
 
 
 class _Ray:
-    """Ray's tasks as an executor."""
+    """Ray's tasks as an executor. Their processes are used again, also those with GPUs, so that
+    models stay open.
+    """
 
-    def __init__(self, ray: Any) -> None:
-        self._remote = ray.remote(_call).options(num_cpus=1, max_retries=_TRIES)
+    def __init__(self, ray: Any, num_gpus: float) -> None:
+        as_task = ray.remote(num_cpus=1, num_gpus=num_gpus, max_retries=_TRIES, max_calls=0)
+        self._remote = as_task(_call)
 
     def submit(self, function: Any, /, *arguments: Any) -> Future[Any]:
         future: Future[Any] = self._remote.remote(function, *arguments).future()
@@ -95,15 +100,20 @@ def _call(function: Any, *arguments: Any) -> Any:
     return function(*arguments)
 
 
-def make_engine(launcher: Any) -> Engine:
+def make_engine(launcher: Any, num_gpus: float = 0, runtime_env: Any = None) -> Engine:
     """The engine of the argument ``launcher``.
+
+    Args:
+        launcher: The argument.
+        num_gpus: GPUs of each worker of Ray.
+        runtime_env: The environment of Ray's workers, as ``ray.init`` takes it.
 
     Raises:
         ConfigError: If it is something else.
         MissingDependencyError: If its package is not installed.
     """
     if isinstance(launcher, str) and launcher.partition(":")[0] in ("dask", "ray"):
-        return connect(launcher)
+        return connect(launcher, num_gpus, runtime_env)
     if isinstance(launcher, Executor):
         if type(launcher).__module__.startswith("distributed."):
             return of_dask(launcher)

@@ -5,6 +5,7 @@ does.
 from __future__ import annotations
 
 import atexit
+import base64
 import functools
 import itertools
 import json
@@ -12,7 +13,6 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NoReturn, cast
 
 import numpy as np
@@ -35,17 +35,7 @@ from lazyrag.ingest.pending import (
 )
 from lazyrag.ingest.plan import BuildPlan, GroupTarget
 from lazyrag.launchers.engines import make_engine
-from lazyrag.launchers.executors import (
-    ModelRecipe,
-    Processes,
-    RemoteWork,
-    Results,
-    Task,
-    decode_error,
-    encode_error,
-    is_error,
-    not_sent,
-)
+from lazyrag.launchers.executors import ModelRecipe, Processes, RemoteWork, Task, not_sent
 from lazyrag.ledger.tables import BuildRow, DocumentRow
 from lazyrag.loaders.base import (
     FileReader,
@@ -60,6 +50,7 @@ from lazyrag.models.embedding import NON_TEXT_ERRORS, CheckedEmbedder
 from lazyrag.models.embedding_cache import CachedEmbedder
 from lazyrag.models.protocols import EmbeddedBatch, Embedder, InputType
 from lazyrag.transforms.base import Draft, run_transforms
+from lazyrag.types import JsonObject
 
 # By size, since a batch is what a lost worker costs.
 _LOAD_BYTES = 1 << 19
@@ -77,7 +68,6 @@ class Launcher:
 
     def __init__(self, launcher: Any) -> None:
         self.engine = make_engine(launcher)
-        self.results = Results()
         self._loading: Loading | None = None  # whose processes do the work
         self._token = uuid.uuid4().hex
         self._running = ExitStack()
@@ -98,13 +88,10 @@ class Launcher:
         return self._loading is None or self._loading.is_running
 
     def bind(self, indexer: Indexer) -> None:
-        """Use the processes of a Document, and keep results beside its store."""
-        file = indexer.ledger.file
+        """Use the processes of a Document."""
         if self.processes:
             self._loading = indexer.loading
             self.engine.executor = Processes(self.engine.executor, indexer.loading.call)
-        if file.path is not None:
-            self.results = Results(Path(f"{file.path}.results"))
 
     def close(self) -> None:
         """Release what was opened for the engine; an Executor that was passed stays open."""
@@ -176,20 +163,11 @@ class Launcher:
         if self.processes:
             return {}
         tasks = []
-        for file, row in (
-            make.args[1:3] for make in roots if getattr(make, "func", None) is file_root
-        ):
-            key = digest(
-                [
-                    "load with fields",
-                    row.config_hash,
-                    row.content_hash,
-                    file.identity,
-                    repr(loading.limits),
-                ]
-            )
-            size = _FILE_BYTES + (file.signature.size if file.signature is not None else 0)
-            tasks.append(Task(file, key, size, (str(file.path.absolute()), file.identity)))
+        for make in roots:
+            if getattr(make, "func", None) is file_root:
+                file = make.args[1]
+                size = _FILE_BYTES + (file.signature.size if file.signature is not None else 0)
+                tasks.append(Task(file, size, (str(file.path.absolute()), file.identity)))
         call = (
             [(reader.pattern, reader.user_reader) for reader in loading.readers.all()],
             importable_loaders(),
@@ -198,12 +176,12 @@ class Launcher:
         token = uuid.uuid4().hex
         loaded_files: dict[FoundFile, LoadedFile | LazyRAGError] = {}
         work = RemoteWork(load_files, token, call, _LOAD_BYTES, LoadError)
-        for some in self.engine.run(work, tasks, self.results):
+        for some in self.engine.run(work, tasks):
             for task, result in some:
-                loaded = _decode_file(result)
-                if isinstance(loaded, LoadError):
-                    loaded.path = str(task.item.path)
-                loaded_files[task.item] = loaded
+                if isinstance(result, LoadError):
+                    result.path = str(task.item.path)
+                is_error = isinstance(result, Exception)
+                loaded_files[task.item] = result if is_error else unpacked_file(result)
         return loaded_files
 
     def transform(
@@ -219,10 +197,10 @@ class Launcher:
         sent = replace(target, path_key=None)
         names = {row: plan.names[row] for row in (*line, target.id)}
         call = sent, BuildPlan(plan.root, plan.root_collection, names, [*near, sent])
-        done: dict[int, bytes | Exception] = {}
+        done = {}
 
         def tasks() -> Iterator[Task]:
-            for at, (version, row, reusable) in enumerate(to_do):
+            for at, (version, _, reusable) in enumerate(to_do):
                 parents = version.segments[target.parent]
                 new = [
                     number
@@ -238,17 +216,13 @@ class Launcher:
                     continue
                 rows = {group: list(map(encode_node, version.segments[group])) for group in line}
                 text = json.dumps([rows, new, list(source)])
-                key = digest(
-                    ["transform", target.fingerprint, version.row.uid, row.input, *map(str, new)]
-                )
-                yield Task(at, key, len(text), text)
+                yield Task(at, len(text), text)
 
         size = _EMBED_BYTES if target.reuses_texts else _TRANSFORM_BYTES
         position = 0
         token = digest([self._token, str(target.id), target.fingerprint])
-        batches = self.engine.run(
-            RemoteWork(transform_nodes, token, call, size, TransformError), tasks(), self.results
-        )
+        work = RemoteWork(transform_nodes, token, call, size, TransformError)
+        batches = self.engine.run(work, tasks())
         for some in itertools.chain(batches, [[]]):
             done.update((task.item, result) for task, result in some)
             while position in done:
@@ -267,21 +241,14 @@ class Launcher:
 
     def embed(self, embedder: LaunchedEmbedder, texts: Sequence[str]) -> Iterator[EmbeddedBatch]:
         """Embed texts; yields batches as they finish."""
-        # The embedding cache keeps them.
-        results = Results(shared=self.results.folder)
         tasks = (
-            Task(
-                at,
-                digest(["embed", embedder.key, text]),
-                len(text.encode("utf-8", "surrogatepass")),
-                text,
-            )
+            Task(at, len(text.encode("utf-8", "surrogatepass")), text)
             for at, text in enumerate(texts)
         )
         function = functools.partial(embed_texts, embedder.workers)
         token = digest([self._token, embedder.key])
         work = RemoteWork(function, token, embedder.sent, _EMBED_BYTES, EmbeddingError)
-        for some in self.engine.run(work, tasks, results):
+        for some in self.engine.run(work, tasks):
             yield EmbeddedBatch(
                 [task.item for task, _ in some], [_decode_vector(result) for _, result in some]
             )
@@ -344,7 +311,9 @@ class LaunchedEmbedder:
 # In the worker
 
 
-def load_files(call: tuple[Any, ...], files: Iterable[tuple[str, str]]) -> Iterator[bytes]:
+def load_files(
+    call: tuple[Any, ...], files: Iterable[tuple[str, str]]
+) -> Iterator[list[Any] | LazyRAGError]:
     """Load files, given their paths and identities, by the sender's readers and loaders."""
     readers, table, limits = call
     for suffix, target in table:
@@ -361,23 +330,14 @@ def load_files(call: tuple[Any, ...], files: Iterable[tuple[str, str]]) -> Itera
 
     for path, name in files:
         try:
-            yield json.dumps(
-                packed_file(load_file(path, name=name, limits=limits, readers=find))
-            ).encode()
+            yield packed_file(load_file(path, name=name, limits=limits, readers=find))
         except (LoadError, ConfigError) as exc:
-            yield encode_error(exc)
-
-
-def _decode_file(result: bytes) -> LoadedFile | LazyRAGError:
-    if is_error(result):
-        error: LazyRAGError = decode_error(result)
-        return error
-    return unpacked_file(json.loads(result))
+            yield exc
 
 
 def transform_nodes(
     call: tuple[GroupTarget, BuildPlan], payloads: Iterable[str]
-) -> Iterator[bytes]:
+) -> Iterator[list[Any] | TransformError]:
     """Transform documents, given their nodes above the group, the numbers of those to transform,
     and source texts.
     """
@@ -399,57 +359,51 @@ def transform_nodes(
             target,
         )
         parents = [DocNode.from_segment(version.segments[target.parent][at], reader) for at in new]
-        drafts_of_parents: list[Any] = []
+        drafts_of_parents = []
         try:
             for drafts in run_transforms(target.transform, parents):
                 encoded = [_encode_draft(draft) for draft in drafts]
                 drafts_of_parents.append(encoded)
         except (TransformError, ConfigError) as exc:
             uid = getattr(exc, "uid", "") or parents[len(drafts_of_parents)].uid
-            yield encode_error(TransformError(str(exc), group=target.name, uid=uid))
+            yield TransformError(str(exc), group=target.name, uid=uid)
         else:
-            yield json.dumps(drafts_of_parents).encode()
+            yield drafts_of_parents
 
 
-def _decode_drafts(result: bytes | Exception) -> list[list[Draft]]:
+def _decode_drafts(result: list[Any] | Exception) -> list[list[Draft]]:
     if isinstance(result, Exception):
         raise result
-    if is_error(result):
-        raise decode_error(result)
-    return [list(itertools.starmap(_decode_draft, drafts)) for drafts in json.loads(result)]
+    return [list(itertools.starmap(_decode_draft, drafts)) for drafts in result]
 
 
 def _encode_draft(draft: Draft) -> tuple[Any, ...]:
     return draft.content, check_metadata(draft.metadata), draft.span
 
 
-def _decode_draft(content: Any, metadata: dict[str, Any], span: list[int] | None) -> Draft:
+def _decode_draft(content: Any, metadata: JsonObject, span: list[int] | None) -> Draft:
     return Draft(content, metadata, None if span is None else (span[0], span[1]))
 
 
-def embed_texts(workers: int, embedder: Any, texts: Sequence[str]) -> Iterator[bytes]:
-    """Embed texts by an embedder, with a number of threads."""
+def embed_texts(
+    workers: int, embedder: Any, texts: Sequence[str]
+) -> Iterator[dict[int, float] | str | Exception]:
+    """Embed texts by an embedder, with a number of threads; dense vectors are float32 as
+    base64.
+    """
     for vector in CheckedEmbedder(embedder, "", "", workers).embed_each(texts):
         if isinstance(vector, EmbeddingError):
             cause = vector.__cause__
-            yield encode_error(
-                cause if isinstance(cause, Exception) else EmbeddingError(str(vector).strip(" ."))
-            )
+            message = str(vector).strip(" .")
+            yield cause if isinstance(cause, Exception) else EmbeddingError(message)
         elif isinstance(vector, dict):
-            yield b"s" + json.dumps(vector).encode()
+            yield vector
         else:
-            yield b"d" + vector.astype("<f4", copy=False).tobytes()
+            yield base64.b64encode(vector.astype("<f4", copy=False).tobytes()).decode()
 
 
-def _decode_vector(result: bytes) -> Any:
+def _decode_vector(result: Any) -> Any:
     """A vector, or an exception like the one that the embedder raised."""
-    if not is_error(result):
-        return (
-            json.loads(result[1:])
-            if result.startswith(b"s")
-            else np.frombuffer(result, "<f4", offset=1)
-        )
-    error = decode_error(result)
-    if isinstance(error, NON_TEXT_ERRORS):
-        raise error
-    return error
+    if isinstance(result, NON_TEXT_ERRORS):
+        raise result
+    return np.frombuffer(base64.b64decode(result), "<f4") if isinstance(result, str) else result

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from lazyrag.errors import StoreError
+from lazyrag.ledger.field_keys import add_field_tables, column_names, has_field_tables
 from lazyrag.ledger.lease import LedgerConnection
-from lazyrag.ledger.tables import build_objects, column_names
-from lazyrag.ledger.tree import Build, LiveIndex
+from lazyrag.ledger.tree import Build, LiveIndex, build_objects
+from lazyrag.stores.liveness import FOREVER
+from lazyrag.stores.protocol import collection_name
 
 _BATCH_SIZE = 500  # builds
 # Dropped groups and indexes are not copied.
@@ -25,7 +27,6 @@ _ROWS = {
     "document": "SELECT * FROM document WHERE ledger = :ledger",
     "node_group": "SELECT * FROM node_group WHERE id IN (SELECT id FROM kept_group)",
     "build": "SELECT * FROM build WHERE node_group IN (SELECT id FROM kept_group)",
-    "live": "SELECT * FROM live WHERE node_group IN (SELECT id FROM kept_group)",
     "version": (
         "SELECT * FROM version WHERE root IN "
         "(SELECT number FROM build WHERE node_group IN (SELECT id FROM kept_group))"
@@ -33,7 +34,16 @@ _ROWS = {
     "space": "SELECT * FROM space WHERE id IN (SELECT id FROM kept_space)",
     "covered": "SELECT * FROM covered WHERE space IN (SELECT id FROM kept_space)",
     "term_part": "SELECT * FROM term_part WHERE space IN (SELECT id FROM kept_space)",
+    "term_state": (
+        "SELECT * FROM term_state WHERE part IN "
+        "(SELECT id FROM term_part WHERE space IN (SELECT id FROM kept_space))"
+    ),
     "failure": "SELECT * FROM failure WHERE ledger = :ledger",
+}
+# Of files that have them.
+_KEY_ROWS = {
+    "field_key": "SELECT * FROM field_key WHERE ledger = :ledger",
+    "field_spelling": "SELECT * FROM field_spelling WHERE ledger = :ledger",
 }
 _GROUPS = (
     "SELECT id, name, collection, fields FROM node_group WHERE id IN (SELECT id FROM kept_group)"
@@ -56,8 +66,8 @@ _COVERED = (
 _LIVE_ROWS = (
     "SELECT id, status, content_hash FROM document WHERE ledger = :ledger ORDER BY id",
     (
-        "SELECT number, output FROM live JOIN build ON number = build "
-        "WHERE live.node_group IN (SELECT id FROM kept_group) ORDER BY number"
+        f"SELECT number, output FROM build WHERE until = {FOREVER}"  # noqa: S608
+        " AND node_group IN (SELECT id FROM kept_group) ORDER BY number"
     ),
 )
 
@@ -85,6 +95,11 @@ class CopiedGroup:
     collection: str
     fields: str
     indexes: tuple[LiveIndex, ...]
+
+    @property
+    def embedded(self) -> list[LiveIndex]:
+        """The indexes with vectors."""
+        return [index for index in self.indexes if index.dimension]
 
 
 def copied_groups(ledger: LedgerConnection) -> list[CopiedGroup]:
@@ -129,6 +144,23 @@ def copied_builds(
         if not some:
             return
         last = some[-1][0]
+
+
+def copied_names(here: LedgerConnection, there: LedgerConnection) -> dict[str, str]:
+    """From names of collections to those of their copies, which contain the token of the copy's
+    ledger.
+    """
+    names = {}
+    for group in copied_groups(here):
+        names[group.collection] = collection_name(
+            here.name, group.name, there.token + group.collection
+        )
+        for index in group.indexes:
+            if index.kind == "vectors":
+                names[index.collection] = collection_name(
+                    here.name, group.name, there.token + index.collection, index.name
+                )
+    return names
 
 
 def begin_copies(ledgers: Sequence[tuple[LedgerConnection, LedgerConnection]]) -> bool:
@@ -197,23 +229,26 @@ def copy_array_files(here: LedgerConnection, there: LedgerConnection) -> None:
         there.file.arrays.write(here.file.arrays.open(name))
 
 
-def copy_ledgers(
-    ledgers: Sequence[tuple[LedgerConnection, LedgerConnection]], collections: Mapping[str, str]
-) -> None:
+def copy_ledgers(ledgers: Sequence[tuple[LedgerConnection, LedgerConnection]]) -> None:
     """Copy ledgers to empty ones, in one transaction; then Documents can be opened there.
 
     Rows keep their numbers, since store keys contain build numbers.
 
     Args:
         ledgers: Ledgers in one file, each with its copy in another file. The leases are held.
-        collections: From names of collections to those of their copies.
 
     Raises:
         StoreBusyError: If another program has taken a lease over.
     """
+    names: dict[str, str] = {}
+    for here, there in ledgers:
+        names |= copied_names(here, there)
     # `begin_copies` has checked the target, and nobody else writes its file since.
     [(first, target), *_] = ledgers
     with first.reading() as source, target.file.writing(durable=True) as connection:
+        has_keys = has_field_tables(source)
+        add_field_tables(connection)
+        tables = _ROWS | _KEY_ROWS if has_keys else _ROWS
         # a group may come before the one above it
         connection.execute("PRAGMA defer_foreign_keys = ON")
         for here, there in ledgers:
@@ -221,28 +256,31 @@ def copy_ledgers(
             there.lease.ensure_held(connection)
             for (name,) in _select_copied(source, _ARRAY_FILES, here.id):
                 there.file.check_there(name)
-            for table, rows in _ROWS.items():
+            for table, rows in tables.items():
                 no_rows = f"SELECT * FROM {table} LIMIT 0"  # noqa: S608
                 columns = column_names(connection.execute(no_rows))
                 connection.executemany(
                     f"INSERT INTO {table} ({', '.join(columns)}) VALUES"  # noqa: S608
                     f" ({', '.join(f':{name}' for name in columns)})",
-                    _with_copied_names(
-                        _select_copied(source, rows, here.id), there.id, collections
-                    ),
+                    _copied_rows(_select_copied(source, rows, here.id), there.id, names),
                 )
             connection.execute(
                 "UPDATE node_group SET parent = NULL WHERE parent NOT IN (SELECT id FROM"
                 " node_group)"
             )
             counts = source.execute(
-                "SELECT changes, removals, forgotten, switched FROM ledger WHERE id = ?", (here.id,)
+                "SELECT changes, removals, switched FROM ledger WHERE id = ?", (here.id,)
             ).fetchone()
             connection.execute(
                 "UPDATE ledger SET copied_from = incoming, incoming = '', changes = ?, removals ="
-                " ?, forgotten = ?, switched = ? WHERE id = ?",
+                " ?, switched = ? WHERE id = ?",
                 (*counts, there.id),
             )
+            if has_keys:
+                query = "SELECT field_values FROM ledger WHERE id = ?"
+                [made_by] = source.execute(query, (here.id,)).fetchone()
+                query = "UPDATE ledger SET field_values = ? WHERE id = ?"
+                connection.execute(query, (made_by, there.id))
         connection.execute(
             "UPDATE build_sequence SET next = max(next, ?)",
             source.execute("SELECT next FROM build_sequence").fetchone(),
@@ -253,8 +291,8 @@ def _select_copied(connection: sqlite3.Connection, query: str, ledger: int) -> s
     return connection.execute(_COPIED + query, {"ledger": ledger})
 
 
-def _with_copied_names(
-    rows: sqlite3.Cursor, ledger: int, collections: Mapping[str, str]
+def _copied_rows(
+    rows: sqlite3.Cursor, ledger: int, collections: dict[str, str]
 ) -> Iterator[dict[str, object]]:
     names = column_names(rows)
     for row in rows:

@@ -449,12 +449,6 @@ def unfinished_copy(file: StoreFile, name: str) -> str:
     )
 
 
-# For lists of documents. No change of the format: every release keeps an index up to date.
-_BY_IDENTITY = (
-    "CREATE INDEX IF NOT EXISTS document_by_identity ON document (ledger, identity, status)"
-)
-
-
 class LedgerConnection:
     """Connection to one Document's ledger in a store file.
 
@@ -477,7 +471,6 @@ class LedgerConnection:
                 connection.execute(
                     "INSERT INTO ledger (name) VALUES (?) ON CONFLICT (name) DO NOTHING", (name,)
                 )
-                connection.execute(_BY_IDENTITY)
         self.id = self.find_row()
         self.lease = Lease(file, self.id, self.program, copies=copies)
 
@@ -522,15 +515,13 @@ class LedgerConnection:
             return select_in(connection, query, numbers, *first)
 
     @contextmanager
-    def writing(
-        self, *, durable: bool = False, checked: bool = True
-    ) -> Iterator[sqlite3.Connection]:
+    def writing(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
         """A transaction that writes, under the lease.
 
         Raises:
             StoreBusyError: If another program has taken the lease over.
         """
-        with self.file.writing(durable=durable, checked=checked) as connection:
+        with self.file.writing(durable=durable) as connection:
             self.lease.ensure_held(connection)
             yield connection
 

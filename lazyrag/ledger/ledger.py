@@ -6,38 +6,64 @@ together, or not at all. Stores only hold rows.
 
 from __future__ import annotations
 
+import functools
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, NamedTuple
 
-from lazyrag.ledger.lease import LedgerConnection, Program
+from lazyrag.data.fields import BUILT_IN_FIELDS, Schema
+from lazyrag.ledger.field_keys import FieldKeys
+from lazyrag.ledger.intervals import correct_intervals, liveness_faults, stateless_parts
+from lazyrag.ledger.lease import LedgerConnection, Program, select_in
+from lazyrag.ledger.liveness import (
+    PartBuilds,
+    TermParts,
+    corrections,
+    cover,
+    end_groups,
+    enter_state,
+    live_builds_of,
+    replace_builds,
+    restore_state,
+)
 from lazyrag.ledger.tables import (
     BuildTable,
     DocumentRow,
     DocumentTable,
     GroupTable,
+    delete_parts,
+    live_builds,
     signature_columns,
-    tombstone_document,
+    tombstone_documents,
 )
 from lazyrag.ledger.tree import Tree, load_tree
 from lazyrag.progress.blocks import contextmanager
+from lazyrag.stores.liveness import FOREVER
 from lazyrag.stores.sqlite import StoreFile
+from lazyrag.types import Int32Array
 
 
 class NewPart(NamedTuple):
     """A part to enter into a keyword index.
 
-    ``replaces`` are the rows of parts that were merged into it, ``retired`` the names of their
-    array files.
+    Args:
+        index_id: Row of the index.
+        file: Name of its array file, or the name that it would have.
+        arrays: Content of the file, if it is stored in the row instead.
+        builds: Its builds.
+        lengths: (n,) int32, the number of terms of each row.
+        replaces: Rows of the parts that were merged into it.
+        retired: Names of their array files.
     """
 
     index_id: int
     file: str
     arrays: bytes | None
-    rows: int
-    builds: bytes
+    builds: PartBuilds
+    lengths: Int32Array
     replaces: tuple[int, ...] = ()
     retired: tuple[str, ...] = ()
 
@@ -65,16 +91,8 @@ class Flip:
     version_hash: str = ""
 
 
-def write_rows(connection: sqlite3.Connection, flips: Sequence[Flip], changes: int | None) -> None:
-    """Write the rows of documents, unless readers see no change."""
-    if changes is None:
-        return
-    connection.executemany(
-        "UPDATE document SET origin = ?, status = 'live', size = ?, mtime_ns = ?, inode = ?,"
-        " seen_ns = ?, content_hash = ?, mark = ?, loaded = ?, said = ?, updates = ?, version ="
-        " version + ?, changed = ? WHERE id = ?",
-        [(*_live_columns(flip), changes, flip.row.id) for flip in flips],
-    )
+_VERSION = attrgetter("row.version")
+_DELETED = attrgetter("deleted")
 
 
 def _live_columns(flip: Flip) -> tuple[Any, ...]:
@@ -92,22 +110,6 @@ def _live_columns(flip: Flip) -> tuple[Any, ...]:
     )
 
 
-def write_builds(connection: sqlite3.Connection, flips: Sequence[Flip]) -> None:
-    """Replace the live builds of documents, and enter those that indexes cover."""
-    connection.executemany(
-        "DELETE FROM live WHERE document = ?", [(flip.row.id,) for flip in flips]
-    )
-    live: list[tuple[int, int, int]] = []
-    covered: list[tuple[int, int]] = []
-    for flip in flips:
-        live += [(flip.row.id, group, build) for group, build in flip.builds.items()]
-        covered += flip.covered
-    connection.executemany("INSERT INTO live VALUES (?, ?, ?)", live)
-    connection.executemany(
-        "INSERT INTO covered VALUES (?, ?) ON CONFLICT (space, build) DO NOTHING", covered
-    )
-
-
 def enter_versions(
     connection: sqlite3.Connection, flips: Sequence[Flip], keep_versions: int
 ) -> None:
@@ -115,6 +117,7 @@ def enter_versions(
     ``keep_versions``.
     """
     now = time.time()
+    flips = [flip for flip in flips if flip.root is not None]
     connection.executemany(
         "INSERT INTO version SELECT id, version, ?, ?, coalesce(nullif(?, ''), content_hash),"
         " loaded, said, updates FROM document WHERE id = ?",
@@ -127,20 +130,50 @@ def enter_versions(
     )
     connection.executemany(
         "UPDATE build SET status = 'dead', dead_at = ? WHERE document = ? AND status <> 'dead' "
-        "AND number NOT IN (SELECT build FROM live WHERE document = ?) "
-        "AND root NOT IN (SELECT root FROM version WHERE document = ?)",
-        [(now, flip.row.id, flip.row.id, flip.row.id) for flip in flips],
+        "AND until <> ? AND root NOT IN (SELECT root FROM version WHERE document = ?)",
+        [(now, flip.row.id, FOREVER, flip.row.id) for flip in flips],
     )
 
 
-def write_part(connection: sqlite3.Connection, part: NewPart) -> None:
+def write_part(connection: sqlite3.Connection, parts: TermParts, part: NewPart) -> None:
     """Enter a part of a keyword index; it replaces those that were merged into it."""
-    connection.executemany("DELETE FROM term_part WHERE id = ?", [(row,) for row in part.replaces])
-    if part.rows:
-        connection.execute(
+    if part.arrays is None:
+        parts.file.check_there(part.file)
+    joined = live_builds_of(connection, parts, part.replaces)
+    delete_parts(connection, part.replaces)
+    if len(part.lengths):
+        inserted = connection.execute(
             "INSERT INTO term_part (space, file, arrays, rows, builds) VALUES (?, ?, ?, ?, ?)",
-            (part.index_id, part.file, part.arrays, part.rows, part.builds),
+            (part.index_id, part.file, part.arrays, len(part.lengths), b""),
         )
+        number = int(inserted.lastrowid or 0)
+        enter_state(connection, number, part.builds, part.lengths, joined)
+    if part.replaces:
+        parts.close(part.replaces)
+
+
+class Checked(NamedTuple):
+    """Which of some builds are live in one state, and the ledger's present counters.
+
+    The answer counts while ``removals`` is that of the state.
+    """
+
+    changes: int
+    removals: int
+    live: frozenset[int]
+
+
+_MAX_VERDICTS = 65_536
+_CHECKED_AT_ONCE = (8, 16, 32, 64, 128, 256, 512)  # builds, few lengths: SQLite caches statements
+
+
+@functools.cache
+def _check_query(size: int) -> str:
+    numbers = ", ".join("?" * size)
+    return (
+        "SELECT changes, removals, number FROM ledger LEFT JOIN build"  # noqa: S608
+        f" ON number IN ({numbers}) AND since <= ? AND until > ? WHERE ledger.id = ?"
+    )
 
 
 class Ledger(LedgerConnection):
@@ -149,17 +182,21 @@ class Ledger(LedgerConnection):
     Args:
         file: The open store file.
         name: Name of the Document.
+        schema: The filterable fields.
     """
 
-    def __init__(self, file: StoreFile, name: str) -> None:
+    def __init__(self, file: StoreFile, name: str, schema: Schema = BUILT_IN_FIELDS) -> None:
         super().__init__(file, name)
-        self.documents = DocumentTable(self)
-        self.groups = GroupTable(self)
-        self.builds = BuildTable(self)
+        self.parts = TermParts(file)
+        self.field_keys = FieldKeys(self, schema)
+        self.documents = DocumentTable(self, self.parts, self.field_keys)
+        self.groups = GroupTable(self, self.parts)
+        self.builds = BuildTable(self, self.parts)
         self._state = Tree(), 0  # what is live, and the counter of removals
         self._own = 0  # how often this object has changed them, or may have missed a change
         self._changing = False
         self._holding = 0
+        self._verdicts: tuple[int, dict[int, bool]] = (-1, {})
         self._seen = -1, -1  # values of file.commit_counter() and _own at which they were read
 
     @property
@@ -189,22 +226,25 @@ class Ledger(LedgerConnection):
             self.claim(connection, definitions())
             self._own += 1
             self._read(connection, (-1, self._own))
+            if not self.field_keys.are_current(self._state[0]):
+                self.field_keys.reset(connection)
+                self._read(connection, (-1, self._own))
 
         with self.lease.held(wait_s, begin):
             self._holding += 1
             try:
+                if not self.field_keys.are_current(self.tree):
+                    self.field_keys.fill()
                 yield
             finally:
                 self._holding -= 1
 
     @contextmanager
-    def writing(
-        self, *, durable: bool = False, checked: bool = True
-    ) -> Iterator[sqlite3.Connection]:
+    def writing(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
         """See `LedgerConnection.writing`."""
         connection: sqlite3.Connection | None = None
         try:
-            with self.file.writing(durable=durable, checked=checked) as connection:
+            with self.file.writing(durable=durable) as connection:
                 self.lease.ensure_held(connection)
                 yield connection
         finally:  # it may be committed, and interrupted then
@@ -217,6 +257,15 @@ class Ledger(LedgerConnection):
         """See `LedgerConnection.next_change`."""
         self._changing = True
         return super().next_change(connection)
+
+    def refresh(self) -> None:
+        """Read the state anew: workers have changed it under the lease of this object."""
+        self._own += 1
+
+    def reread(self) -> tuple[Tree, int]:
+        """See `state`; read in the present transaction, if there is one."""
+        self.refresh()
+        return self.state()
 
     def _refresh(self, seen: tuple[int, int]) -> None:
         if seen[1] == self._seen[1] and self._holding:  # nobody else changes what is live
@@ -233,7 +282,7 @@ class Ledger(LedgerConnection):
         ).fetchone()
         tree = self._state[0]
         if changes != tree.changes:
-            tree = load_tree(connection, self.id, tree)
+            tree = load_tree(connection, self.id, tree, self.reading)
         self._state = tree, removals
         self._seen = seen
 
@@ -257,19 +306,25 @@ class Ledger(LedgerConnection):
             partial_indexes: The same for indexes.
             visible: False if readers see no change.
         """
+        if any(map(_VERSION, flips)) or any(map(_DELETED, flips)):
+            self.parts.open_all(self.id)
+        deleted = [document for flip in flips for document in flip.deleted]
+        documents = [*deleted, *(flip.row.id for flip in flips)]
         with self.writing(durable=True) as connection:
-            changes = self.next_change(connection) if visible else None
-            write_rows(connection, flips, changes)
-            write_builds(connection, flips)
-            new_versions = [flip for flip in flips if flip.root is not None]
-            enter_versions(connection, new_versions, keep_versions)
-            for flip in flips:
-                for document in flip.deleted:
-                    tombstone_document(connection, document, "deleted", changes or 0)
+            before = self.field_keys.live_rows(connection, documents)
+            now_live = {build for flip in flips for build in flip.builds.values()}
+            live = live_builds(connection, [flip.row.id for flip in flips])
+            changes = self._changes_after(connection, visible=visible or bool(live - now_live))
+            if visible:
+                self._write_rows(connection, flips, changes)
+            cover(connection, [pair for flip in flips for pair in flip.covered])
+            begun = now_live - live
+            replace_builds(connection, self.parts, self.id, changes, begun, live - now_live)
+            enter_versions(connection, flips, keep_versions)
+            if deleted:
+                tombstone_documents(connection, self.parts, self.id, deleted, "deleted", changes)
             for part in parts:
-                if part.arrays is None:
-                    self.file.check_there(part.file)
-                write_part(connection, part)
+                write_part(connection, self.parts, part)
             connection.executemany(
                 "UPDATE node_group SET whole = 0 WHERE id = ?",
                 [(group,) for group in partial_groups],
@@ -277,19 +332,45 @@ class Ledger(LedgerConnection):
             connection.executemany(
                 "UPDATE space SET whole = 0 WHERE id = ?", [(index,) for index in partial_indexes]
             )
+            after = self.field_keys.live_rows(connection, documents)
+            self.field_keys.replace(connection, before, after)
+
+    def _changes_after(self, connection: sqlite3.Connection, *, visible: bool) -> int:
+        """The counter of changes from which on the state of this transaction is live."""
+        if visible:
+            return self.next_change(connection)
+        query = "SELECT changes FROM ledger WHERE id = ?"
+        return int(connection.execute(query, (self.id,)).fetchone()[0])
+
+    def _write_rows(
+        self, connection: sqlite3.Connection, flips: Sequence[Flip], changes: int
+    ) -> None:
+        """Write the rows of documents that become live."""
+        documents = [flip.row.id for flip in flips]
+        again = "SELECT 1 FROM document WHERE until NOT IN (0, ?) AND id IN (?*)"
+        # an interval has no gap: a reader of the state before asks again
+        if select_in(connection, again, documents, FOREVER):
+            connection.execute("UPDATE ledger SET removals = removals + 1 WHERE id = ?", (self.id,))
+        connection.executemany(
+            "UPDATE document SET origin = ?, status = 'live', size = ?, mtime_ns = ?, inode = ?,"
+            " seen_ns = ?, content_hash = ?, mark = ?, loaded = ?, said = ?, updates = ?, version ="
+            " version + ?, since = CASE until WHEN ? THEN since ELSE ? END,"
+            " until = ? WHERE id = ?",
+            [(*_live_columns(flip), FOREVER, changes, FOREVER, flip.row.id) for flip in flips],
+        )
 
     def switch(self, groups: Iterable[int], indexes: Iterable[int], dropped: Iterable[int]) -> None:
         """Make complete groups and indexes live and drop others, in one transaction."""
         now = time.time()
         with self.writing(durable=True) as connection:
-            changes = self.next_change(connection)
+            self.next_change(connection)
             for group in dropped:
                 connection.execute(
                     "UPDATE node_group SET status = 'dropped', whole = 0, dropped_at = ? WHERE"
                     " id = ?",
                     (now, group),
                 )
-                connection.execute("DELETE FROM live WHERE node_group = ?", (group,))
+                end_groups(connection, [group])
                 connection.execute(
                     "DELETE FROM version WHERE root IN (SELECT number FROM build WHERE node_group"
                     " = ?)",
@@ -299,20 +380,17 @@ class Ledger(LedgerConnection):
                 [status, parent] = connection.execute(
                     "SELECT status, parent FROM node_group WHERE id = ?", (group,)
                 ).fetchone()
-                if status == "live":  # readers have a part of it, and have to reload every document
+                # another root group: its documents start with new versions
+                if status != "live" and parent is None:
                     connection.execute(
-                        "UPDATE document SET changed = ? WHERE ledger = ? AND status = 'live'",
-                        (changes, self.id),
-                    )
-                elif parent is None:  # another root group: its documents start with new versions
-                    connection.execute(
-                        "INSERT INTO version SELECT document.id, version, live.build, ?,"
-                        " content_hash, loaded, said, updates FROM live JOIN document ON"
-                        " document.id = live.document WHERE live.node_group = ? ON CONFLICT"
-                        " (document, number) DO UPDATE SET root = excluded.root, created_at ="
-                        " excluded.created_at, content_hash = excluded.content_hash, loaded ="
-                        " excluded.loaded, said = excluded.said, updates = excluded.updates",
-                        (now, group),
+                        "INSERT INTO version SELECT document.id, version, build.number, ?,"
+                        " content_hash, loaded, said, updates FROM build JOIN document ON"
+                        " document.id = build.document WHERE build.node_group = ? AND build.until"
+                        " = ? ON CONFLICT (document, number) DO UPDATE SET root = excluded.root,"
+                        " created_at = excluded.created_at, content_hash = excluded.content_hash,"
+                        " loaded = excluded.loaded, said = excluded.said, updates ="
+                        " excluded.updates",
+                        (now, group, FOREVER),
                     )
                 connection.execute(
                     "UPDATE node_group SET status = 'live', whole = 1 WHERE id = ?", (group,)
@@ -339,6 +417,66 @@ class Ledger(LedgerConnection):
             if holder:
                 return str(Program.from_json(description, holder))
         return ""
+
+    def miscounts(self, group: int) -> list[str]:
+        """What is counted of a group and its indexes otherwise than what is live."""
+        with self.reading() as connection:
+            return [wrong.problem for wrong in corrections(connection, self.parts, group)]
+
+    def faults(self) -> list[tuple[str, str, str]]:
+        """See `lazyrag.ledger.intervals.liveness_faults`; also wrong keys of field values."""
+        with self.reading() as connection:
+            faults = liveness_faults(connection, self.id)
+        if self.field_keys.are_current(self.tree) and not self.field_keys.are_right():
+            faults.append(("the ledger", "", "the keys of field values differ from the documents"))
+        return faults
+
+    def correct_counts(self) -> None:
+        """Correct `faults`, and count again what is live of all groups and indexes."""
+        query = "SELECT id FROM node_group WHERE ledger = ? AND status <> 'dropped'"
+        self.parts.open_all(self.id)
+        with self.writing() as connection:
+            changes = self.next_change(connection)
+            correct_intervals(connection, self.id, changes)
+            for part in stateless_parts(connection, self.id):
+                restore_state(connection, self.parts, part, changes)
+            for (group,) in connection.execute(query, (self.id,)).fetchall():
+                for correction in list(corrections(connection, self.parts, group)):
+                    connection.execute(correction.query, correction.parameters)
+        self.field_keys.rebuild()
+
+    def live(self, builds: Sequence[int], at: int) -> Checked:
+        """Which of some builds are live in one state, and the present counters.
+
+        Args:
+            builds: Their numbers; one statement for up to 512.
+            at: The counter of changes in that state.
+        """
+        live: set[int] = set()
+        most = _CHECKED_AT_ONCE[-1]
+        with self.reading() as connection:
+            for start in range(0, max(1, len(builds)), most):
+                some = builds[start : start + most]
+                size = next(size for size in _CHECKED_AT_ONCE if size >= len(some))
+                padding = [0] * (size - len(some))
+                values = (*some, *padding, at, at, self.id)
+                rows = connection.execute(_check_query(size), values).fetchall()
+                live.update(number for _, _, number in rows if number is not None)
+                changes, removals, _ = rows[0]
+        return Checked(changes, removals, frozenset(live))
+
+    def verdicts(self, builds: Sequence[int], at: int) -> Mapping[int, bool]:
+        """Whether builds are live in one state, at least for some; see `live`. They are cached."""
+        cached_at, verdicts = self._verdicts
+        if cached_at != at or len(verdicts) > _MAX_VERDICTS:
+            verdicts = {}  # other threads may go on with the one before
+            self._verdicts = at, verdicts
+        missing = [number for number in builds if number not in verdicts]
+        if missing:
+            live = self.live(missing, at).live
+            for number in missing:
+                verdicts[number] = number in live
+        return verdicts
 
     def announce_removal(self) -> None:
         """Notify readers that rows are about to be removed from stores."""

@@ -7,13 +7,22 @@ import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, TypeAlias, cast
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from lazyrag.data.segment import root_uid
-from lazyrag.errors import StoreError
+from lazyrag.ledger.field_keys import FieldKeys, column_names
 from lazyrag.ledger.lease import LedgerConnection, chunks, select_in
-from lazyrag.ledger.tree import Build, IndexKind, TermPartRow, part_rows
+from lazyrag.ledger.liveness import TermParts, among_live, end_groups, replace_builds, uncover
+from lazyrag.ledger.tree import (
+    Build,
+    IndexKind,
+    TermPartRow,
+    build_objects,
+    node_count,
+    part_rows,
+)
 from lazyrag.loaders.directory import Signature
+from lazyrag.stores.liveness import FOREVER
 from lazyrag.stores.sqlite import read_text, stored_text
 
 Origin: TypeAlias = Literal["dataset", "file", "text"]
@@ -91,36 +100,6 @@ class Version(NamedTuple):
     updates: str
 
 
-def build_objects(connection: sqlite3.Connection, numbers: Collection[int]) -> dict[int, Build]:
-    """Builds with those above them, by number, from which the keys of their nodes follow."""
-    rows: dict[int, tuple[str, str, int | None, str]] = {}
-    to_read = set(numbers)
-    while to_read:
-        parents: set[int] = set()
-        for number, uid, name, parent, counts in select_in(
-            connection,
-            "SELECT build.number, document.uid, node_group.name, build.parent, build.counts FROM"
-            " build JOIN document ON document.id = build.document JOIN node_group ON node_group.id"
-            " = build.node_group WHERE build.number IN (?*)",
-            to_read,
-        ):
-            rows[number] = uid, name, parent, counts
-            if parent is not None:
-                parents.add(parent)
-        to_read = parents - rows.keys()
-    built: dict[int, Build] = {}
-
-    def build(number: int) -> Build:
-        if number not in built:
-            uid, name, parent, counts = rows[number]
-            built[number] = Build(
-                number, uid, name, None if parent is None else build(parent), counts
-            )
-        return built[number]
-
-    return {number: build(number) for number in numbers if number in rows}
-
-
 def document_row(row: tuple[Any, ...]) -> DocumentRow:
     """A row of `DOCUMENT_COLUMNS` as a value."""
     number, uid, identity, origin, status, size, mtime_ns, inode, *rest = row
@@ -131,38 +110,48 @@ def document_row(row: tuple[Any, ...]) -> DocumentRow:
 def signature_columns(row: DocumentRow) -> tuple[int | None, int | None, int | None]:
     """Size, time of modification and inode, as columns."""
     signature = row.signature
-    return (
-        (None, None, None)
-        if signature is None
-        else (signature.size, signature.mtime_ns, signature.inode)
-    )
+    if signature is None:
+        return None, None, None
+    return signature.size, signature.mtime_ns, signature.inode
 
 
-def tombstone_document(
+def tombstone_documents(
     connection: sqlite3.Connection,
-    document: int,
+    parts: TermParts,
+    ledger: int,
+    documents: Sequence[int],
     status: Status,
     changes: int,
     *,
     keeps_builds: bool = False,
 ) -> None:
-    """Hide a document from readers; its rows in stores are purged later."""
-    connection.execute(
-        "UPDATE document SET status = ?, changed = ? WHERE id = ?", (status, changes, document)
+    """Hide documents from readers; their rows in stores are purged later."""
+    rows = [(document,) for document in documents]
+    connection.executemany(
+        "UPDATE document SET status = ?, until = min(until, ?) WHERE id = ?",
+        [(status, changes, document) for document in documents],
     )
-    connection.execute("DELETE FROM live WHERE document = ?", (document,))
+    ended = live_builds(connection, documents)
+    replace_builds(connection, parts, ledger, changes, ended=ended)
     if keeps_builds:
         return
-    connection.execute("DELETE FROM version WHERE document = ?", (document,))
-    connection.execute(
+    connection.executemany("DELETE FROM version WHERE document = ?", rows)
+    connection.executemany(
         "DELETE FROM failure WHERE (ledger, identity) = (SELECT ledger, identity FROM document"
         " WHERE id = ?)",
-        (document,),
+        rows,
     )
-    connection.execute(
+    now = time.time()
+    connection.executemany(
         "UPDATE build SET status = 'dead', dead_at = ? WHERE document = ? AND status <> 'dead'",
-        (time.time(), document),
+        [(now, document) for document in documents],
     )
+
+
+def live_builds(connection: sqlite3.Connection, documents: Collection[int]) -> set[int]:
+    """Numbers of the live builds of some documents."""
+    query = "SELECT number FROM build WHERE until = ? AND document IN (?*)"
+    return {number for (number,) in select_in(connection, query, documents, FOREVER)}
 
 
 class _LedgerTable:
@@ -170,10 +159,17 @@ class _LedgerTable:
 
     Args:
         db: Connection to the ledger.
+        parts: The parts of keyword indexes in its file.
     """
 
-    def __init__(self, db: LedgerConnection) -> None:
+    def __init__(self, db: LedgerConnection, parts: TermParts) -> None:
         self._db = db
+        self._parts = parts
+
+    def _end_builds(
+        self, connection: sqlite3.Connection, changes: int, builds: Collection[int]
+    ) -> None:
+        replace_builds(connection, self._parts, self._db.id, changes, ended=builds)
 
     def _column(self, query: str, *parameters: Any) -> list[Any]:
         """The values of a query for one column."""
@@ -195,11 +191,12 @@ class BuildTable(_LedgerTable):
         with self._db.writing() as connection:
             connection.executemany(
                 "INSERT INTO build (number, document, node_group, parent, root, input, counts,"
-                " output, status) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'writing') ON CONFLICT (number)"
-                " DO UPDATE SET input = excluded.input, counts = excluded.counts, output ="
-                " excluded.output, status = 'writing', dead_at = 0, document = excluded.document,"
-                " node_group = excluded.node_group, parent = excluded.parent, root = excluded.root",
-                rows,
+                " output, size, status) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'writing') ON CONFLICT"
+                " (number) DO UPDATE SET input = excluded.input, counts = excluded.counts, output ="
+                " excluded.output, size = excluded.size, status = 'writing', dead_at = 0, document"
+                " = excluded.document, node_group = excluded.node_group, parent = excluded.parent,"
+                " root = excluded.root",
+                [(*row, node_count(row.counts)) for row in rows],
             )
 
     def acknowledge(self, numbers: Iterable[int]) -> None:
@@ -216,18 +213,18 @@ class BuildTable(_LedgerTable):
         """
         builds_of: dict[int, dict[int, BuildRow]] = {}
         query = (
-            f"SELECT {_BUILD} FROM live"  # noqa: S608
-            " JOIN build ON build.number = live.build WHERE live.document IN (?*)"
+            f"SELECT {_BUILD} FROM build"  # noqa: S608
+            f" WHERE until = {FOREVER} AND document IN (?*)"
         )
         for build in map(BuildRow._make, self._db.select_in(query, documents)):
             builds_of.setdefault(build.document, {})[build.node_group] = build
         return builds_of
 
-    def inputs(self, numbers: Collection[int]) -> dict[int, str]:
-        """The input digests of some builds."""
-        return dict(
-            self._db.select_in("SELECT number, input FROM build WHERE number IN (?*)", numbers)
-        )
+    def rows(self, numbers: Collection[int]) -> dict[int, BuildRow]:
+        """Some builds, live or not, by number."""
+        query = f"SELECT {_BUILD} FROM build WHERE number IN (?*)"  # noqa: S608
+        rows = map(BuildRow._make, self._db.select_in(query, numbers))
+        return {row.number: row for row in rows}
 
     def numbers_in(self, group: int) -> list[int]:
         """Numbers of all builds of a group, including those that wait to be purged."""
@@ -235,11 +232,8 @@ class BuildTable(_LedgerTable):
 
     def live_in(self, group: int) -> list[BuildRow]:
         """The live builds of a group."""
-        query = (
-            f"SELECT {_BUILD} FROM live"  # noqa: S608
-            " JOIN build ON build.number = live.build WHERE live.node_group = ?"
-        )
-        return list(map(BuildRow._make, self._db.select(query, (group,))))
+        query = f"SELECT {_BUILD} FROM build WHERE node_group = ? AND until = ?"  # noqa: S608
+        return list(map(BuildRow._make, self._db.select(query, (group, FOREVER))))
 
     def mark_orphans_dead(self) -> None:
         """Mark the unused builds of killed programs as dead.
@@ -249,20 +243,20 @@ class BuildTable(_LedgerTable):
         """
         with self._db.writing() as connection:
             connection.execute(
-                "UPDATE build SET status = 'dead', dead_at = ? WHERE document IN (SELECT id FROM"
-                " document WHERE ledger = ?) AND (status = 'writing' OR (status = 'written' AND NOT"
-                " EXISTS (SELECT 1 FROM live WHERE live.document = build.document AND"
-                " live.node_group = build.node_group AND live.build = build.number) AND NOT EXISTS"
-                " (SELECT 1 FROM version WHERE version.document = build.document AND version.root ="
-                " build.root) AND document NOT IN (SELECT document.id FROM failure JOIN document ON"
-                " document.ledger = failure.ledger AND document.identity = failure.identity) AND"
-                " node_group IN (SELECT id FROM node_group WHERE status = 'live')))",
+                "UPDATE build SET status = 'dead', dead_at = ? WHERE until = 0 AND status <> 'dead'"
+                " AND (SELECT ledger FROM document WHERE id = build.document) = ? AND (status ="
+                " 'writing' OR (NOT EXISTS (SELECT 1 FROM version WHERE version.document ="
+                " build.document AND version.root = build.root) AND document NOT IN (SELECT"
+                " document.id FROM failure JOIN document ON document.ledger = failure.ledger AND"
+                " document.identity = failure.identity) AND node_group IN (SELECT id FROM"
+                " node_group WHERE status = 'live')))",
                 (time.time(), self._db.id),
             )
 
     def discard(self, numbers: Iterable[int]) -> None:
         """Discard damaged builds, and all builds that were made of them."""
         now = time.time()
+        self._parts.open_all(self._db.id)
         with self._db.writing(durable=True) as connection:
             changes = self._db.next_change(connection)
             waiting = set(numbers)
@@ -274,12 +268,7 @@ class BuildTable(_LedgerTable):
                 )
                 waiting = {number for (number,) in below} - discarded
             rows = [(number,) for number in sorted(discarded)]
-            connection.executemany(
-                "UPDATE document SET changed = ? WHERE id IN (SELECT document FROM build WHERE"
-                " number = ?)",
-                [(changes, number) for (number,) in rows],
-            )
-            connection.executemany("DELETE FROM live WHERE build = ?", rows)
+            self._end_builds(connection, changes, among_live(connection, discarded))
             connection.executemany("DELETE FROM covered WHERE build = ?", rows)
             connection.executemany("DELETE FROM version WHERE root = ?", rows)
             connection.executemany(
@@ -290,7 +279,7 @@ class BuildTable(_LedgerTable):
     def uncover(self, pairs: Iterable[tuple[int, int]]) -> None:
         """Remove pairs (index, build) from the builds that indexes cover."""
         with self._db.writing() as connection:
-            connection.executemany("DELETE FROM covered WHERE space = ? AND build = ?", list(pairs))
+            uncover(connection, list(pairs))
 
     def written(self, documents: Collection[int]) -> list[BuildRow]:
         """Builds of some documents that a store has acknowledged, live or not; each document's by
@@ -324,15 +313,45 @@ class BuildTable(_LedgerTable):
         with self._db.reading() as connection:
             return build_objects(connection, numbers)
 
+    def superseded(self, group: int) -> list[int]:
+        """Numbers of builds of a group that are marked as live, and are dead or not the newest
+        live one of their document.
+        """
+        return self._column(
+            "SELECT number FROM build WHERE node_group = ? AND until = ? AND (status = 'dead' OR"
+            " EXISTS (SELECT 1 FROM build AS newer WHERE newer.document = build.document AND"
+            " newer.node_group = build.node_group AND newer.until = build.until AND newer.number >"
+            " build.number))",
+            group,
+            FOREVER,
+        )
+
+    def incomplete(self, groups: Collection[int]) -> list[int]:
+        """Those of some groups of which other builds are counted than there are live documents."""
+        query = (
+            "SELECT id FROM node_group WHERE documents <> (SELECT count(*) FROM document WHERE"
+            " ledger = ? AND status = 'live') AND id IN (?*)"
+        )
+        return [group for (group,) in self._db.select_in(query, groups, self._db.id)]
+
+    def covers_all(self, index: int) -> bool:
+        """Whether an index counts as many live nodes as its group."""
+        query = (
+            "SELECT space.nodes = node_group.nodes FROM space JOIN node_group ON node_group.id ="
+            " space.node_group WHERE space.id = ?"
+        )
+        return bool(self._column(query, index)[0])
+
     def missing(self, group: int, among: Collection[int] | None = None) -> set[int]:
         """Rows of the live documents, or of those among some, that have no live build in a
         group.
         """
         query = (
             "SELECT id FROM document WHERE ledger = ? AND status = 'live' AND NOT EXISTS "
-            "(SELECT 1 FROM live WHERE document = document.id AND node_group = ?)"
+            "(SELECT 1 FROM build WHERE document = document.id AND node_group = ? AND build.until"
+            " = ?)"
         )
-        return self._among("id", among, query, self._db.id, group)
+        return self._among("id", among, query, self._db.id, group, FOREVER)
 
     def missing_cover(
         self, group: int, index: int, among: Collection[int] | None = None
@@ -341,8 +360,8 @@ class BuildTable(_LedgerTable):
         index.
         """
         query = (
-            "SELECT document FROM live WHERE node_group = ? AND NOT EXISTS "
-            "(SELECT 1 FROM covered WHERE space = ? AND build = live.build)"
+            f"SELECT document FROM build WHERE node_group = ? AND until = {FOREVER}"  # noqa: S608
+            " AND NOT EXISTS (SELECT 1 FROM covered WHERE space = ? AND build = number)"
         )
         return self._among("document", among, query, group, index)
 
@@ -379,18 +398,26 @@ class BuildTable(_LedgerTable):
         rows = self._db.select(query, (group, status) if index is None else (index, group, status))
         return sum(sum(json.loads(counts)) * builds for counts, builds in rows)
 
+    def count_nodes(self, group: int, documents: Collection[int]) -> int:
+        """How many live nodes some documents have in a group."""
+        query = (
+            f"SELECT size FROM build WHERE node_group = ? AND until = {FOREVER}"  # noqa: S608
+            " AND document IN (?*)"
+        )
+        return sum(size for (size,) in self._db.select_in(query, documents, group))
+
     def count_live(self, group: int) -> int:
         """How many documents have a live build in a group."""
-        [count] = self._column("SELECT count(*) FROM live WHERE node_group = ?", group)
+        [count] = self._column("SELECT documents FROM node_group WHERE id = ?", group)
         return int(count)
 
     def count_covered(self, index: int) -> int:
         """How many live builds are in an index."""
         query = (
-            "SELECT count(*) FROM live JOIN covered ON covered.build = live.build WHERE"
-            " covered.space = ?"
+            "SELECT count(*) FROM covered JOIN build ON number = build WHERE space = ? AND until"
+            " = ?"
         )
-        [count] = self._column(query, index)
+        [count] = self._column(query, index, FOREVER)
         return int(count)
 
     def delete_build_rows(self, numbers: Iterable[int]) -> None:
@@ -398,39 +425,34 @@ class BuildTable(_LedgerTable):
         more.
         """
         rows = [(number,) for number in numbers]
-        with self._db.writing(checked=False) as connection:  # dead builds are not live
-            documents: set[int] = set()
-            for row in rows:
-                query = "SELECT document FROM build WHERE number = ?"
-                documents.update(document for (document,) in connection.execute(query, row))
+        with self._db.writing() as connection:
+            query = "SELECT DISTINCT document FROM build WHERE number IN (?*)"
+            documents = list(select_in(connection, query, [number for (number,) in rows]))
             connection.executemany("DELETE FROM covered WHERE build = ?", rows)
             connection.executemany("DELETE FROM build WHERE number = ?", rows)
-            for document in documents:
-                _delete_documents(connection, self._db.id, "id = ?", document)
+            connection.executemany(
+                f"DELETE FROM {_GONE} AND id = ?",  # noqa: S608
+                [(self._db.id, document) for (document,) in documents],
+            )
 
 
 _GONE = (
-    "document WHERE ledger = ? AND status IN ('deleted', 'new') "
+    "document WHERE ledger = ? AND status <> 'live' AND status IN ('deleted', 'new') "
     "AND NOT EXISTS (SELECT 1 FROM build WHERE build.document = document.id)"
 )
 
 
-def _delete_documents(
-    connection: sqlite3.Connection, ledger: int, condition: str, *parameters: object
-) -> None:
-    """Remove rows of deleted documents without builds. Readers that did not see them deleted have
-    to reload all.
-    """
-    where = f"{_GONE} AND {condition}"
-    last_change = connection.execute(
-        f"SELECT max(changed) FROM {where}",  # noqa: S608
-        (ledger, *parameters),
-    ).fetchone()[0]
-    if last_change is not None:
-        connection.execute(f"DELETE FROM {where}", (ledger, *parameters))  # noqa: S608
-        connection.execute(
-            "UPDATE ledger SET forgotten = max(forgotten, ?) WHERE id = ?", (last_change, ledger)
-        )
+def _empty_index(connection: sqlite3.Connection, index: int) -> None:
+    connection.execute("DELETE FROM covered WHERE space = ?", (index,))
+    parts = connection.execute("SELECT id FROM term_part WHERE space = ?", (index,)).fetchall()
+    delete_parts(connection, [part for (part,) in parts])
+
+
+def delete_parts(connection: sqlite3.Connection, parts: Sequence[int]) -> None:
+    """Delete parts of keyword indexes, with their live rows."""
+    rows = [(part,) for part in parts]
+    connection.executemany("DELETE FROM term_state WHERE part = ?", rows)
+    connection.executemany("DELETE FROM term_part WHERE id = ?", rows)
 
 
 def next_builds(connection: sqlite3.Connection, count: int) -> range:
@@ -440,15 +462,20 @@ def next_builds(connection: sqlite3.Connection, count: int) -> range:
     return range(first, first + count)
 
 
-def column_names(rows: sqlite3.Cursor) -> list[str]:
-    """The names of the columns of a query."""
-    return [name for name, *_ in rows.description]
-
-
 class DocumentTable(_LedgerTable):
-    """The documents of a ledger."""
+    """The documents of a ledger.
+
+    Args:
+        db: Connection to the ledger.
+        parts: The parts of keyword indexes in its file.
+        field_keys: By what questions name the documents.
+    """
 
     _may_have_failures = True  # as of the last `register`
+
+    def __init__(self, db: LedgerConnection, parts: TermParts, field_keys: FieldKeys) -> None:
+        super().__init__(db, parts)
+        self._field_keys = field_keys
 
     def named(self, identities: Iterable[str]) -> dict[str, DocumentRow]:
         """Those of some documents that are known, by identity, including deleted ones."""
@@ -473,6 +500,15 @@ class DocumentTable(_LedgerTable):
         )
         return {row.identity: row for row in map(document_row, rows)}
 
+    def added_with_other_letters(self) -> list[DocumentRow]:
+        """The live documents outside of the dataset whose names are not in ASCII."""
+        # by identity: the uid of a name that an earlier release stored is not that of `root_uid`
+        query = (
+            f"SELECT {DOCUMENT_COLUMNS} FROM document WHERE ledger = ?"  # noqa: S608
+            " AND status = 'live' AND origin <> 'dataset' AND identity GLOB '*[^ -~]*'"
+        )
+        return list(map(document_row, self._db.select(query, (self._db.id,))))
+
     def identities(self) -> list[tuple[str, int]]:
         """Identity and row of all documents, in the order of identities."""
         rows = self._db.select("SELECT identity, id FROM document WHERE ledger = ?", (self._db.id,))
@@ -488,6 +524,12 @@ class DocumentTable(_LedgerTable):
             read_text(identity)
             for (identity,) in self._db.select(query, (self._db.id, content_hash))
         ]
+
+    def live_bytes(self) -> int:
+        """The size of the files of live documents."""
+        query = "SELECT coalesce(sum(size), 0) FROM document WHERE ledger = ? AND status = 'live'"
+        [size] = self._column(query, self._db.id)
+        return int(size)
 
     def content_hashes(self) -> set[str]:
         """Content hashes of live documents and of stored versions."""
@@ -577,16 +619,26 @@ class DocumentTable(_LedgerTable):
         """Hide documents from readers at once; their rows are purged later, unless a purge is yet
         to look for them.
         """
+        self._parts.open_all(self._db.id)
+        numbers = list(documents)
         with self._db.writing(durable=True) as connection:
+            self._field_keys.replace(connection, self._field_keys.live_rows(connection, numbers))
             changes = self._db.next_change(connection)
-            for document in documents:
-                tombstone_document(connection, document, status, changes, keeps_builds=keeps_builds)
+            tombstone_documents(
+                connection,
+                self._parts,
+                self._db.id,
+                numbers,
+                status,
+                changes,
+                keeps_builds=keeps_builds,
+            )
 
     def delete_document_rows(self) -> None:
         """Remove the rows of deleted documents without builds; looks at all documents."""
         if self._db.select(f"SELECT 1 FROM {_GONE} LIMIT 1", (self._db.id,)):  # noqa: S608
             with self._db.writing() as connection:
-                _delete_documents(connection, self._db.id, "1 = 1")
+                connection.execute(f"DELETE FROM {_GONE}", (self._db.id,))  # noqa: S608
 
     def rolled_back(self) -> set[int]:
         """Rows of the documents whose live version was made of another file than the present
@@ -898,34 +950,29 @@ class GroupTable(_LedgerTable):
             connection.executemany(
                 "UPDATE node_group SET status = 'dropped', dropped_at = ? WHERE id = ?", dropped
             )
-            connection.executemany(
-                "DELETE FROM live WHERE node_group = ?", [(number,) for _, number in dropped]
-            )
+            groups = [number for _, number in dropped]
+            end_groups(connection, groups)
 
     def discard_parts(self, parts: Iterable[int]) -> None:
         """Remove damaged parts of keyword indexes."""
         with self._db.writing() as connection:
             self._db.next_change(connection)
-            connection.executemany(
-                "DELETE FROM term_part WHERE id = ?", [(part,) for part in parts]
-            )
+            delete_parts(connection, list(parts))
 
     def empty_index(self, index: int) -> None:
         """Mark an index as empty."""
         with self._db.writing() as connection:
             self._db.next_change(connection)
             connection.execute("DELETE FROM covered WHERE space = ?", (index,))
-            connection.execute("UPDATE space SET dimension = 0 WHERE id = ?", (index,))
+            connection.execute("UPDATE space SET dimension = 0, nodes = 0 WHERE id = ?", (index,))
 
     def delete_group_row(self, group: int) -> None:
         """Remove a purged group, with its builds and indexes."""
         with self._db.writing() as connection:
-            indexes = "(SELECT id FROM space WHERE node_group = ?)"
-            for table in ("covered", "term_part"):
-                query = f"DELETE FROM {table} WHERE space IN {indexes}"  # noqa: S608
-                connection.execute(query, (group,))
+            indexes = connection.execute("SELECT id FROM space WHERE node_group = ?", (group,))
+            for (index,) in indexes.fetchall():
+                _empty_index(connection, index)
             connection.execute("DELETE FROM space WHERE node_group = ?", (group,))
-            connection.execute("DELETE FROM live WHERE node_group = ?", (group,))
             connection.execute("DELETE FROM build WHERE node_group = ?", (group,))
             connection.execute("UPDATE node_group SET parent = NULL WHERE parent = ?", (group,))
             connection.execute("DELETE FROM node_group WHERE id = ?", (group,))
@@ -933,8 +980,7 @@ class GroupTable(_LedgerTable):
     def delete_index_row(self, index: int) -> None:
         """Remove a purged index."""
         with self._db.writing() as connection:
-            for table in ("covered", "term_part"):
-                connection.execute(f"DELETE FROM {table} WHERE space = ?", (index,))  # noqa: S608
+            _empty_index(connection, index)
             connection.execute("DELETE FROM space WHERE id = ?", (index,))
 
     def term_parts(
@@ -943,14 +989,3 @@ class GroupTable(_LedgerTable):
         """The parts of a keyword index, complete or not; known ones are not read again."""
         with self._db.reading() as connection:
             return part_rows(connection, index, known_parts)
-
-    def part_arrays(self, part: int) -> bytes | None:
-        """The arrays of a part in its row; None if it has a file.
-
-        Raises:
-            StoreError: If the part is gone.
-        """
-        for arrays in self._column("SELECT arrays FROM term_part WHERE id = ?", part):
-            return cast("bytes | None", arrays)
-        msg = "A part of an index was merged into another one meanwhile. Try again."
-        raise StoreError(msg, store=self._db.file.address)

@@ -1,109 +1,33 @@
-"""The live state of a Document: an immutable tree of groups, builds and indexes, loaded from its
-ledger.
+"""The live state of a Document: an immutable tree of groups and indexes, and what its ledger
+answers about documents and builds in that state.
 """
 
 from __future__ import annotations
 
 import functools
+import heapq
+import itertools
 import json
 import sqlite3
-from collections.abc import Collection, ItemsView, Iterator, Mapping, ValuesView
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from lazyrag.data.segment import LAZY_ROOT_NAME, child_uids, store_key
+from lazyrag.data.segment import EMPTY, LAZY_ROOT_NAME, child_uids, store_key
 from lazyrag.errors import StoreError
+from lazyrag.ledger.lease import select_in
 from lazyrag.stores.sqlite import read_text
+from lazyrag.types import Int64Array
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-
-T = TypeVar("T")
-
-_MAX_CHANGES = 1_000  # of a mapping that are kept beside it
+_PAGE = 1_000  # documents
+_MAX_BUILDS = 4_096  # documents whose builds a state caches
 
 IndexKind: TypeAlias = Literal["terms", "vectors"]
 IndexKey: TypeAlias = "tuple[IndexKind, str, str]"
 """Kind, name (analyser or embed key) and identity of an index."""
-
-
-class SharedMap(Mapping[str, T], Generic[T]):
-    """An immutable mapping that shares its items with an earlier one: the change of one among many
-    is cheap.
-
-    Example:
-        >>> before = SharedMap({"a": 1, "b": 2})
-        >>> dict(before.changed({"a": None, "c": 3})), len(before)
-        ({'b': 2, 'c': 3}, 2)
-    """
-
-    __slots__ = ("_layers", "_size")
-
-    def __init__(
-        self, base: dict[str, T], over: Mapping[str, T | None] | None = None, size: int = -1
-    ) -> None:
-        # None: removed
-        self._layers: tuple[dict[str, T], Mapping[str, T | None]] = base, over or {}
-        self._size = len(base) if size < 0 else size
-
-    def changed(self, items: Mapping[str, T | None]) -> SharedMap[T]:
-        """A mapping with some items set, and those of value None removed."""
-        base, over = self._layers
-        if len(over) + len(items) > _MAX_CHANGES:
-            return SharedMap(
-                {
-                    key: value
-                    for key, value in {**self._whole(), **items}.items()
-                    if value is not None
-                }
-            )
-        size = self._size + sum((value is not None) - (key in self) for key, value in items.items())
-        return SharedMap(base, {**over, **items}, size)
-
-    def _whole(self) -> dict[str, T]:
-        base, over = self._layers
-        if over:
-            base = {key: value for key, value in {**base, **over}.items() if value is not None}
-            self._layers = base, {}  # several threads may do it at once, with the same result
-        return base
-
-    def __getitem__(self, key: str) -> T:
-        base, over = self._layers
-        if not over or key not in over:
-            return base[key]
-        value = over[key]
-        if value is None:
-            raise KeyError(key)
-        return value
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """See `Mapping.get`."""
-        base, over = self._layers
-        if not over or key not in over:
-            return base.get(key, default)
-        value = over[key]
-        return default if value is None else value
-
-    def __contains__(self, key: object) -> bool:
-        base, over = self._layers
-        return over[key] is not None if key in over else key in base  # type: ignore[index]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._whole())
-
-    def __len__(self) -> int:
-        return self._size
-
-    def items(self) -> ItemsView[str, T]:
-        """See `Mapping.items`."""
-        return self._whole().items()
-
-    def values(self) -> ValuesView[T]:
-        """See `Mapping.values`."""
-        return self._whole().values()
 
 
 @dataclass(eq=False, slots=True)
@@ -134,7 +58,7 @@ class Build:
             if self.parent is None and self.group == LAZY_ROOT_NAME and counts == [1]:
                 self._uids = (self.document,)
             elif self.parent is not None and len(counts) == len(parents):
-                uids: list[str] = []
+                uids = []
                 for above, count in zip(parents, counts, strict=True):
                     uids += child_uids(above, self.group, range(1, count + 1))
                 self._uids = tuple(uids)
@@ -155,11 +79,17 @@ class Build:
     @property
     def size(self) -> int:
         """How many nodes it has."""
-        return len(self._uids) if self._uids is not None else _total(self.counts)
+        return len(self._uids) if self._uids is not None else node_count(self.counts)
 
 
 @functools.lru_cache(maxsize=4_096)
-def _total(counts: str) -> int:
+def node_count(counts: str) -> int:
+    """How many nodes a build has, from its counts as JSON.
+
+    Example:
+        >>> node_count("[2, 1]")
+        3
+    """
     return sum(json.loads(counts))
 
 
@@ -178,23 +108,32 @@ class LiveDocument:
     identity: str
 
 
-@dataclass(frozen=True, slots=True)
-class TermPartRow:
-    """One part of a keyword index in the ledger.
+def _identity(document: LiveDocument) -> str:
+    return document.identity
+
+
+class TermPartRow(NamedTuple):
+    """One part of a keyword index in the ledger, with its live rows in one state.
 
     Args:
         id: Its row in the ledger.
         file: Name of its array file, or the name that it would have: a small part is in its row.
-        builds: (b,) int64, its builds, in the order of rows.
-        rows: (b,) int64, the number of rows of each.
         in_file: Whether it has an array file.
+        rows: The number of its rows.
+        changed: Grows when its live rows change; 0 if nobody knows them: their row is lost.
+        live: The number of live rows; -1 if the part was damaged when some of them died.
+        tokens: The number of terms of the live rows; None if an earlier release wrote the part.
+        dead: A bit for each row, see `lazyrag.indexes.postings.alive_mask`; None if all are live.
     """
 
     id: int
     file: str
-    builds: NDArray[np.int64]
-    rows: NDArray[np.int64]
     in_file: bool
+    rows: int
+    changed: int
+    live: int
+    tokens: int | None
+    dead: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +148,7 @@ class LiveIndex:
         collection: Of the vectors; "" for terms.
         dimension: Of the vectors, or `lazyrag.types.SPARSE`; 0 while there is none, and for terms.
         complete: Whether it has every document.
+        nodes: The number of live nodes that it contains.
         parts: Of a keyword index.
     """
 
@@ -219,6 +159,7 @@ class LiveIndex:
     collection: str
     dimension: int
     complete: bool
+    nodes: int = 0
     parts: tuple[TermPartRow, ...] = ()
 
     @property
@@ -239,7 +180,9 @@ class LiveGroup:
         fingerprint: Of its definition and those above it.
         collection: Of its segments.
         complete: Whether it was built for every document; until then no node has children in it.
-        builds: The live build of each document, by the document's uid.
+        documents: The number of its live builds: one of each document.
+        nodes: The number of their nodes.
+        filled: How many of them have nodes.
         indexes: The indexes over it.
     """
 
@@ -249,197 +192,274 @@ class LiveGroup:
     fingerprint: str
     collection: str
     complete: bool
-    builds: SharedMap[Build] = field(default_factory=lambda: SharedMap({}))
+    documents: int = 0
+    nodes: int = 0
+    filled: int = 0
     indexes: Mapping[IndexKey, LiveIndex] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+Reading: TypeAlias = "Callable[[], AbstractContextManager[sqlite3.Connection]]"
+"""Opens a transaction that reads."""
+
+
 class Tree:
     """One state of a Document. A read sees the one that it began with.
 
+    It holds the groups with their counters and indexes. Documents and builds are read from the
+    ledger, as of this state: the answers are valid until the ledger's counter of removals grows.
+
     Args:
-        changes: The ledger's counter of changes in this state.
-        documents: Live documents by uid; see `in_order`.
-        groups: By name.
+        changes: The ledger's counter of changes in this state; -1 for a state without a ledger.
+        groups: By name, each after the one above it.
         switched: From embed keys to those whose model and vectors serve them, see
             `lazyrag.evaluation.change_model`.
-        numbers: Cache of `live_numbers`.
-        owners: Cache of `live_owners`.
-        order: Cache of `in_order`.
+        ledger: Row of the ledger.
+        reading: Opens a transaction of the ledger.
+        field_values: What the keys of field values were made by; None in a file without them.
     """
 
-    changes: int = -1
-    documents: SharedMap[LiveDocument] = field(default_factory=lambda: SharedMap({}))
-    groups: Mapping[str, LiveGroup] = field(default_factory=dict)
-    switched: Mapping[str, str] = field(default_factory=dict)
-    numbers: dict[str, NDArray[np.int64]] = field(default_factory=dict, repr=False, compare=False)
-    owners: dict[str, dict[int, str]] = field(default_factory=dict, repr=False, compare=False)
-    order: list[list[str]] = field(default_factory=list, repr=False, compare=False)
+    __slots__ = (
+        "_builds",
+        "_group_names",
+        "_ledger",
+        "_numbers",
+        "_reading",
+        "changes",
+        "expected",
+        "field_values",
+        "groups",
+        "switched",
+    )
 
-    def in_order(self) -> list[LiveDocument]:
-        """The live documents, in the order of their identities."""
-        if not self.order:
-            self.order.append(sorted(self.documents, key=lambda uid: self.documents[uid].identity))
-        return [self.documents[uid] for uid in self.order[0]]
+    def __init__(
+        self,
+        changes: int = -1,
+        groups: Mapping[str, LiveGroup] = EMPTY,
+        switched: Mapping[str, str] = EMPTY,
+        ledger: int = 0,
+        reading: Reading | None = None,
+        field_values: str | None = None,
+    ) -> None:
+        self.changes = changes
+        self.field_values = field_values
+        self.groups = groups
+        self.switched = switched
+        self._ledger = ledger
+        self._reading = reading
+        self._group_names = {group.id: group.name for group in groups.values()}
+        # Caches: builds by document and group; numbers of live builds by group.
+        self._builds: dict[str, dict[str, Build]] = {}
+        self.expected: set[str] = set()
+        """Documents of hits, whose builds are read together with the first of them."""
+        self._numbers: dict[str, Int64Array] = {}
 
-    def builds(self, group: LiveGroup, documents: Collection[Any] | None = None) -> Iterator[Build]:
+    @property
+    def document_count(self) -> int:
+        """The number of documents with a root node."""
+        root = self.groups.get(LAZY_ROOT_NAME)
+        return 0 if root is None else root.documents
+
+    def documents(self, uids: Collection[str] | None = None) -> Iterator[LiveDocument]:
+        """The live documents, or those among some, in the order of their identities: that of
+        code points, as Python sorts texts.
+        """
+        if self._reading is None:
+            return
+        if uids is not None:
+            yield from self._documents_among(uids)
+            return
+        # SQLite keeps texts that are no valid UTF-8 as BLOBs, after all others; see also
+        # `lazyrag.storage.postgres`. There are few, if any.
+        with self._reading() as connection:
+            others = self._documents_where(connection, "identity >= x''")
+        yield from heapq.merge(
+            self._documents_in_order(self._reading), sorted(others, key=_identity), key=_identity
+        )
+
+    def _documents_in_order(self, reading: Reading) -> Iterator[LiveDocument]:
+        """The live documents whose identities the database sorts as Python does."""
+        after = ""
+        condition = f"identity < x'' AND identity > ? ORDER BY identity LIMIT {_PAGE}"
+        while True:
+            with reading() as connection:
+                documents = self._documents_where(connection, condition, after)
+            yield from documents
+            if len(documents) < _PAGE:
+                return
+            after = documents[-1].identity
+
+    def _documents_where(
+        self, connection: sqlite3.Connection, condition: str, *values: Any
+    ) -> list[LiveDocument]:
+        rows = connection.execute(
+            "SELECT id, uid, identity FROM document WHERE ledger = ?"  # noqa: S608
+            f" AND since <= ? AND until > ? AND {condition}",
+            (self._ledger, self.changes, self.changes, *values),
+        )
+        return [LiveDocument(number, uid, read_text(name)) for number, uid, name in rows]
+
+    def _documents_among(self, uids: Collection[str]) -> list[LiveDocument]:
+        query = (
+            "SELECT id, uid, identity FROM document WHERE ledger = ? AND since <= ? AND until > ?"
+            " AND uid IN (?*)"
+        )
+        rows = self._select(query, uids, self._ledger, self.changes, self.changes)
+        documents = [LiveDocument(number, uid, read_text(name)) for number, uid, name in rows]
+        return sorted(documents, key=_identity)
+
+    def builds_of_documents(self, documents: Collection[str]) -> Mapping[str, Mapping[str, Build]]:
+        """The live builds of documents, at least of some, by uid and group."""
+        cached = self._builds  # which another thread may replace
+        missing = {uid for uid in documents if uid not in cached}
+        if missing:
+            if not missing.isdisjoint(self.expected):
+                missing |= self.expected - cached.keys()
+            if len(cached) + len(missing) > _MAX_BUILDS:
+                cached = self._builds = {uid: cached[uid] for uid in {*documents} - missing}
+            cached.update(self._read_builds(missing))
+        return cached
+
+    def builds_of(self, group: str, documents: Collection[str]) -> dict[str, Build]:
+        """The live builds of some documents in a group, by the documents' uids."""
+        cached = self.builds_of_documents(documents)
+        return {uid: cached[uid][group] for uid in documents if group in cached[uid]}
+
+    def build_of(self, group: str, document: str) -> Build | None:
+        """The live build of a document in a group; None if there is none."""
+        return self.builds_of(group, [document]).get(document)
+
+    def builds(self, group: LiveGroup, documents: Collection[str] | None = None) -> Iterator[Build]:
         """The live builds of a group, or of a few documents in it, in the documents' order."""
-        if documents is None:
-            in_order = self.in_order()
-        else:
-            few = [self.documents[uid] for uid in documents if uid in self.documents]
-            in_order = sorted(few, key=lambda document: document.identity)
-        return (group.builds[document.uid] for document in in_order if document.uid in group.builds)
+        uids = (document.uid for document in self.documents(documents))
+        while page := list(itertools.islice(uids, _PAGE)):
+            builds = self._read_builds(page)
+            for uid in page:
+                if group.name in builds[uid]:
+                    yield builds[uid][group.name]
 
-    def live_numbers(self, group: LiveGroup) -> NDArray[np.int64]:
+    def _read_builds(self, documents: Collection[str]) -> dict[str, dict[str, Build]]:
+        """The live builds of some documents in all groups, by document and group."""
+        query = (
+            "SELECT uid, build.node_group, number, build.parent, counts FROM document"
+            " CROSS JOIN build ON build.document = document.id AND build.since <= ?"
+            " AND build.until > ? WHERE ledger = ? AND uid IN (?*)"
+        )
+        rows_of: dict[str, dict[str, tuple[int, int | None, str]]] = {uid: {} for uid in documents}
+        for uid, group, *row in self._select(
+            query, documents, self.changes, self.changes, self._ledger
+        ):
+            name = self._group_names.get(group)
+            if name is not None:
+                rows_of[uid][name] = tuple(row)
+        return {uid: self._linked_builds(uid, rows) for uid, rows in rows_of.items()}
+
+    def _linked_builds(
+        self, document: str, rows: Mapping[str, tuple[int, int | None, str]]
+    ) -> dict[str, Build]:
+        """The builds of a document, each with the one above it."""
+        builds: dict[str, Build] = {}
+        for name, group in self.groups.items():
+            if name in rows:
+                number, parent, counts = rows[name]
+                above = builds.get(group.parent or "")
+                if above is not None and above.number != parent:
+                    above = None
+                builds[name] = Build(number, document, name, above, counts)
+        return builds
+
+    def live_numbers(self, group: LiveGroup) -> Int64Array:
         """(n,) int64, ascending: the numbers of a group's live builds."""
-        numbers = self.numbers.get(group.name)
+        numbers = self._numbers.get(group.name)
         if numbers is None:
-            numbers = np.fromiter(
-                (build.number for build in group.builds.values()), np.int64, len(group.builds)
-            )
-            numbers.sort()
-            self.numbers[group.name] = numbers
+            numbers = np.zeros(0, np.int64)
+            if self._reading is not None:
+                with self._reading() as connection:
+                    rows = connection.execute(
+                        "SELECT number FROM build WHERE node_group = ? AND since <= ? AND until > ?"
+                        " ORDER BY number",
+                        (group.id, self.changes, self.changes),
+                    )
+                    numbers = np.fromiter((number for (number,) in rows), np.int64)
+            self._numbers[group.name] = numbers
         return numbers
 
-    def live_owners(self, group: LiveGroup) -> Mapping[int, str]:
-        """The numbers of a group's live builds, each with the uid of its document."""
-        owners = self.owners.get(group.name)
-        if owners is None:
-            owners = self.owners[group.name] = {
-                build.number: uid for uid, build in group.builds.items()
-            }
-        return owners
+    def _select(self, query: str, values: Collection[Any], *first: Any) -> list[Any]:
+        if self._reading is None:
+            return []
+        with self._reading() as connection:
+            return select_in(connection, query, values, *first)
 
 
-_LIVE = """
-SELECT document.uid, build.number, build.parent, build.counts
-FROM live JOIN document ON document.id = live.document JOIN build ON build.number = live.build
-WHERE live.node_group = ?
-"""
-# The same of a few documents. CROSS: SQLite does not know that they are few.
-_LIVE_CHANGED = (
-    "\nSELECT document.uid, build.number, build.parent, build.counts\n"
-    "FROM document CROSS JOIN live ON document.id = live.document"
-    " CROSS JOIN build ON build.number = live.build\n"
-    "WHERE live.node_group = ? AND document.ledger = ? AND document.changed > ?\n"
-)
+def build_objects(connection: sqlite3.Connection, numbers: Collection[int]) -> dict[int, Build]:
+    """Builds with those above them, by number, from which the keys of their nodes follow."""
+    rows: dict[int, tuple[str, str, int | None, str]] = {}
+    to_read = set(numbers)
+    while to_read:
+        parents: set[int] = set()
+        for number, uid, name, parent, counts in select_in(
+            connection,
+            "SELECT build.number, document.uid, node_group.name, build.parent, build.counts FROM"
+            " build JOIN document ON document.id = build.document JOIN node_group ON node_group.id"
+            " = build.node_group WHERE build.number IN (?*)",
+            to_read,
+        ):
+            rows[number] = uid, name, parent, counts
+            if parent is not None:
+                parents.add(parent)
+        to_read = parents - rows.keys()
+    built = {}
+
+    def build(number: int) -> Build:
+        if number not in built:
+            uid, name, parent, counts = rows[number]
+            built[number] = Build(
+                number, uid, name, None if parent is None else build(parent), counts
+            )
+        return built[number]
+
+    return {number: build(number) for number in numbers if number in rows}
 
 
-def load_tree(connection: sqlite3.Connection, ledger: int, previous: Tree) -> Tree:
-    """Load the present state; what has not changed since an earlier one is reused.
+def load_tree(
+    connection: sqlite3.Connection, ledger: int, previous: Tree, reading: Reading
+) -> Tree:
+    """Load the present state.
 
     Args:
         connection: In a transaction.
         ledger: Row of the ledger.
-        previous: An earlier state of the same ledger; `Tree()` for none.
+        previous: An earlier state of the same ledger, whose parts are reused; `Tree()` for none.
+        reading: Opens a transaction of the ledger.
     """
     # a file of format 2 has fewer columns
     rows = connection.execute("SELECT * FROM ledger WHERE id = ?", (ledger,))
     state = dict(zip([name for name, *_ in rows.description], rows.fetchone(), strict=True))
-    changes = state["changes"]
-    forgotten = state["forgotten"]
-    if changes == previous.changes:
+    if state["changes"] == previous.changes:
         return previous
-    if forgotten > previous.changes:  # rows that would show what is not live any more are gone
-        previous = Tree()
-    changed = connection.execute(
-        "SELECT id, uid, identity, status FROM document WHERE ledger = ? AND changed > ? ORDER BY"
-        " changed, id",
-        (ledger, previous.changes),
-    ).fetchall()
-    documents = _documents(previous, changed)
-    order = (
-        previous.order
-        if all((uid in previous.documents) == (uid in documents) for _, uid, _, _ in changed)
-        else []
-    )
-    numbers: dict[str, NDArray[np.int64]] = {}
     groups: dict[str, LiveGroup] = {}
-    # most documents have one of few counts, and SQLite makes a new text each time
-    shared: dict[str, str] = {}
     for row in _group_rows(connection, ledger):
-        before = previous.groups.get(row.name)
-        if before is None or before.id != row.id:
-            before = row  # another group of that name, or none: nothing of it is loaded yet
-            builds: dict[str, Build | None] = {}
-            rows = connection.execute(_LIVE, (row.id,))
-        else:
-            builds = {uid: None for _, uid, _, _ in changed if uid in before.builds}
-            rows = connection.execute(_LIVE_CHANGED, (row.id, ledger, previous.changes))
-        above = groups[row.parent].builds if row.parent is not None else {}
-        builds.update(_read_builds(rows, row.name, above, documents, shared))
+        before = previous.groups.get(row.name, row)
         indexes = _load_indexes(connection, row.id, before.indexes)
-        groups[row.name] = replace(row, builds=before.builds.changed(builds), indexes=indexes)
-        if before is not row and row.name in previous.numbers:
-            numbers[row.name] = _numbers(previous.numbers[row.name], before.builds, builds)
-    return Tree(
-        changes, documents, groups, json.loads(state.get("switched", "{}")), numbers, order=order
-    )
-
-
-def _read_builds(
-    rows: sqlite3.Cursor,
-    group: str,
-    above: Mapping[str, Build],
-    documents: Mapping[str, LiveDocument],
-    shared: dict[str, str],
-) -> dict[str, Build]:
-    """The builds of a group in rows of `_LIVE`, by the uid of their document.
-
-    Args:
-        rows: The rows.
-        group: Name of the group.
-        above: The builds of the group above it.
-        documents: The live documents, whose uids are used for all of their builds.
-        shared: Texts of counts, for the same purpose.
-    """
-    builds: dict[str, Build] = {}
-    for uid, number, parent, counts in rows:
-        document = documents[uid].uid if uid in documents else uid
-        build_above = above.get(uid)
-        if build_above is not None and build_above.number != parent:
-            build_above = None
-        counts_text = shared.setdefault(counts, counts)
-        builds[document] = Build(number, document, group, build_above, counts_text)
-    return builds
-
-
-def _numbers(
-    before: NDArray[np.int64], builds: Mapping[str, Build], changed: Mapping[str, Build | None]
-) -> NDArray[np.int64]:
-    """The numbers of a group's live builds, ascending, from those before a change."""
-    removed = [builds[uid].number for uid in changed if uid in builds]
-    new = np.array(
-        sorted(build.number for build in changed.values() if build is not None), np.int64
-    )
-    remaining = np.delete(before, np.searchsorted(before, removed)) if removed else before
-    return np.insert(remaining, np.searchsorted(remaining, new), new)
-
-
-def _documents(previous: Tree, changed: list[tuple[int, str, str, str]]) -> SharedMap[LiveDocument]:
-    return previous.documents.changed(
-        {
-            uid: LiveDocument(number, uid, read_text(identity)) if status == "live" else None
-            for number, uid, identity, status in changed
-        }
-    )
+        groups[row.name] = replace(row, indexes=indexes)
+    switched = json.loads(state.get("switched", "{}"))
+    made_by = state.get("field_values")
+    return Tree(state["changes"], groups, switched, ledger, reading, made_by)
 
 
 def _group_rows(connection: sqlite3.Connection, ledger: int) -> list[LiveGroup]:
     """The live groups, each after the one above it."""
     rows = connection.execute(
-        "SELECT id, name, parent, fingerprint, collection, whole FROM node_group WHERE ledger = ?"
-        " AND status = 'live'",
+        "SELECT id, name, parent, fingerprint, collection, whole, documents, nodes, filled"
+        " FROM node_group WHERE ledger = ? AND status = 'live'",
         (ledger,),
     ).fetchall()
     names = {number: name for number, name, *_ in rows}
-    waiting = [
-        LiveGroup(number, name, names.get(parent), fingerprint, collection, bool(is_complete))
-        for number, name, parent, fingerprint, collection, is_complete in rows
-        if parent is None or parent in names  # a group whose parent is gone is not live
-    ]
-    ordered: list[LiveGroup] = []
+    waiting = []
+    for number, name, parent, fingerprint, collection, is_complete, *counters in rows:
+        if parent is None or parent in names:  # a group whose parent is gone is not live
+            group = (number, name, names.get(parent), fingerprint, collection, bool(is_complete))
+            waiting.append(LiveGroup(*group, *counters))
+    ordered = []
     placed: set[str | None] = {None}
     while ready := [group for group in waiting if group.parent in placed]:
         ordered += sorted(ready, key=lambda group: (group.name != LAZY_ROOT_NAME, group.name))
@@ -452,12 +472,23 @@ def _load_indexes(
     connection: sqlite3.Connection, group: int, before: Mapping[IndexKey, LiveIndex]
 ) -> dict[IndexKey, LiveIndex]:
     indexes = {}
-    for number, kind, name, identity, collection, dimension, is_complete in connection.execute(
-        "SELECT id, kind, name, identity, collection, dimension, whole FROM space "
+    for (
+        number,
+        kind,
+        name,
+        identity,
+        collection,
+        dimension,
+        is_complete,
+        nodes,
+    ) in connection.execute(
+        "SELECT id, kind, name, identity, collection, dimension, whole, nodes FROM space "
         "WHERE node_group = ? AND status = 'live' ORDER BY id",
         (group,),
     ).fetchall():
-        index = LiveIndex(number, kind, name, identity, collection, dimension, bool(is_complete))
+        index = LiveIndex(
+            number, kind, name, identity, collection, dimension, bool(is_complete), nodes
+        )
         if index.kind == "terms":
             index_before = before.get(index.key)
             index = replace(
@@ -473,25 +504,46 @@ def _load_indexes(
 def part_rows(
     connection: sqlite3.Connection, index: int, before: tuple[TermPartRow, ...] = ()
 ) -> tuple[TermPartRow, ...]:
-    """The parts of a keyword index; parts of an earlier state are reused."""
-    parts_before = {part.id: part for part in before}
-    numbers = [
-        row
-        for (row,) in connection.execute(
-            "SELECT id FROM term_part WHERE space = ? ORDER BY id", (index,)
-        )
-    ]
-    parts = []
-    for number in numbers:
-        part = parts_before.get(number)
-        if part is None:
-            file, builds, in_file = connection.execute(
-                "SELECT file, builds, arrays IS NULL FROM term_part WHERE id = ?", (number,)
-            ).fetchone()
-            pairs = np.frombuffer(builds, "<i8").reshape(-1, 2)
-            part = TermPartRow(number, file, pairs[:, 0], pairs[:, 1], bool(in_file))
-        parts.append(part)
-    return tuple(parts)
+    """The parts of a keyword index; those of an earlier state that have not changed are reused."""
+    parts_before = {(part.id, part.changed): part for part in before}
+    versions = connection.execute(
+        "SELECT term_part.id, coalesce(changed, 0) FROM term_part LEFT JOIN term_state ON part ="
+        " term_part.id WHERE space = ? ORDER BY term_part.id",
+        (index,),
+    ).fetchall()
+    query = (
+        "SELECT term_part.id, file, arrays IS NULL, rows, coalesce(changed, 0), coalesce(live, 0),"
+        " tokens, dead FROM term_part LEFT JOIN term_state ON part = term_part.id WHERE"
+        " term_part.id IN (?*)"
+    )
+    changed = [number for number, version in versions if (number, version) not in parts_before]
+    for number, file, in_file, *state in select_in(connection, query, changed):
+        part = TermPartRow(number, file, bool(in_file), *state)
+        parts_before[number, part.changed] = part
+    return tuple(parts_before[version] for version in versions)
+
+
+def live_rows_of(
+    connection: sqlite3.Connection, part: int, address: str
+) -> tuple[int, bytes | None, int | None]:
+    """The number of a part's live rows, the bits of its dead ones, and the number of terms of the
+    live ones; see `TermPartRow`.
+
+    Raises:
+        StoreError: If they are lost.
+    """
+    query = "SELECT live, dead, tokens FROM term_state WHERE part = ?"
+    for live, dead, tokens in connection.execute(query, (part,)):
+        return live, dead, tokens
+    raise damaged_part(address)
+
+
+def damaged_part(address: str, how: str = "has lost its row of live rows") -> StoreError:
+    """The error for a damaged part of a keyword index."""
+    msg = (
+        f"A part of a keyword index in {address} {how}. Run docs.maintenance.verify() and repair()."
+    )
+    return StoreError(msg, store=address)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -24,13 +24,14 @@ import numpy as np
 from lazyrag.data.segment import content_text, root_uid
 from lazyrag.errors import ConfigError, DatasetPathError
 from lazyrag.indexes.bm25 import TermPart
-from lazyrag.ingest.dataset import PathLike
 from lazyrag.ingest.documents import delete_files
 from lazyrag.ingest.indexer import Indexer
 from lazyrag.ingest.report import pages
+from lazyrag.ingest.term_index import arrays_with_builds
 from lazyrag.ingest.verify import STORE_FILES, compact
 from lazyrag.ledger.jobs import forget_jobs
 from lazyrag.ledger.ledger import Ledger, NewPart, write_part
+from lazyrag.ledger.liveness import PartBuilds
 from lazyrag.ledger.tables import DocumentRow
 from lazyrag.loaders.directory import FoundFile
 from lazyrag.models.embedding_cache import CachedEmbedder
@@ -38,7 +39,7 @@ from lazyrag.progress.blocks import contextmanager
 from lazyrag.stores.chroma_encoding import unit_vectors
 from lazyrag.stores.protocol import local_path
 from lazyrag.stores.tables import VECTOR_PARTS
-from lazyrag.types import Embedding
+from lazyrag.types import Embedding, Int64Array, JsonMapping, PathLike
 from lazyrag.validation import normal_name, require, validate_text
 
 if TYPE_CHECKING:
@@ -242,19 +243,19 @@ def _rewrite_term_parts(indexer: Indexer) -> None:
     )
     for (index,) in spaces:
         for row in ledger.groups.term_parts(index):
-            alive = np.isin(row.builds, ledger.builds.not_dead(row.builds.tolist()))
+            builds = ledger.parts.builds(row.id)
+            alive = np.isin(builds.numbers, ledger.builds.not_dead(builds.numbers.tolist()))
             if alive.all():
                 continue
-            inline = None if row.in_file else ledger.groups.part_arrays(row.id)
-            part = TermPart.from_arrays(ledger.file.arrays.open(row.file, inline))
-            part = TermPart.joined([part], [np.repeat(alive, row.rows)])
-            name, content = ledger.file.arrays.write_or_inline(
-                part.arrays(), 0 if row.in_file else _PIECE
-            )
-            builds = np.stack([row.builds[alive], row.rows[alive]], axis=1).astype("<i8").tobytes()
+            part = TermPart.from_arrays(ledger.parts.arrays(row.id))
+            part = TermPart.joined([part], [builds.rows_of(alive)])
+            builds = PartBuilds.of(builds.numbers[alive], np.cumsum(builds.sizes[alive]))
+            arrays = arrays_with_builds(part, builds)
+            name, content = ledger.file.arrays.write_or_inline(arrays, 0 if row.in_file else _PIECE)
             with ledger.writing() as connection:
                 ledger.next_change(connection)
-                write_part(connection, NewPart(index, name, content, len(part), builds, (row.id,)))
+                new_part = NewPart(index, name, content, builds, part.lengths, (row.id,))
+                write_part(connection, ledger.parts, new_part)
 
 
 def _remove_graphs(ledger: Ledger) -> None:
@@ -432,7 +433,7 @@ class _Scanner:
         self._table = np.zeros(1 << bits, np.bool_)
         self._table[self._slots(firsts)] = True
 
-    def _slots(self, words: NDArray[np.uint64]) -> NDArray[np.int64]:
+    def _slots(self, words: NDArray[np.uint64]) -> Int64Array:
         return ((words * _FACTOR) >> self._shift).view(np.int64)
 
     def find(self, data: bytes) -> set[bytes]:
@@ -584,7 +585,7 @@ def _shared(indexer: Indexer, pieces: set[bytes], paths: set[bytes]) -> set[byte
     return shared
 
 
-def _json(values: Mapping[str, Any]) -> str:
+def _json(values: JsonMapping) -> str:
     """A mapping as the store file has it."""
     return json.dumps(dict(values), ensure_ascii=False, separators=(",", ":"), default=str)
 

@@ -4,48 +4,40 @@ embedded again.
 
 from __future__ import annotations
 
-import functools
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
-
-import numpy as np
+from typing import Any
 
 from lazyrag.data.fields import read_schema
-from lazyrag.data.segment import Segment, key_build
-from lazyrag.errors import ConfigError, StoreError, UnsupportedError, known_names
-from lazyrag.ingest.dataset import PathLike, copy_selection
-from lazyrag.ingest.pending import output_digest
-from lazyrag.ingest.report import pages
+from lazyrag.errors import ConfigError, UnsupportedError, known_names
+from lazyrag.ingest.dataset import copy_selection
 from lazyrag.ledger.copies import (
-    CopiedBuild,
     CopiedGroup,
     begin_copies,
     copied_builds,
     copied_groups,
+    copied_names,
     copy_array_files,
     copy_ledgers,
 )
 from lazyrag.ledger.lease import WAIT_S, LedgerConnection
+from lazyrag.ledger.liveness import TermParts
+from lazyrag.ledger.tables import BuildTable
 from lazyrag.ledger.tree import LiveIndex
+from lazyrag.maintain.copying import CollectionCopy, RowStore, read_builds
 from lazyrag.models.embedding_cache import EmbeddingCache
 from lazyrag.progress.calls import OnProgress, ProgressMeter, during_call
 from lazyrag.read.nodes import metric_of
 from lazyrag.storage.arrays import flushed
-from lazyrag.storage.database import batches_reaching
 from lazyrag.stores.config import OpenStores, StoreConf
-from lazyrag.stores.protocol import VectorRow, VectorSchema, collection_name, local_path
-from lazyrag.types import SPARSE
+from lazyrag.stores.protocol import VectorSchema, local_path
+from lazyrag.types import SPARSE, PathLike
 from lazyrag.validation import is_list_of, known_keywords, require
-
-R = TypeVar("R", Segment, VectorRow)
-
-_BATCH_ROWS = 200  # may be whole documents' texts, and are in memory twice
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,16 +140,20 @@ def migrate(
         copies = [_DocumentCopy(opened, into, here) for here in ledgers]
         for copy in copies:
             stack.enter_context(copy.there.lease.held(WAIT_S))
-        _run_copies(copies, into)
+        pairs = [(copy.here, copy.there) for copy in copies]
+        is_complete = begin_copies(pairs)
+        if not is_complete:
+            with flushed(local_path(into.vectors)):
+                for copy in copies:
+                    copy.run()
+            copy_ledgers(pairs)
         for here in ledgers:
             copy_selection(opened.ledger, into.ledger, here.name)
         _copy_cache(opened, into)  # last: it only saves calls
-    return Migration(
-        tuple(here.name for here in ledgers),
-        sum(copy.segments for copy in copies),
-        sum(copy.vectors for copy in copies),
-        sum(copy.present for copy in copies),
-    )
+    segments = sum(copy.segments for copy in copies)
+    vectors = sum(copy.vectors for copy in copies)
+    present = segments + vectors if is_complete else sum(copy.present for copy in copies)
+    return Migration(tuple(here.name for here in ledgers), segments, vectors, present)
 
 
 def _parse_conf(argument: str, conf: Any) -> StoreConf:
@@ -171,21 +167,6 @@ def _parse_conf(argument: str, conf: Any) -> StoreConf:
             " server."
         )
     return parsed
-
-
-def _run_copies(copies: Sequence[_DocumentCopy], target: OpenStores) -> None:
-    """Copy all rows, or only count them if an earlier call has copied them."""
-    pairs = [(copy.here, copy.there) for copy in copies]
-    is_complete = begin_copies(pairs)
-    with flushed(local_path(target.vectors)):
-        for copy in copies:
-            copy.run(is_complete=is_complete)
-    if is_complete:
-        return
-    renamed: dict[str, str] = {}
-    for copy in copies:
-        renamed |= copy.renamed
-    copy_ledgers(pairs, renamed)
 
 
 def _source_names(source: OpenStores, names: Iterable[str] | None) -> list[str]:
@@ -235,243 +216,55 @@ class _DocumentCopy:
     def __init__(self, source: OpenStores, target: OpenStores, here: LedgerConnection) -> None:
         self.here = here
         self.there = LedgerConnection(target.ledger, here.name, copies=True)
-        self.renamed: dict[str, str] = {}
         self.segments = self.vectors = self.present = 0
         self._source = source
         self._target = target
-        indexes = chain.from_iterable(group.indexes for group in copied_groups(here))
-        has_sparse = any(index.dimension == SPARSE for index in indexes)
-        if has_sparse and "sparse" not in target.vectors.features:
-            store = type(target.vectors).__name__
-            msg = f"Document {here.name!r} has sparse vectors, which {store} does not support."
+        self._names = copied_names(here, self.there)
+        self._builds = BuildTable(here, TermParts(here.file))
+        for group in copied_groups(here):
+            self.segments += self._builds.count_rows(group.id)
+            for index in group.embedded:
+                self._refuse_sparse(index)
+                self.vectors += self._builds.count_rows(group.id, index.id)
+
+    def _refuse_sparse(self, index: LiveIndex) -> None:
+        """Raise if the index has sparse vectors, and the target's store does not support them."""
+        if index.dimension == SPARSE and "sparse" not in self._target.vectors.features:
+            store = type(self._target.vectors).__name__
+            msg = f"Document {self.here.name!r} has sparse vectors, which {store} does not support."
             raise UnsupportedError(f"{msg} Configure another vector store.", store=store)
 
-    def run(self, *, is_complete: bool) -> None:
-        """Copy all rows, and the array files of lexical indexes; the ledger's rows are copied last.
-
-        Args:
-            is_complete: Only count what an earlier call has copied: the target may be in use.
+    def run(self) -> None:
+        """Copy all rows, and the array files of lexical indexes; the ledger's rows are copied
+        last.
         """
-        if is_complete:
-            self._count()
-            return
         for group in copied_groups(self.here):
-            self._copy_segments(group)
-            for index in group.indexes:
-                if index.kind == "vectors":
-                    self._copy_vectors(group, index)
+            fields = read_schema(group.fields)
+            self._target.segments.create(self._names[group.collection], fields)
+            self._copy_rows(group, None, self._source.segments, self._target.segments)
+            for index in group.embedded:
+                dimension = index.dimension
+                schema = VectorSchema(dimension, metric_of(dimension), fields, embed_key=index.name)
+                self._target.vectors.create(self._names[index.collection], schema)
+                self._copy_rows(group, index, self._source.vectors, self._target.vectors)
         copy_array_files(self.here, self.there)
 
-    def _count(self) -> None:
-        for group in copied_groups(self.here):
-            self.segments += _count_rows(copied_builds(self.here, group))
-            for index in group.indexes:
-                if index.kind == "vectors" and index.dimension:
-                    self.vectors += _count_rows(copied_builds(self.here, group, index))
-        self.present = self.segments + self.vectors
-
-    def _copy_segments(self, group: CopiedGroup) -> None:
-        copy = self._rename(group, group.collection)
-        self._target.segments.create(copy, read_schema(group.fields))
-        copied = _CollectionCopy(
-            self._source.segments, self._target.segments, group.collection, copy, _SEGMENTS
-        )
-        self._run(copied, f"copy {group.name} of {self.here.name}", group)
-        self.segments += copied.rows
-
-    def _copy_vectors(self, group: CopiedGroup, index: LiveIndex) -> None:
-        copy = self._rename(group, index.collection, index.name)
-        if not index.dimension:  # nothing has been embedded yet
-            return
-        fields = read_schema(group.fields)
-        dimension = index.dimension
-        schema = VectorSchema(dimension, metric_of(dimension), fields, embed_key=index.name)
-        self._target.vectors.create(copy, schema)
-        copied = _CollectionCopy(
-            self._source.vectors, self._target.vectors, index.collection, copy, _VECTORS
-        )
-        self._run(
-            copied,
-            f"copy {group.name} of {self.here.name}, embedded with {index.name!r}",
-            group,
-            index,
-        )
-        self.vectors += copied.rows
-
-    def _run(
-        self,
-        copied: _CollectionCopy[Any],
-        description: str,
-        group: CopiedGroup,
-        index: LiveIndex | None = None,
+    def _copy_rows(
+        self, group: CopiedGroup, index: LiveIndex | None, source: RowStore, target: RowStore
     ) -> None:
-        # Builds are listed twice: together, with the uids of their nodes, they would take as much
-        # memory as the nodes.
-        total = _count_rows(copied_builds(self.here, group, index))
-        with ProgressMeter(description, total, 1, unit="row") as meter:
-            for done in copied.run(copied_builds(self.here, group, index)):
+        """Copy the segments of a group, or the vectors of an index over it."""
+        label = f"copy {group.name} of {self.here.name}"
+        collection = group.collection
+        total = self._builds.count_rows(group.id)
+        if index is not None:
+            label += f", embedded with {index.name!r}"
+            collection = index.collection
+            total = self._builds.count_rows(group.id, index.id)
+        copy = CollectionCopy(target, self._names[collection])
+        done = 0
+        with ProgressMeter(label, total, 1, unit="row") as meter:
+            for rows in read_builds(source, collection, copied_builds(self.here, group, index)):
+                self.present += copy.write(rows)
+                done += len(rows)
                 meter.reach(done)
-        self.present += copied.present
-
-    def _rename(self, group: CopiedGroup, collection: str, embed_key: str | None = None) -> str:
-        """Return the name of a collection's copy, which contains the token of its ledger."""
-        name = collection_name(self.here.name, group.name, self.there.token + collection, embed_key)
-        self.renamed[collection] = name
-        return name
-
-
-def _count_rows(builds: Iterable[CopiedBuild]) -> int:
-    return sum(copied.build.size for copied in builds)
-
-
-def _list_keys(builds: Iterable[CopiedBuild]) -> list[str]:
-    return list(chain.from_iterable(copied.build.keys for copied in builds))
-
-
-class _Rows(Protocol[R]):
-    """The methods that segment and vector stores share."""
-
-    def count(self, collection: str) -> int: ...
-    def get(self, collection: str, keys: Sequence[str]) -> list[R]: ...
-    def scan(self, collection: str, *, after: str = "", limit: int = 1000) -> list[R]: ...
-    def upsert(self, collection: str, rows: Sequence[R]) -> None: ...
-    def delete(self, collection: str, *, keys: Sequence[str]) -> int: ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Kind(Generic[R]):
-    """Comparison of rows of one kind.
-
-    Args:
-        is_complete: Whether the source's rows are those of the ledger.
-        is_equal: Whether the target's rows are those of the source.
-    """
-
-    is_complete: Callable[[CopiedBuild, list[R]], bool]
-    is_equal: Callable[[CopiedBuild, list[R], list[R]], bool]
-
-
-class _CollectionCopy(Generic[R]):
-    """Copy of a collection in another store.
-
-    Args:
-        source: The source store.
-        target: The target store.
-        collection: Name of the collection in the source.
-        copy: Name of the existing copy in the target.
-        kind: Kind of the rows.
-    """
-
-    def __init__(
-        self, source: _Rows[R], target: _Rows[R], collection: str, copy: str, kind: _Kind[R]
-    ) -> None:
-        self._source: _Rows[R] = source
-        self._target: _Rows[R] = target
-        self._collection = collection
-        self._copy = copy
-        self._kind: _Kind[R] = kind
-        self.rows = 0  # in the copy
-        self.present = 0  # of them from an earlier run
-
-    def run(self, builds: Iterable[CopiedBuild]) -> Iterator[int]:
-        """Copy the builds' rows; yield the number of finished ones.
-
-        Raises:
-            StoreError: If the source lacks rows, or the target returns other rows than were
-                written.
-        """
-        fresh = not self._target.count(self._copy)
-        numbers: set[int] = set()
-        for batch in batches_reaching(builds, lambda copied: copied.build.size, _BATCH_ROWS):
-            numbers.update(copied.build.number for copied in batch)
-            keys = _list_keys(batch)
-            rows = self._by_build(batch, self._source.get(self._collection, keys))
-            for copied in batch:
-                if not self._kind.is_complete(copied, rows[copied.build.number]):
-                    raise self._incomplete(copied, len(rows[copied.build.number]))
-            missing = batch if fresh else self._differing(batch, rows)
-            self.present += _count_rows(batch) - _count_rows(missing)
-            if missing:
-                of_builds = (rows[copied.build.number] for copied in missing)
-                self._target.upsert(self._copy, list(chain.from_iterable(of_builds)))
-                self._refuse_differing(_count_rows(self._differing(missing, rows)))
-            self.rows += len(keys)
-            yield self.rows
-        if not fresh:
-            self._remove_others(numbers)
-        self._refuse_differing(abs(self._target.count(self._copy) - self.rows))
-
-    def _differing(
-        self, builds: Sequence[CopiedBuild], rows: dict[int, list[R]]
-    ) -> list[CopiedBuild]:
-        """Return the builds that the copy lacks, or has otherwise."""
-        by_build = self._by_build(builds, self._target.get(self._copy, _list_keys(builds)))
-        differing: list[CopiedBuild] = []
-        for copied in builds:
-            number = copied.build.number
-            if not self._kind.is_equal(copied, rows[number], by_build[number]):
-                differing.append(copied)
-        return differing
-
-    @staticmethod
-    def _by_build(builds: Sequence[CopiedBuild], rows: Sequence[R]) -> dict[int, list[R]]:
-        by_build: dict[int, list[R]] = {copied.build.number: [] for copied in builds}
-        for row in rows:
-            by_build[key_build(row.key)].append(row)
-        return by_build
-
-    def _remove_others(self, numbers: set[int]) -> None:
-        """Delete rows of an earlier run whose builds are no longer in the ledger."""
-        for page in pages(functools.partial(self._target.scan, self._copy)):
-            self._target.delete(
-                self._copy, keys=[row.key for row in page if key_build(row.key) not in numbers]
-            )
-
-    def _incomplete(self, copied: CopiedBuild, count: int) -> StoreError:
-        build = copied.build
-        store = type(self._source).__name__
-        msg = (
-            f"{store} in source_conf has {count} rows of group {build.group!r} of document"
-            f" {build.document}, and the ledger lists {build.size}, or others. Check that"
-            " source_conf is the complete store_conf of the Document; if it is, open it, and run"
-            " docs.maintenance.verify() and repair(). The target is not complete."
-        )
-        return StoreError(msg, store=store, collection=self._collection)
-
-    def _refuse_differing(self, wrong: int) -> None:
-        if wrong:
-            store = type(self._target).__name__
-            msg = (
-                f"{store} does not return what was written to it: {wrong} rows of {self._copy!r}"
-                " differ."
-            )
-            msg += " The source did not change. Repair the target, and call migrate() again."
-            raise StoreError(msg, store=store, collection=self._copy)
-
-
-def _is_output(copied: CopiedBuild, rows: list[Segment]) -> bool:
-    return output_digest(rows) == copied.output
-
-
-def _same_vectors(_: CopiedBuild, rows: list[VectorRow], others: list[VectorRow]) -> bool:
-    return len(rows) == len(others) and all(map(_same_vector, rows, others))
-
-
-def _same_vector(row: VectorRow, other: VectorRow) -> bool:
-    vector: Any = row.vector
-    other_vector: Any = other.vector
-    same = (
-        vector == other_vector if isinstance(vector, dict) else np.array_equal(vector, other_vector)
-    )
-    return bool(same) and _typed(row.fields) == _typed(other.fields)
-
-
-def _typed(fields: Mapping[str, Any]) -> dict[str, tuple[type, Any]]:
-    """Return fields with types: 1, 1.0 and True are equal, but not for a filter."""
-    return {name: (type(value), value) for name, value in fields.items()}
-
-
-_SEGMENTS: _Kind[Segment] = _Kind(_is_output, lambda copied, _, rows: _is_output(copied, rows))
-_VECTORS: _Kind[VectorRow] = _Kind(
-    lambda copied, rows: len(rows) == copied.build.size, _same_vectors
-)
+        copy.remove_others(copied_builds(self.here, group, index), done)

@@ -167,8 +167,8 @@ OnProgress: TypeAlias = Callable[[Progress], None]
 operation."""
 
 
-_call: ContextVar[tuple[OnProgress | None, threading.Event | None]] = ContextVar(
-    "call", default=(None, None)
+_call: ContextVar[tuple[OnProgress | None, tuple[threading.Event, ...]]] = ContextVar(
+    "call", default=(None, ())
 )
 
 
@@ -181,7 +181,7 @@ def during_call(
 
     Args:
         on_progress: Called with the progress; None for the function of an outer block.
-        cancel: The event; None for that of an outer block.
+        cancel: An event that stops the block, as do those of outer blocks.
 
     Raises:
         CanceledError: If the event is set.
@@ -196,7 +196,8 @@ def during_call(
     require(is_event, "cancel", cancel, "a threading.Event or None")
     outer = _call.get()
     try:
-        _call.set((on_progress or outer[0], cancel or outer[1]))
+        events = outer[1] if cancel is None else (*outer[1], cancel)
+        _call.set((on_progress or outer[0], events))
         raise_if_canceled()
         yield
     finally:
@@ -207,10 +208,10 @@ def raise_if_canceled() -> None:
     """Check, at a point where the work can safely stop, whether it is to stop.
 
     Raises:
-        CanceledError: If the event of the call is set.
+        CanceledError: If an event of the call is set.
     """
-    _, cancel = _call.get()
-    if cancel is not None and cancel.is_set():
+    _, events = _call.get()
+    if any(event.is_set() for event in events):
         raise CanceledError(
             "The call was cancelled. What was finished is stored; call it again to do the rest."
         )

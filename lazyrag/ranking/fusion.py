@@ -244,7 +244,7 @@ def rrf_contributions(
         {'a': [0.5, 0.3333333333333333], 'b': [0.0, 0.5]}
     """
     validate_number("k", k, "a finite number > 0, usually 60", lambda value: 0 < value < math.inf)
-    parts: list[RankedKeys[K]] = []
+    parts = []
     for ranking, weight in zip(rankings, validate_weights(weights, len(rankings)), strict=True):
         parts.append([(uid, weight / (k + rank)) for rank, (uid, _) in enumerate(ranking, start=1)])
     return _by_uid(parts)
@@ -352,7 +352,7 @@ def _weighted_parts(
     lows: list[Any] = _for_each("lowest", lowest, (numbers.Real, type(None)), count)
     if not isinstance(lowest, Sequence) and "theoretical" in hows:
         lows = [lowest if how == "theoretical" else None for how in hows]
-    parts: list[RankedKeys[K]] = []
+    parts = []
     for ranking, weight, how, low in zip(rankings, weights, hows, lows, strict=True):
         parts.append([(uid, weight * score) for uid, score in normalised(ranking, how, low)])
     return parts
@@ -479,7 +479,7 @@ class Fusion:
     def _checked(self, returned: Any, count: int) -> dict[Any, tuple[float, ...]]:
         if not isinstance(returned, Mapping):
             raise self._wrong_return(returned, count)
-        contributions: dict[Any, tuple[float, ...]] = {}
+        contributions = {}
         for uid, parts in returned.items():
             try:
                 shares = tuple(map(float, parts))

@@ -11,7 +11,7 @@ from lazyrag._lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "lazyrag.read.explore": "grep near_duplicates outline related",
+        "lazyrag.read.explore": "glob grep near_duplicates outline related",
         "lazyrag.read.page_marks": "marks page_image",
     },
 )

@@ -1,5 +1,6 @@
 # The names of the package, for type checkers and editors.
 
+from lazyrag.read.explore import glob as glob
 from lazyrag.read.explore import grep as grep
 from lazyrag.read.explore import near_duplicates as near_duplicates
 from lazyrag.read.explore import outline as outline

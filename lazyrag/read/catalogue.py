@@ -12,7 +12,7 @@ import json
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, TypedDict
 
 from lazyrag.data.encoding import ErrorInfo
 from lazyrag.data.fields import BUILT_IN_FIELDS, DocField, Schema, parse_value
@@ -27,6 +27,7 @@ from lazyrag.data.segment import (
 )
 from lazyrag.errors import ConfigError, DatasetPathError
 from lazyrag.groups.node_group import Step
+from lazyrag.ledger.field_keys import ValuesRow, values_rows
 from lazyrag.ledger.jobs import documents_in_work
 from lazyrag.ledger.ledger import Ledger
 from lazyrag.ledger.tables import DOCUMENT_COLUMNS, BuildRow, DocumentRow, document_row
@@ -45,7 +46,8 @@ from lazyrag.validation import (
     validate_text,
 )
 
-_SCANNED = 500  # documents that a filter looks at together
+SCANNED = 500
+"""So many documents a filter looks at together."""
 # bytes and number of those whose root nodes it reads together
 _MAX_READ = 16 * 2**20
 _MAX_READ_TOGETHER = 100
@@ -129,17 +131,6 @@ _GROUPS = (
 _BEGUN = "SELECT DISTINCT document FROM build WHERE status <> 'dead' AND document IN (?*)"
 
 
-class _LiveRow(NamedTuple):
-    """What filters read of a live document."""
-
-    identity: str
-    uid: str
-    size: int | None
-    loaded: str
-    user_metadata: str
-    updates: str
-
-
 def list_documents(
     reader: Reader, after: str | None, limit: int, status: str | None, where: FilterLike | None
 ) -> list[DocumentInfo]:
@@ -155,11 +146,11 @@ def list_documents(
     if bound is None:
         return _describe(reader, _page(ledger, after or "", limit, status))
     condition = _HAS_FAILED if status == "FAILED" else _CONDITIONS[status]
-    identities: list[str] = []
+    identities = []
     while True:
-        rows = _live_rows(ledger, f"identity > ? AND {condition}", after or "")
-        identities += _matching(reader, rows, bound)
-        if len(rows) < _SCANNED or len(identities) >= limit:
+        rows = live_rows(ledger, f"identity > ? AND {condition}", after or "")
+        identities += matching_documents(reader, rows, bound)
+        if len(rows) < SCANNED or len(identities) >= limit:
             stored = ledger.documents.named(identities[:limit])
             return _describe(
                 reader, [stored[name] for name in identities[:limit] if name in stored]
@@ -172,8 +163,8 @@ def find_document(reader: Reader, identity: str) -> DocumentInfo:
     ledger = reader.indexer.ledger
     identity = normal_name(validate_text("document", identity))
     stored = ledger.documents.named([identity])
-    if reader.scope is None or _matching(
-        reader, _live_rows(ledger, "identity = ?", identity), reader.scope
+    if reader.scope is None or matching_documents(
+        reader, live_rows(ledger, "identity = ?", identity), reader.scope
     ):
         row = stored.get(identity) or _new_row(identity)
         [info] = _describe(reader, [row])
@@ -186,16 +177,12 @@ def _no_document(identity: str) -> DatasetPathError:
     return DatasetPathError(f"There is no document {identity!r}. See documents().")
 
 
-def _live_rows(ledger: Ledger, condition: str, identity: str) -> list[_LiveRow]:
-    query = (
-        "SELECT identity, uid, size, loaded, said, updates FROM document"  # noqa: S608
-        f" WHERE ledger = ? AND status = 'live' AND {condition}"
-        f" ORDER BY identity LIMIT {_SCANNED}"
-    )
+def live_rows(ledger: Ledger, condition: str, identity: str) -> list[ValuesRow]:
+    """Rows of live documents under a condition with an identity, by identity; at most `SCANNED`."""
     with ledger.reading() as connection:
         ledger.id = ledger.id or ledger.find_row()
-        rows = connection.execute(query, (ledger.id, stored_text(identity))).fetchall()
-    return [_LiveRow(read_text(name), *others) for name, *others in rows]
+        where = f"ledger = ? AND status = 'live' AND {condition} ORDER BY identity LIMIT {SCANNED}"
+        return values_rows(connection, where, ledger.id, stored_text(identity))
 
 
 def _page(ledger: Ledger, after: str, limit: int, status: str | None) -> list[DocumentRow]:
@@ -223,7 +210,7 @@ def _new_row(identity: str) -> DocumentRow:
     return DocumentRow(0, root_uid(identity), identity)
 
 
-def _matching(reader: Reader, rows: Sequence[_LiveRow], bound: Filter) -> list[str]:
+def matching_documents(reader: Reader, rows: Sequence[ValuesRow], bound: Filter) -> list[str]:
     """The documents whose root nodes satisfy a bound filter.
 
     The ledger has the declared fields; for the built-in ones the root nodes are read.
@@ -239,7 +226,7 @@ def _matching(reader: Reader, rows: Sequence[_LiveRow], bound: Filter) -> list[s
         return [
             row.identity for row, metadata in zip(rows, texts, strict=True) if metadata in matching
         ]
-    identities: list[str] = []
+    identities = []
     for batch in batches_reaching(
         rows, lambda row: row.size or 0, _MAX_READ, most_items=_MAX_READ_TOGETHER
     ):
@@ -267,7 +254,7 @@ def _field_names(condition: Filter) -> Iterator[str]:
         yield condition.field
 
 
-def _texts_with(row: DocumentRow | _LiveRow, names: Iterable[str]) -> tuple[str, ...]:
+def _texts_with(row: DocumentRow | ValuesRow, names: Iterable[str]) -> tuple[str, ...]:
     """Those of a document's metadata (JSON) that may have some names; for most documents the same
     few, or none.
     """
@@ -281,7 +268,7 @@ def _fields(texts: Iterable[str], names: Iterable[str], schema: Schema) -> dict[
     """Declared fields of a root node, from its metadata, as `lazyrag.ingest.pending.root_segment`
     computes them.
     """
-    metadata: dict[str, Any] = {}
+    metadata = {}
     for text in texts:
         metadata.update(_parsed(text))
     values = {name: _fitting_value(name, schema[name], metadata.get(name)) for name in names}
@@ -493,7 +480,7 @@ def _version_texts(snapshot: LocalSnapshot, identity: str, number: int) -> dict[
         ]
     build_numbers = {build.node_group: build.number for build in builds}
     keyed = indexer.ledger.builds.with_parents(list(build_numbers.values()))
-    texts: dict[str, list[str]] = {}
+    texts = {}
     for name, group in sorted(snapshot.state.view.tree.groups.items()):
         if group.id in build_numbers:
             nodes = indexer.nodes.of_build(group.collection, keyed[build_numbers[group.id]])
@@ -541,12 +528,12 @@ def _common_length(before: Sequence[str], after: Sequence[str]) -> int:
 def _longest_ascending(numbers: Sequence[int]) -> set[int]:
     """A longest ascending subsequence."""
     ends: list[int] = []  # the smallest end of an ascending subsequence of each length
-    before: dict[int, int | None] = {}
+    before = {}
     for number in numbers:
         at = bisect.bisect_left(ends, number)
         before[number] = ends[at - 1] if at else None
         ends[at : at + 1] = [number]
-    members: set[int] = set()
+    members = set()
     last = ends[-1] if ends else None
     while last is not None:
         members.add(last)

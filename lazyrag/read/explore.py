@@ -4,16 +4,19 @@ duplicates.
 
 from __future__ import annotations
 
+import fnmatch
 import itertools
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode, describe_span
-from lazyrag.data.segment import LAZY_ROOT_NAME, TABLE, Location, Segment, Span, content_text
-from lazyrag.errors import StaleNodeError
+from lazyrag.data.segment import LAZY_ROOT_NAME, NOT_SHOWN, Location, Segment, Span, content_text
+from lazyrag.errors import ConfigError, StaleNodeError, missing_package
 from lazyrag.groups.node_group import Step, group_name
 from lazyrag.indexes.bm25 import BM25
 from lazyrag.read.catalogue import ROOT_STEPS, find_root
@@ -36,6 +39,12 @@ _MAX_MATCHES = 1_000
 _MAX_LINE = 200  # characters before and after a match
 _SKETCHED_TOGETHER = 1 << 20  # characters of texts
 _MAX_TERMS = 64  # of a node, to find nodes with the same ones
+_FIRST_MATCHES = """
+SELECT number, length(regexp_extract(line, '^((?s:.*?))(?:' || $pattern || ')', 1)),
+length(regexp_extract(line, $pattern))
+FROM (SELECT unnest($lines::VARCHAR[]) AS line, unnest(range(1, len($lines) + 1)) AS number)
+WHERE regexp_matches(line, $pattern) ORDER BY number
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +77,41 @@ def outline(docs: Collection, path: str) -> list[Location]:
         DatasetPathError: If the document does not exist, or is not visible here.
     """
     root = find_root(reader_of(docs), path)
-    return [location for location in root.locations if location.kind != TABLE]
+    return [location for location in root.locations if location.kind not in NOT_SHOWN]
+
+
+def glob(docs: Collection, pattern: str) -> list[str]:
+    """List the documents whose paths match a pattern, in order.
+
+    Args:
+        docs: The Document.
+        pattern: Of at most 1,000 characters: ``*`` stands for any characters, ``/`` among them,
+            ``?`` for one character, ``[ab]`` for one of several; ``**/`` means ``*``.
+
+    Raises:
+        ConfigError: If the pattern is invalid.
+
+    Example:
+        >>> from lazyrag import Document
+        >>> from lazyrag.read import glob
+        >>> docs = Document()
+        >>> _ = docs.add_texts({"a.md": "Tea", "teas/b.md": "Tea", "c.txt": "Tea"})
+        >>> glob(docs, "*.md"), glob(docs, "teas/*")
+        (['a.md', 'teas/b.md'], ['teas/b.md'])
+    """
+    reader = reader_of(docs)
+    _check_pattern("pattern", pattern)
+    is_match = re.compile(fnmatch.translate(pattern.replace("**/", "*"))).match
+
+    def read(snapshot: LocalSnapshot) -> list[str]:
+        tree = snapshot.state.view.tree
+        return [document.identity for document in tree.documents() if is_match(document.identity)]
+
+    paths = reader.read(read, ROOT_STEPS)
+    if reader.scope is None:
+        return paths
+    visible = reader.visible_documents()
+    return [path for path in paths if path in visible]
 
 
 @known_keywords
@@ -79,11 +122,13 @@ def grep(
     *,
     limit: int = 100,
     ignore_case: bool = False,
+    regex: bool = False,
 ) -> list[TextMatch]:
-    """Find a literal text in the documents, by document in order of path. No pattern: it takes
-    linear time.
+    r"""Find a literal text, or a regular expression, in the documents, by document in order of
+    path. It takes linear time.
 
-    Invisible characters, such as soft hyphens, and the encoding of accents do not count.
+    Invisible characters, such as soft hyphens, and the encoding of accents do not count in a
+    literal text.
 
     Args:
         docs: The Document.
@@ -91,9 +136,12 @@ def grep(
         filters: Only in documents that satisfy this filter.
         limit: At most so many matches, from 1 to 1,000.
         ignore_case: Also find it in other cases.
+        regex: The text is a regular expression of RE2, which has neither lookaround nor references
+            to groups: the first match of each line is found. Needs lazyrag[sql], as DuckDB has RE2.
 
     Raises:
         ConfigError: If an argument is invalid.
+        MissingDependencyError: If DuckDB is not installed, and ``regex`` is set.
 
     Example:
         >>> from lazyrag import Document
@@ -102,20 +150,20 @@ def grep(
         >>> _ = docs.add_texts({"tea": "Pick it. Dry it."})
         >>> grep(docs, "dry", ignore_case=True)[0].span
         (9, 12)
+        >>> grep(docs, r"\b[A-Z]ick", regex=True)[0].span
+        (0, 4)
     """
     reader = reader_of(docs)
-    require(
-        len(validate_text("text", text)) <= _MAX_PATTERN,
-        "text",
-        text,
-        f"of at most {_MAX_PATTERN} characters",
-    )
+    _check_pattern("text", text)
     most = validate_integer("limit", limit, 1, _MAX_MATCHES)
     fold = _lowered if validate_boolean("ignore_case", ignore_case) else str
+    find: Callable[[str], Iterator[Span]] = partial(_places, literal=text, fold=fold)
+    if validate_boolean("regex", regex):
+        find = _pattern(f"(?i){text}" if ignore_case else text)
     reader.bind(filters)
 
     def read(snapshot: LocalSnapshot) -> list[TextMatch]:
-        uids = [document.uid for document in snapshot.state.view.tree.in_order()]
+        uids = [document.uid for document in snapshot.state.view.tree.documents()]
         batches = (
             {"document_id": uids[at : at + _GREP_TOGETHER]}
             for at in range(0, len(uids), _GREP_TOGETHER)
@@ -124,7 +172,7 @@ def grep(
         for batch in batches:
             for node in snapshot.walk(LAZY_ROOT_NAME, filters, batch):
                 root = node.segment
-                spans = _places(content_text(root.content), text, fold)
+                spans = find(content_text(root.content))
                 missing = most - len(text_matches)
                 text_matches += [_match(root, span) for span in itertools.islice(spans, missing)]
                 if len(text_matches) == most:
@@ -229,6 +277,11 @@ def near_duplicates(
     return reader.read(read, frozenset([Step(name)]))
 
 
+def _check_pattern(name: str, pattern: str) -> None:
+    is_short = len(validate_text(name, pattern)) <= _MAX_PATTERN
+    require(is_short, name, pattern, f"of at most {_MAX_PATTERN} characters")
+
+
 def _places(text: str, literal: str, fold: Callable[[str], str]) -> Iterator[Span]:
     """Where a text occurs in another one. It takes linear time, as no regular expression that
     ignores case does.
@@ -252,6 +305,33 @@ def _places(text: str, literal: str, fold: Callable[[str], str]) -> Iterator[Spa
         at = folded.find(folded_literal, end)
 
 
+def _pattern(pattern: str) -> Callable[[str], Iterator[Span]]:
+    """A function that finds the first match of a regular expression in each line of a text.
+
+    Raises:
+        ConfigError: If RE2 does not accept it.
+    """
+    try:
+        import duckdb
+    except ModuleNotFoundError as exc:
+        raise missing_package("grep(regex=True)", exc, "sql") from exc
+    connection = duckdb.connect(":memory:", config={"threads": 1})
+
+    def find(text: str) -> Iterator[Span]:
+        lines = text.encode("utf-8", "replace").decode().split("\n")  # half surrogate pairs
+        try:
+            rows = connection.execute(_FIRST_MATCHES, {"lines": lines, "pattern": pattern})
+        except duckdb.Error as exc:
+            raise ConfigError(f"text must be a regular expression of RE2. {exc}") from exc
+        starts = [0, *itertools.accumulate(len(line) + 1 for line in lines)]
+        for number, before, length in rows.fetchall():
+            start = starts[number - 1] + before
+            yield start, start + length
+
+    next(find(""), None)  # raises
+    return find
+
+
 def _visible(text: str) -> str:
     return normal_name(without_ignorable(text))
 
@@ -267,7 +347,8 @@ def _lowered(text: str) -> str:
 
 def _match(root: Segment, span: Span) -> TextMatch:
     text = content_text(root.content)
-    (start, end) = span
+    start = span[0]
+    end = min(span[1], start + _MAX_PATTERN)  # of a regular expression it may be long
     first = max(text.rfind("\n", 0, start) + 1, start - _MAX_LINE)
     last = text.find("\n", end, end + _MAX_LINE)
     line = text[first : end + _MAX_LINE if last < 0 else last].strip()

@@ -7,7 +7,8 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar
+from functools import cached_property, partial
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -17,25 +18,25 @@ from lazyrag.data.node import DocNode, NodeSource
 from lazyrag.data.segment import Segment, store_key
 from lazyrag.errors import ConfigError, StoreError, UnsupportedError
 from lazyrag.indexes.postings import RowBlock
-from lazyrag.ledger.tree import Build, LiveGroup, LiveIndex, Tree, View
+from lazyrag.ledger.tree import Build, LiveGroup, LiveIndex, View
 from lazyrag.storage.database import batches_reaching
 from lazyrag.stores.protocol import (
+    EXACT_ROWS,
     Approximate,
     ExactInScope,
     ExactWhenSmall,
+    Feature,
     NativeText,
     NativeVectors,
+    RanksInScope,
+    SearchPlace,
     SegmentStore,
     VectorSchema,
     VectorStore,
 )
 from lazyrag.stores.sqlite import MapFileSegmentStore, StoreFile
 from lazyrag.stores.sqlite_vectors import MapFileVectorStore
-from lazyrag.types import SPARSE, Embedding, Embeddings, Metric, Ranking
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+from lazyrag.types import SPARSE, Embedding, Embeddings, Int64Array, Metric, Ranking
 
 T = TypeVar("T")
 
@@ -53,12 +54,41 @@ class NodeStore:
         segments: An open segment store.
         vectors: An open vector store.
         schema: The filterable fields.
+        search: Where queries are ranked; None: where each store does it by default.
+        exact_rows: How many nodes of a group an exact search may read from a server.
+
+    Raises:
+        ConfigError: If queries are to be ranked on a server, and neither store does it.
     """
 
-    def __init__(self, segments: SegmentStore, vectors: VectorStore, schema: Schema) -> None:
+    def __init__(
+        self,
+        segments: SegmentStore,
+        vectors: VectorStore,
+        schema: Schema,
+        search: SearchPlace | None = None,
+        *,
+        exact_rows: int = EXACT_ROWS,
+    ) -> None:
         self.segments = segments
         self.vectors = vectors
         self.schema = schema
+        # the store files that they are in, if they are
+        self.segments_file = segments.file if isinstance(segments, MapFileSegmentStore) else None
+        self.vectors_file = vectors.file if isinstance(vectors, MapFileVectorStore) else None
+        self.exact_rows = exact_rows
+        self.search = search
+        # whether an exact search of texts, or of vectors, reads all rows of a group from a server
+        self.downloads_texts = (
+            _is_on_server(segments) if self.segments_file is None else self.segments_file.is_server
+        )
+        self.downloads_vectors = self.vectors_file is not None and self.vectors_file.is_server
+        if search == "server" and not (self.ranks_text or self.ranks_vectors):
+            names = " and ".join(dict.fromkeys([type(segments).__name__, type(vectors).__name__]))
+            raise ConfigError(
+                f"store_conf['search'] must be 'exact' for {names}, which do not rank on a server;"
+                " got 'server'. Leave it out, or use a store that does, such as opensearch."
+            )
         # before a write; of the program's write in progress
         self.mark_vectors: Callable[[], object] | None = None
 
@@ -68,19 +98,6 @@ class NodeStore:
         if self.mark_vectors is not None:
             self.mark_vectors()
         return self.vectors
-
-    def are_in(self, file: StoreFile, *, vectors: bool = False) -> bool:
-        """Whether segments, or vectors too, are read and written in transactions of a store
-        file.
-        """
-        has_vectors = not vectors or (
-            isinstance(self.vectors, MapFileVectorStore) and self.vectors.file is file
-        )
-        return (
-            has_vectors
-            and isinstance(self.segments, MapFileSegmentStore)
-            and self.segments.file is file
-        )
 
     def of_build(self, collection: str, build: Build) -> list[Segment]:
         """The nodes of a build, in order.
@@ -136,11 +153,59 @@ class NodeStore:
         if "approximate" not in store.features or not isinstance(store, Approximate):
             msg = (
                 "index='ann' needs a vector store that searches approximately, and"
-                f" {type(store).__name__} does not. Use index='default', which is exact, or keep"
+                f" {type(store).__name__} does not. Use index='exact', or keep"
                 " the vectors in the map store."
             )
             raise UnsupportedError(msg, store=type(store).__name__)
         return store.search_approximately
+
+    def nearest(
+        self,
+        mode: SearchMode,
+        verdicts: Verdicts,
+        group: LiveGroup,
+        collection: str,
+        queries: Embeddings,
+        topk: int,
+        filter: Filter | None,  # noqa: A002
+    ) -> Ranking:
+        """The live nodes of a group that are nearest to the first query.
+
+        Raises:
+            UnsupportedError: If the vector store has no approximate search, or its own one cannot
+                rank the collection or evaluate the filter.
+        """
+
+        def rank(search: VectorSearch, depth: int) -> Ranking:
+            return search(collection, queries, depth, filter)[0]
+
+        may_miss = mode == "native" and not self.reaches_all
+        return live_hits(
+            verdicts,
+            group,
+            collection,
+            topk,
+            partial(rank, self.vector_search(mode)),
+            instead=partial(rank, self.vectors.search) if may_miss else None,
+        )
+
+    @property
+    def reaches_all(self) -> bool:
+        """Whether the vector store's own search finds as many rows as there are."""
+        return isinstance(self.vectors, MapFileVectorStore)
+
+    @property
+    def scopes_vectors(self) -> bool:
+        """Whether the vector store's own search of a scope is exact, and not influenced by rows
+        outside.
+        """
+        return self.reaches_all and "native vectors" in self.vectors.features
+
+    def scopes_texts(self, ledger: StoreFile) -> bool:
+        """Whether the segment store's own search of a scope is not influenced by rows outside, nor
+        by those that are not live.
+        """
+        return isinstance(self.segments, RanksInScope) and self.segments_file is ledger
 
     def require_exact(self, collection: str, scope: Filter) -> None:
         """Refuse an approximate search, in which hidden rows decide which visible ones are found.
@@ -163,6 +228,12 @@ class NodeStore:
                 " visible rows, or choose the index FLAT of milvus."
             )
 
+    def ranking_store(self, *, vectors: bool) -> str:
+        """Name the store that ranks texts or vectors itself; "" if it does not."""
+        store = self.vectors if vectors else self.segments
+        feature: Feature = "native vectors" if vectors else "native text"
+        return type(store).__name__ if feature in store.features else ""
+
     def text_search(self) -> NativeText:
         """The segment store, if it has a full-text search of its own.
 
@@ -172,12 +243,47 @@ class NodeStore:
         store = self.segments
         if "native text" not in store.features or not isinstance(store, NativeText):
             msg = (
-                "index='native' is a search server's own ranking by text, and the segment store"
-                f" {type(store).__name__} has none. Use index='default', or the segment store"
+                "index='server' is a search server's own ranking by text, and the segment store"
+                f" {type(store).__name__} has none. Use index='exact', or the segment store"
                 " 'opensearch'."
             )
             raise UnsupportedError(msg, store=type(store).__name__)
         return store
+
+    @cached_property
+    def ranks_text(self) -> bool:
+        """Whether the segment store ranks keyword searches by default."""
+        return _ranks(self.segments, "native text", self.search)
+
+    @cached_property
+    def ranks_vectors(self) -> bool:
+        """Whether the vector store's own search ranks by default."""
+        return _ranks(self.vectors, "native vectors", self.search)
+
+    def require_few(self, rows: int, group: str) -> None:
+        """Refuse an exact search that would read too many nodes of a group from a server.
+
+        Raises:
+            ConfigError: If they are more than ``exact_rows``.
+        """
+        if rows > self.exact_rows:
+            raise ConfigError(
+                f"An exact search of {group!r} would read {rows:,} nodes from a server, more than"
+                f" store_conf['exact_rows']={self.exact_rows:,}. Use index='server' where the store"
+                " has it, or raise exact_rows."
+            )
+
+
+def _is_on_server(store: SegmentStore) -> bool:
+    location = getattr(store, "location", None)
+    return location is not None and location.is_server
+
+
+def _ranks(store: SegmentStore | VectorStore, feature: Feature, search: SearchPlace | None) -> bool:
+    """Whether queries are ranked by a store's own search."""
+    if feature not in store.features or search == "exact":
+        return False
+    return search == "server" or "server" in store.features
 
 
 def metric_of(dimension: int) -> Metric:
@@ -209,12 +315,15 @@ def ensure_complete(build: Build, count: int) -> None:
 _DEEPER = 4
 _FAR_DEEPER = 16
 
+Verdicts: TypeAlias = Callable[[list[int]], Mapping[int, bool]]
+"""Whether some builds are live, by number; see `lazyrag.ledger.ledger.Ledger.verdicts`."""
+
 Search: TypeAlias = Callable[[int], Ranking]
 """A store's best rows, so many."""
 
 
 def live_hits(
-    tree: Tree,
+    verdicts: Verdicts,
     group: LiveGroup,
     collection: str,
     topk: int,
@@ -225,7 +334,7 @@ def live_hits(
     """Filter store hits to live builds, over-fetching as needed.
 
     Args:
-        tree: The live state.
+        verdicts: Tells which builds are live.
         group: The group that is ranked.
         collection: Of its nodes, or of their vectors.
         topk: Number of hits.
@@ -236,7 +345,6 @@ def live_hits(
     Raises:
         StoreError: If the store contradicts the ledger.
     """
-    numbers = tree.owners.get(group.name) or tree.live_owners(group)
     depth = topk
     while True:
         try:
@@ -248,18 +356,20 @@ def live_hits(
                 " and repair()."
             )
             raise StoreError(msg, collection=collection) from exc
-        live = [
-            (key, score) for key, score in hits if int(key.rpartition("-")[2]) in numbers
-        ]  # `key_build`, inline for speed
+        builds = [int(key.rpartition("-")[2]) for key, _ in hits]  # `key_build`, inline for speed
+        is_live = verdicts(builds)
+        live = [hit for hit, build in zip(hits, builds, strict=True) if is_live[build]]
         if len(live) >= topk or len(live) == len(hits) < depth:
             return live[:topk]
         if len(hits) < depth:
-            return live if instead is None else live_hits(tree, group, collection, topk, instead)
+            return (
+                live if instead is None else live_hits(verdicts, group, collection, topk, instead)
+            )
         depth *= _DEEPER if 2 * len(live) >= topk else _FAR_DEEPER
 
 
 PAGE = 100_000  # nodes that a user's own similarity function sees at once
-_MAX_BYTES = 512 * 2**20  # of all tables of a Document
+_MAX_BYTES = 512 * 2**20  # of all tables, roughly; a larger group is read for each query
 _NODE_BYTES = 700  # of a node without its content: itself, its segment, its ids
 _VECTOR_BYTES = 400  # of what makes a row of numbers a node's vector
 _WEIGHT_BYTES = 100  # of a dimension and its weight, in a dict
@@ -329,7 +439,7 @@ class _Table:
         size: Its size in bytes, roughly.
     """
 
-    numbers: NDArray[np.int64]
+    numbers: Int64Array
     changes: int
     parts: Mapping[int, _Part]
     pages: list[NodePage] | None
@@ -350,13 +460,10 @@ class NodeCache:
 
     Args:
         nodes: The stores.
-        most_bytes: Bound for all tables, roughly. A group that takes more is read again for each
-            query.
     """
 
-    def __init__(self, nodes: NodeStore, most_bytes: int = _MAX_BYTES) -> None:
+    def __init__(self, nodes: NodeStore) -> None:
         self._nodes = nodes
-        self._most_bytes = most_bytes
         self._lock = threading.Lock()  # its holder waits for nothing but a store
         # by group and index; the last used is the last
         self._tables: dict[tuple[int, int], _Table] = {}
@@ -414,7 +521,7 @@ class NodeCache:
         builds = list(view.tree.builds(group))
         parts = {build.number: before[build.number] for build in builds if build.number in before}
         size = self._read_missing(builds, parts, read)
-        if size > self._most_bytes:
+        if size > _MAX_BYTES:
             return _Table(numbers, -1, {}, None, 0)
         pages = [
             _page([parts[build.number] for build in batch])
@@ -434,7 +541,7 @@ class NodeCache:
         size = sum(build.size for build in builds) * _NODE_BYTES
         unread = [build for build in builds if build.number not in parts]
         for batch in _build_batches(unread, _READ_AT_ONCE):
-            if size > self._most_bytes:
+            if size > _MAX_BYTES:
                 break
             parts.update(zip([build.number for build in batch], read(batch), strict=True))
             size = max(size, sum(part.size for part in parts.values()))
@@ -474,8 +581,7 @@ class NodeCache:
         live = {group.id for group in view.tree.groups.values()}
         self._tables = {key: table for key, table in self._tables.items() if key[0] in live}
         while (
-            self._tables
-            and size + sum(table.size for table in self._tables.values()) > self._most_bytes
+            self._tables and size + sum(table.size for table in self._tables.values()) > _MAX_BYTES
         ):
             del self._tables[next(iter(self._tables))]
 
@@ -508,7 +614,7 @@ def _embedded_part(
 
 
 def _page(parts: list[_Part]) -> NodePage:
-    nodes: list[DocNode] = []
+    nodes = []
     embeddings: list[Carried] = []
     for part in parts:
         nodes += part.nodes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from lazyrag.loaders.pdf_layout import page_text, without_repeated_lines
 from lazyrag.loaders.pdf_lines import PlacedText
 from lazyrag.read.catalogue import checked_span, find_root
 from lazyrag.read.scope import Collection, Reader, reader_of
+from lazyrag.types import PathLike
 from lazyrag.validation import known_keywords, validate_integer
 
 _MAX_WIDTH = 10_000
@@ -68,7 +68,7 @@ def marks(
     path: str,
     span: Span | Location,
     *,
-    file: str | os.PathLike[str] | None = None,
+    file: PathLike | None = None,
 ) -> Marks:
     """Find where a span of a document's text is shown: for highlighting a hit or a citation.
 
@@ -111,7 +111,7 @@ def marks(
     ]
     if loader is None or not touched:
         return Marks(path, (start, end), text[start:end])
-    boxes: list[PageBox] = []
+    boxes = []
     with closing(loader.open(reader.unchanged_file(path, file))) as opened:
         # repeated lines can only be told by the other pages
         every_page = range(1, opened.count + 1)
@@ -176,7 +176,7 @@ def page_image(
     page: int,
     *,
     width: int = 1000,
-    file: str | os.PathLike[str] | None = None,
+    file: PathLike | None = None,
 ) -> bytes:
     """Render a page of a PDF as PNG, on which the boxes of `marks` fit.
 

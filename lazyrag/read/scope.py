@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, SupportsIndex, TypeVar, cast
@@ -35,7 +34,7 @@ from lazyrag.read.snapshot import (
     stale_error,
 )
 from lazyrag.read.source import LiveState, Needs
-from lazyrag.types import Embedding
+from lazyrag.types import Embedding, JsonObject, PathLike
 from lazyrag.validation import require
 
 R = TypeVar("R")
@@ -49,17 +48,33 @@ class Reader:
         indexer: Of the Document.
         scope: A bound filter that every visible node must satisfy: hits, parents, children, roots.
         unscoped: The reader without a scope; None for that one itself.
+        shares_statistics: Whether hidden nodes may influence scores.
     """
 
     def __init__(
-        self, indexer: LiveState, scope: Filter | None = None, unscoped: Reader | None = None
+        self,
+        indexer: LiveState,
+        scope: Filter | None = None,
+        unscoped: Reader | None = None,
+        *,
+        shares_statistics: bool = False,
     ) -> None:
         self.indexer = indexer
         self.scope = scope
         self.unscoped = unscoped or self
+        self.hides_statistics = scope is not None and not shares_statistics
 
     def __str__(self) -> str:
         return self.indexer.where
+
+    def allows_server(self, *, vectors: bool) -> bool:
+        """Whether stores may rank texts, or vectors, themselves: hidden nodes influence nothing, or
+        may do so.
+        """
+        nodes = self.indexer.nodes
+        if not self.hides_statistics:
+            return True
+        return nodes.scopes_vectors if vectors else nodes.scopes_texts(self.indexer.ledger.file)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         """Refuse `copy.copy`, `copy.deepcopy` and pickle: both objects would write to the same open
@@ -91,16 +106,23 @@ class Reader:
         """Fields that filters may use, by name: the built-in and the declared ones."""
         return self.indexer.nodes.schema
 
-    def narrowed(self, filters: FilterLike) -> Reader:
+    def narrowed(self, filters: FilterLike, *, shares_statistics: bool = False) -> Reader:
         """A reader whose scope is this one's and the filter's.
 
         Raises:
-            ConfigError: If the filter has no condition: it would hide nothing.
+            ConfigError: If the filter has no condition: it would hide nothing. Or if it is to share
+                statistics that are hidden from this one.
         """
+        if shares_statistics and self.hides_statistics:
+            raise ConfigError(
+                "statistics must be 'visible' on a view that hides them; got 'shared'. Restrict"
+                " the whole Document instead."
+            )
         bound = self.bind(filters)
         if bound is None or not has_condition(bound):
             raise ConfigError(f"The filter of restricted() must have a condition; got {filters!r}.")
-        return type(self)(self.indexer, both(self.scope, bound), self.unscoped)
+        scope = both(self.scope, bound)
+        return type(self)(self.indexer, scope, self.unscoped, shares_statistics=shares_statistics)
 
     def bind(self, filters: FilterLike | None) -> Filter | None:
         """Check a filter against the schema."""
@@ -144,7 +166,10 @@ class Reader:
         Raises:
             IngestionError: If every visible document failed in a step; hidden ones do not count,
                 and no file is named.
+            ConfigError: If a keyword index of too many nodes on a server is needed.
         """
+        if self.indexer.nodes.downloads_texts:
+            self._require_few(needs)
         if self.scope is None:
             return self.indexer.view(needs)
         try:
@@ -163,6 +188,15 @@ class Reader:
             )
         return view
 
+    def _require_few(self, needs: Needs) -> None:
+        """Refuse keyword indexes here of too many nodes on a server, before they are built."""
+        if needs in self.indexer.now().met:
+            return
+        for step in needs:
+            if step.analyser is not None:
+                view = self.indexer.view(frozenset([Step(step.group)]))
+                self.indexer.nodes.require_few(view.groups[step.group].nodes, step.group)
+
     def _all_failed(self, view: View, needs: Needs) -> bool:
         """Whether a step that is needed succeeded for no visible document, and failed for one."""
         seen = self.visible_documents()
@@ -180,8 +214,8 @@ class Reader:
     def _has_succeeded(self, step: Step, view: View, documents: Iterable[str]) -> bool:
         """Whether some of the documents have nodes of a step, or those nodes are in its index."""
         group = view.groups.get(step.group)
-        of_group = {} if group is None else group.builds
-        builds = [of_group[uid].number for uid in documents if uid in of_group]
+        of_documents = view.tree.builds_of(step.group, list(documents))
+        builds = [build.number for build in of_documents.values()] if group is not None else []
         if step == Step(step.group):
             return bool(builds)
         index = self.indexer.planner.live_index(view, step)
@@ -261,7 +295,7 @@ class Reader:
         source = self.read(lambda snapshot: snapshot.source_of(segment))
         return source if source is not None and self._sees(source) else None
 
-    def file_metadata(self, segment: Segment) -> dict[str, Any]:
+    def file_metadata(self, segment: Segment) -> JsonObject:
         """See `NodeSource.file_metadata`."""
         root = self.read(lambda snapshot: snapshot.root(segment))
         return ReadOnly(copy_value(dict(root.metadata))) if self._sees(root) else EMPTY
@@ -274,7 +308,7 @@ class Reader:
         """See `NodeSource.source_texts`; only groups that are built need the source."""
         return ()
 
-    def image(self, segment: Segment, file: str | os.PathLike[str] | None = None) -> bytes:
+    def image(self, segment: Segment, file: PathLike | None = None) -> bytes:
         """See `NodeSource.image`."""
         if all(node.key != segment.key or not self._sees(node) for node in self.held(segment.uid)):
             raise stale_error(segment)
@@ -283,7 +317,7 @@ class Reader:
             self.unchanged_file(segment.path, file), root, segment
         )
 
-    def unchanged_file(self, path: str, file: str | os.PathLike[str] | None) -> Path:
+    def unchanged_file(self, path: str, file: PathLike | None) -> Path:
         """Return the place of a document's file, if it has the bytes that were ingested.
 
         Raises:

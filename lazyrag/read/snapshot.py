@@ -6,27 +6,43 @@ meanwhile. There is no other way to read a Document.
 
 from __future__ import annotations
 
-import functools
 import itertools
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
 from lazyrag.data.filters import Filter, FilterLike, both, matches
 from lazyrag.data.node import DocNode, NodeSource, remember
-from lazyrag.data.segment import EMPTY, LAZY_ROOT_NAME, Segment, child_uids, store_key
-from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError, StaleNodeError, StoreError
+from lazyrag.data.segment import (
+    EMPTY,
+    LAZY_ROOT_NAME,
+    Segment,
+    child_uids,
+    key_uid,
+    store_key,
+)
+from lazyrag.errors import (
+    ConfigError,
+    EmbeddingError,
+    RetrievalError,
+    StaleNodeError,
+    StoreError,
+    UnsupportedError,
+)
 from lazyrag.groups.node_group import Step
 from lazyrag.indexes.bm25 import BM25, LexicalState, Statistics
 from lazyrag.ledger.tree import Build, LiveGroup, LiveIndex, View
-from lazyrag.models.embedding import MODEL_CHANGED, length_of
-from lazyrag.progress.blocks import contextmanager
-from lazyrag.read.nodes import PAGE, SearchMode, VectorSearch, ensure_complete, live_hits, metric_of
+from lazyrag.models.embedding import length_of, other_length_error
+from lazyrag.read.nodes import PAGE, SearchMode, ensure_complete, metric_of
+from lazyrag.read.retries import repeat
+from lazyrag.read.server_search import fetch_rows, rank_text
 from lazyrag.read.source import LiveState, Needs
 from lazyrag.storage.database import batches_reaching
+from lazyrag.stores.protocol import RowScope
 from lazyrag.types import SPARSE, Embedding, Embeddings, Metric, Ranking
 
 R = TypeVar("R")
@@ -55,6 +71,10 @@ class SnapshotSource(NodeSource, Protocol):
         """What every visible node satisfies; None for no restriction."""
 
     @property
+    def hides_statistics(self) -> bool:
+        """Whether no score may depend on nodes outside of the scope."""
+
+    @property
     def unscoped(self) -> SnapshotSource:
         """The source without a scope."""
 
@@ -79,10 +99,6 @@ _MOST_PARENTS = 64  # roots that a read keeps: they have the texts of whole file
 _FEW = 1_000
 _WALKED = 2_000  # nodes that a walk reads at once: its reader may need few
 _MAX_HANDLES = 4_096
-_TRIES = 3
-_LOCK_S = 0.1
-_PATIENCE_S = 10.0
-_MAX_PAUSE_S = 0.05
 
 
 class DocumentState:
@@ -94,7 +110,7 @@ class DocumentState:
         document_index: Number of the Document in the read.
     """
 
-    __slots__ = ("_indexer", "document_index", "has_moved", "parents", "view")
+    __slots__ = ("_indexer", "document_index", "has_moved", "parents", "rows", "unranked", "view")
 
     def __init__(self, indexer: LiveState, view: View, document_index: int) -> None:
         self._indexer = indexer
@@ -102,6 +118,9 @@ class DocumentState:
         self.document_index = document_index
         self.has_moved = False
         self.parents: dict[str, Segment] = {}  # that the read has met, by uid
+        self.rows: dict[str, Segment] = {}  # that came with a ranking, by key
+        # groups, with an analyser or embed key, that a store did not rank itself
+        self.unranked: set[tuple[str, str]] = set()
 
     def require(self, needs: Needs, source: SnapshotSource) -> None:
         """Build what was not known to be needed when the read began; the whole read is then
@@ -333,7 +352,7 @@ class LocalSnapshot(Snapshot):
         state: The state that the read sees.
     """
 
-    __slots__ = ("_nodes", "_scope", "document_index", "indexer", "source", "state")
+    __slots__ = ("_counted", "_nodes", "_scope", "document_index", "indexer", "source", "state")
 
     def __init__(self, source: SnapshotSource, read: ActiveRead, state: DocumentState) -> None:
         self.source = source
@@ -342,6 +361,8 @@ class LocalSnapshot(Snapshot):
         self.document_index = state.document_index
         self._read = read
         self._scope = source.scope
+        # the scope of what counts in scores
+        self._counted = source.scope if source.hides_statistics else None
         self._nodes = source.indexer.nodes
 
     @property
@@ -374,11 +395,19 @@ class LocalSnapshot(Snapshot):
     ) -> Hits:
         """See `Snapshot.rank_terms`."""
         bound = None if filters is None else self.source.bind(filters)
-        index = self._terms(group, analyser)  # which holds nothing that is out of scope
+        if self._counted is not self._scope:
+            bound = both(self._scope, bound)  # else the index holds nothing that is out of scope
+        index = self._terms(group, analyser)
         return keyed(
             index.search(terms, topk, filter=bound, model=model, statistics=statistics),
             self.document_index,
         )
+
+    def holders(self, group: str, analyser: str, terms: Sequence[str]) -> list[str]:
+        """Uids of the nodes of a group whose indexed texts have all of some terms, at least one;
+        nodes out of scope may be among them.
+        """
+        return [key_uid(key) for key in self._terms(group, analyser).holders(terms)]
 
     def rank_vectors(
         self,
@@ -391,38 +420,46 @@ class LocalSnapshot(Snapshot):
         mode: SearchMode = "exact",
     ) -> Hits:
         """See `Snapshot.rank_vectors`."""
-        search = self._nodes.vector_search(mode)
         index = self.vector_index(group, embed_key)
-        if self._scope is not None and index.dimension:
-            self._nodes.require_exact(index.collection, self._scope)
+        if self._counted is not None and index.dimension:
+            self._nodes.require_exact(index.collection, self._counted)
+        if mode == "exact":
+            self._require_few(group)
         dimension = self._dimension(group, embed_key)
         if not dimension:
             return []
         [query] = vectors
         if length_of(query) != dimension:
-            msg = (
-                f"The query's embedding under {embed_key!r} is {_described(length_of(query))} and"
-                f" the nodes' are {_described(dimension)}: the embed callable returned vectors of"
-                f" different lengths or kinds. {MODEL_CHANGED}."
-            )
-            raise EmbeddingError(msg, embed_key=embed_key)
+            raise other_length_error(embed_key, length_of(query), dimension)
         bound = self._scope if filters is None else self._wanted(filters)
         queries: Embeddings = [query] if isinstance(query, dict) else query[None]
-        collection = index.collection
-
-        def rank(search: VectorSearch, depth: int) -> Ranking:
-            return search(collection, queries, depth, bound)[0]
-
-        store = self._nodes.vectors
-        ranking = live_hits(
-            self.state.view.tree,
-            self.group(group),
-            collection,
-            topk,
-            functools.partial(rank, search),
-            instead=functools.partial(rank, store.search) if mode == "native" else None,
-        )
+        try:
+            ranking = self._nearest(group, index, queries, topk, bound, mode)
+        except UnsupportedError:
+            if mode != "native" or not self._nodes.downloads_vectors:
+                raise
+            self.state.unranked.add((group, embed_key))
+            self._require_few(group)
+            ranking = self._nearest(group, index, queries, topk, bound, "exact")
         return keyed(ranking, self.document_index)
+
+    def _require_few(self, group: str) -> None:
+        """Refuse to read too many vectors from a server."""
+        if self._nodes.downloads_vectors:
+            self._nodes.require_few(self.size(group), group)
+
+    def _nearest(
+        self,
+        group: str,
+        index: LiveIndex,
+        queries: Embeddings,
+        topk: int,
+        bound: Filter | None,
+        mode: SearchMode,
+    ) -> Ranking:
+        live = self.group(group)
+        collection = index.collection
+        return self._nodes.nearest(mode, self._verdicts, live, collection, queries, topk, bound)
 
     def rank_text(
         self, group: str, analyser: str, terms: Sequence[str], topk: int, filters: FilterLike | None
@@ -430,16 +467,22 @@ class LocalSnapshot(Snapshot):
         """The best nodes of a group by the segment store's own full-text ranking.
 
         Raises:
-            UnsupportedError: If the segment store has none.
+            UnsupportedError: If the segment store has none, or cannot rank this group or evaluate
+                the filters.
         """
-        rank = self._nodes.text_search().search_text
+        store = self._nodes.text_search()
         live = self.group(group)
         bound = self._wanted(filters)
-        search = functools.partial(rank, live.collection, analyser, terms, filter=bound)
-        return keyed(
-            live_hits(self.state.view.tree, live, live.collection, topk, search),
-            self.document_index,
+        view = self.state.view
+        rows = self.state.rows
+        scope = None
+        if self._counted is not None:
+            scope = RowScope(self._counted, view.tree.changes)
+            bound = self.source.bind(filters)
+        ranking = rank_text(
+            store, view, self._verdicts, live, analyser, terms, topk, bound, rows, scope
         )
+        return keyed(ranking, self.document_index)
 
     def metrics(self, group: str, embed_key: str) -> set[Metric]:
         """See `Snapshot.metrics`."""
@@ -455,26 +498,24 @@ class LocalSnapshot(Snapshot):
         key = (index.id, self._scope)
         has_vectors = handles.get(key)
         if has_vectors is None:
-            has_vectors = self._has_vectors_in_scope(self.group(group), embed_key, index)
+            has_vectors = self._has_vectors_in_scope(group, embed_key, index)
             if len(handles) > _MAX_HANDLES:
                 handles.clear()
             handles[key] = has_vectors
         return index.dimension if has_vectors else 0
 
-    def _has_vectors_in_scope(self, live: LiveGroup, embed_key: str, index: LiveIndex) -> bool:
+    def _has_vectors_in_scope(self, group: str, embed_key: str, index: LiveIndex) -> bool:
         if index.dimension == SPARSE:  # no query finds all
+            live = self.group(group)
             return any(self._read_pages(live, self._scope, embed_key, index, size=_FEW))
         ones: Embeddings = np.ones((1, index.dimension), np.float32)
-        search = self._nodes.vectors.search
-        collection = index.collection
-        ranking = live_hits(
-            self.state.view.tree,
-            live,
-            collection,
-            1,
-            lambda depth: search(collection, ones, depth, self._scope)[0],
-        )
-        return bool(ranking)
+        if self._nodes.ranks_vectors and self._nodes.scopes_vectors:
+            with suppress(UnsupportedError):
+                return bool(self._nearest(group, index, ones, 1, self._scope, "native"))
+        return bool(self._nearest(group, index, ones, 1, self._scope, "exact"))
+
+    def _verdicts(self, builds: Sequence[int]) -> Mapping[int, bool]:
+        return self.indexer.ledger.verdicts(builds, self.state.view.tree.changes)
 
     def scan(
         self, group: str, filters: FilterLike | None, embed_key: str | None = None
@@ -540,7 +581,7 @@ class LocalSnapshot(Snapshot):
 
     def size(self, group: str) -> int:
         """See `Snapshot.size`."""
-        return sum(build.size for build in self.group(group).builds.values())
+        return self.group(group).nodes
 
     # Nodes
 
@@ -549,16 +590,16 @@ class LocalSnapshot(Snapshot):
     ) -> list[DocNode]:
         """See `Snapshot.nodes`."""
         live = self.group(group)
-        segments = self._nodes.segments.get(live.collection, [key for (_, _, key), _ in hits])
+        keys = [key for (_, _, key), _ in hits]
+        get = partial(self._nodes.segments.get, live.collection)
+        segments = fetch_rows(get, keys, self.state.rows) if self.state.rows else get(keys)
         if len(segments) < len(hits):
             msg = (
                 f"The store has {len(segments)} of {len(hits)} nodes of {group!r} that were found."
                 " Run docs.maintenance.verify()."
             )
             raise StoreError(msg, collection=live.collection)
-        if self._scope is not None and not all(
-            matches(self._scope, segment.fields) for segment in segments
-        ):
+        if self._scope is not None and not all(map(self.sees, segments)):
             msg = (
                 f"The store found nodes of {group!r} that a restricted Document must not show. Run"
                 " docs.maintenance.verify()."
@@ -569,6 +610,7 @@ class LocalSnapshot(Snapshot):
             for segment, (_, score) in zip(segments, hits, strict=True)
         ]
         remember(nodes, self.indexer.hits)
+        self.state.view.tree.expected = {segment.document_id for segment in segments}
         return nodes
 
     def hit(
@@ -581,15 +623,14 @@ class LocalSnapshot(Snapshot):
 
     def find(self, uid: str) -> list[tuple[NodeKey, Segment]]:
         """The nodes with a uid that can be seen, of every group that is built."""
-        keys: dict[str, str] = {}
+        segments = self._nodes.segments
+        nodes = []
         for group in self.state.view.groups.values():
-            for build in group.builds.values():
-                if uid in build.uids:
-                    keys[group.collection] = store_key(uid, build.number)
-        nodes: list[tuple[NodeKey, Segment]] = []
-        for collection, key in keys.items():
-            visible = filter(self.sees, self._nodes.segments.get(collection, [key]))
-            nodes += [((uid, self.document_index, key), segment) for segment in visible]
+            builds = segments.builds_of(group.collection, uid)
+            is_live = self._verdicts(builds)
+            keys = [store_key(uid, build) for build in builds if is_live[build]]
+            visible = filter(self.sees, segments.get(group.collection, keys))
+            nodes += [((uid, self.document_index, node.key), node) for node in visible]
         return nodes
 
     def embeddings(self, segment: Segment) -> Mapping[str, Embedding]:
@@ -601,7 +642,7 @@ class LocalSnapshot(Snapshot):
         """The stored vectors of nodes, None for a node without; one request for each of their
         groups.
         """
-        vector_of: dict[tuple[str, str], Embedding] = {}
+        vector_of = {}
         for name in dict.fromkeys(segment.group for segment in segments):
             vector_index = self.indexer.planner.live_index(
                 self.state.view, Step(name, embed_key=embed_key)
@@ -640,7 +681,8 @@ class LocalSnapshot(Snapshot):
         """
         if segment.parent is None:
             return None
-        parent_group = self._require_live(segment).parent or ""
+        group, _ = self._require_live(segment)
+        parent_group = group.parent or ""
         if segment.parent not in self.state.parents:
             parents = self._live(parent_group, segment.document_id, [segment.parent])
             if not parents:
@@ -652,14 +694,15 @@ class LocalSnapshot(Snapshot):
         """Read the parents of nodes with one request for each group; `parent` would read them one
         by one.
         """
-        groups = self.state.view.groups
+        view = self.state.view
+        builds = view.tree.builds_of_documents({segment.document_id for segment in segments})
         keys_of: dict[str, list[str]] = {}
         for segment in segments:
             if segment.parent is None or segment.parent in self.state.parents:
                 continue
-            child_group = groups.get(segment.group)
-            group = groups.get(child_group.parent or "") if child_group is not None else None
-            build = group.builds.get(segment.document_id) if group is not None else None
+            child_group = view.groups.get(segment.group)
+            group = view.groups.get(child_group.parent or "") if child_group is not None else None
+            build = None if group is None else builds[segment.document_id].get(group.name)
             if group is not None and build is not None:
                 key = store_key(segment.parent, build.number)
                 keys_of.setdefault(group.collection, []).append(key)
@@ -695,7 +738,7 @@ class LocalSnapshot(Snapshot):
     def children(self, segment: Segment) -> dict[str, list[DocNode]]:
         """The children of a node by group, for the groups that are built."""
         self._require_live(segment)
-        children: dict[str, list[DocNode]] = {}
+        children = {}
         for name, group in sorted(self.state.view.groups.items()):
             if group.parent == segment.group:
                 visible = filter(self.sees, self._children(segment, group))
@@ -726,7 +769,7 @@ class LocalSnapshot(Snapshot):
                 self.prefetch_parents([tops[position] for position in positions])
                 for position in positions:
                     tops[position] = self.parent(tops[position]) or tops[position]
-        reached: dict[tuple[str, str], list[Segment]] = {}
+        reached = {}
         for top in tops:
             if (top.uid, top.group) not in reached:
                 below = target_line[: target_line.index(top.group)][::-1]
@@ -739,7 +782,7 @@ class LocalSnapshot(Snapshot):
         Raises:
             StaleNodeError: If the node is not in the live tree any more.
         """
-        build = self._require_live(segment).builds[segment.document_id]
+        _, build = self._require_live(segment)
         at = segment.number - 1  # where it was when it was read; it may have moved since
         if at < len(build.uids) and build.uids[at] == segment.uid:
             return build, at
@@ -772,26 +815,26 @@ class LocalSnapshot(Snapshot):
             visible.append([segment for segment in segments if self.sees(segment)])
         return visible
 
-    def _require_live(self, segment: Segment) -> LiveGroup:
-        """The group of a node, if the node or an equal one in its place is live.
+    def _require_live(self, segment: Segment) -> tuple[LiveGroup, Build]:
+        """The group and the build of a node, if the node or an equal one in its place is live.
 
         Raises:
             StaleNodeError: If neither is.
         """
         group = self.state.view.groups.get(segment.group)
-        build = group.builds.get(segment.document_id) if group is not None else None
+        build = self.state.view.tree.build_of(segment.group, segment.document_id)
         if group is None or build is None:
             raise stale_error(segment)
         if build.number != segment.build:
             live = self._live(segment.group, segment.document_id, [segment.uid])
             if not live or (live[0].content, live[0].span) != (segment.content, segment.span):
                 raise stale_error(segment)
-        return group
+        return group, build
 
     def _live(self, group_name: str, document: str, uids: Sequence[str]) -> list[Segment]:
         """The live nodes of a document with some uids; [] if the group does not exist."""
         group = self.state.view.groups.get(group_name)
-        build = group.builds.get(document) if group is not None else None
+        build = self.state.view.tree.build_of(group_name, document)
         if group is None or build is None:
             return []
         keys = [store_key(uid, build.number) for uid in uids]
@@ -828,14 +871,16 @@ class LocalSnapshot(Snapshot):
         return self._live_index(Step(group, embed_key=embed_key))
 
     def _terms(self, group: str, analyser: str) -> LexicalState:
-        """The keyword index of a group, built; it counts only nodes in scope."""
+        """The keyword index of a group, built; it counts only nodes in scope, unless hidden ones
+        may influence scores.
+        """
         lexical: LexicalState | None = self.state.view.handles.get((group, analyser))
         if lexical is None:
             index = self._live_index(Step(group, analyser=analyser))
             view = self.state.view
-            lexical = self.indexer.terms.state(view.tree, view.groups[group], index)
+            lexical = self.indexer.terms.state(view.tree, index)
             view.handles[group, analyser] = lexical
-        return lexical if self._scope is None else lexical.restricted_to(self._scope)
+        return lexical if self._counted is None else lexical.restricted_to(self._counted)
 
     def _live_index(self, step: Step) -> LiveIndex:
         index: LiveIndex | None = self.state.view.handles.get(step)
@@ -948,7 +993,11 @@ def read(sources: Mapping[SnapshotSource, Needs], body: Callable[[Any], R]) -> R
         if not outer.is_open:
             outer = None
     done, _ = _attempt(sources, outer, body)
-    return _again(sources, outer, body) if done is None else done[0]
+    if done is not None:
+        return done[0]
+    indexers = sorted({source.indexer for source in sources}, key=id)
+    where = " and ".join(dict.fromkeys(map(str, sources)))
+    return repeat(lambda: _attempt(sources, outer, body), indexers, where)
 
 
 def is_reading(sources: Mapping[SnapshotSource, Needs]) -> bool:
@@ -985,46 +1034,6 @@ def _attempt(
     return None, active.has_moved()
 
 
-def _again(
-    sources: Mapping[SnapshotSource, Needs], outer: ActiveRead | None, body: Callable[[Any], R]
-) -> R:
-    """Repeat until one state stays valid; after some tries with writers paused."""
-    deadline = time.monotonic() + _PATIENCE_S
-    for tries in itertools.count(2):
-        indexers = sorted({source.indexer for source in sources}, key=id) if tries > _TRIES else []
-        with _paused(indexers) as are_paused:
-            paused = bool(indexers) and are_paused
-            for _ in range(_TRIES if paused else 1):
-                done, moved = _attempt(sources, outer, body)
-                if done is not None:
-                    return done[0]
-        if paused and moved:  # nobody else could
-            raise RetrievalError(
-                "A similarity function or embed callable redefined a node group during the query."
-            )
-        if tries > 2 * _TRIES and time.monotonic() > deadline:
-            where = " and ".join(dict.fromkeys(str(source) for source in sources))
-            raise StoreError(
-                f"{where} is being changed faster than it can be read. Try again when it is changed"
-                " less."
-            )
-        if tries > _TRIES:
-            time.sleep(min(_MAX_PAUSE_S, 0.001 * 2**tries))
-    raise AssertionError  # the count has no end
-
-
-@contextmanager
-def _paused(indexers: Sequence[LiveState]) -> Iterator[bool]:
-    """Pause the writers of Documents, in this order; yields False if one of them cannot be paused
-    soon.
-    """
-    if not indexers:
-        yield True
-        return
-    with indexers[0].paused(_LOCK_S) as is_paused, _paused(indexers[1:]) as are_paused:
-        yield is_paused and are_paused
-
-
 def stale_error(segment: Segment) -> StaleNodeError:
     """The error for a node that is gone or out of scope: nobody learns which."""
     msg = (
@@ -1032,7 +1041,3 @@ def stale_error(segment: Segment) -> StaleNodeError:
         " or its document was rebuilt, or a restricted Document hides it. Retrieve the node again."
     )
     return StaleNodeError(msg)
-
-
-def _described(dimension: int) -> str:
-    return "sparse" if dimension == SPARSE else f"of {dimension} numbers"

@@ -14,10 +14,11 @@ from lazyrag.data.segment import Segment
 from lazyrag.groups.node_group import GroupGraph, Step
 from lazyrag.indexes.bm25 import LexicalState
 from lazyrag.ledger.ledger import Ledger
-from lazyrag.ledger.tree import LiveGroup, LiveIndex, Tree, View
+from lazyrag.ledger.tree import LiveIndex, Tree, View
 from lazyrag.loaders.directory import FoundFile
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.read.nodes import NodeCache, NodeStore
+from lazyrag.types import Metadata
 
 Needs: TypeAlias = frozenset[Step]
 """What must be built before a read begins."""
@@ -53,7 +54,7 @@ class IndexLookup(Protocol):
 class KeywordIndexes(Protocol):
     """Opens keyword indexes in one state."""
 
-    def state(self, tree: Tree, group: LiveGroup, index: LiveIndex) -> LexicalState:
+    def state(self, tree: Tree, index: LiveIndex) -> LexicalState:
         """The index in one state of the tree."""
 
 
@@ -75,7 +76,7 @@ class SourceFiles(Protocol):
 class FileReading(Protocol):
     """Reads files again, by the loaders that read them."""
 
-    def loader_of(self, identity: str, metadata: Mapping[str, Any]) -> tuple[str, Any]:
+    def loader_of(self, identity: str, metadata: Metadata) -> tuple[str, Any]:
         """The suffix by which a document was read, and its loader or reader."""
 
     def picture(self, path: Path, root: Segment, node: Segment) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,10 +27,10 @@ def live_rows(indexer: LiveState, identities: Sequence[Any]) -> list[DocumentRow
     for identity in identities:
         row = rows.get(identity) if isinstance(identity, str) else None
         if row is None or row.status != "live":
-            documents = indexer.ledger.documents.all()
-            live = [name for name, document in documents.items() if document.status == "live"]
+            documents = itertools.islice(indexer.ledger.tree.documents(), 50)
+            live = [document.identity for document in documents]
             raise ConfigError(
-                f"There is no document {identity!r}. {known_names(str(identity), live[:50])}"
+                f"There is no document {identity!r}. {known_names(str(identity), live)}"
             )
     return [rows[identity] for identity in identities]
 

@@ -38,7 +38,7 @@ class _Stretch:
 
     def absorb(self, other: _Stretch) -> bool:
         """Grow by another stretch that begins no earlier, if they overlap or touch."""
-        if self.build is not other.build or other.first > self.last + 1:
+        if self.build.number != other.build.number or other.first > self.last + 1:
             return False
         self.last = max(self.last, other.last)
         self.rank, self.score = min(
@@ -140,6 +140,8 @@ def _stretches(
     snapshot: LocalSnapshot, nodes: Sequence[DocNode], before: int, after: int
 ) -> Iterator[_Stretch]:
     """The stretch around each node."""
+    # read all at once
+    snapshot.state.view.tree.builds_of_documents({node.document_id for node in nodes})
     for rank, node in enumerate(nodes):
         segment = snapshot.source.show(snapshot.checked(node)).segment
         build, at = snapshot.ordinal(segment)

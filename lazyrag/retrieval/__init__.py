@@ -11,6 +11,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "lazyrag.retrieval.hybrid": (
             "FeedbackRetriever HybridRetriever RetrievalMethod retriever_for"
         ),
+        "lazyrag.retrieval.inferring": "FieldRetriever",
         "lazyrag.retrieval.postprocessors": (
             "MMR AutoMerge Distinct RetrievalChain ScoreThreshold Windows auto_merge"
         ),

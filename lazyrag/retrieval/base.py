@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, cast
 
-from lazyrag.data.filters import Filter, FilterLike, parse_filter
+from lazyrag.data.filters import Filter, FilterLike, both, parse_filter
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY
 from lazyrag.errors import ConfigError, RetrievalError, StaleNodeError, errors_of
-from lazyrag.models.concurrency import settle
+from lazyrag.models.concurrency import in_thread, settle
 from lazyrag.read.scope import Reader
 from lazyrag.read.snapshot import (
     NOTHING,
@@ -40,6 +40,7 @@ from lazyrag.retrieval.stages import (
     retrieve_nodes,
     validate_stage,
 )
+from lazyrag.types import JsonObject
 from lazyrag.validation import (
     check_call,
     keyword_names,
@@ -47,11 +48,13 @@ from lazyrag.validation import (
     require,
     validate_choice,
     validate_integer,
+    without_none,
 )
 
 if TYPE_CHECKING:
     from lazyrag.data.result import Hit
     from lazyrag.retrieval.explain import Explanation
+    from lazyrag.text.field_values import Inference
 
 OutputFormat: TypeAlias = Literal["node", "content", "dict"]
 _PARSED = "parsed filters"
@@ -74,6 +77,9 @@ class Query:
         feedback: Nodes to move the query's vector towards, and how far; None leaves that to the
             retriever.
         reasons: Functions that explain why nodes are missing; cleared when the call ends.
+        preference: The documents that the question means, which come before others.
+        language_analyser: Analyser whose index detects the languages of nodes, for a query that is
+            compared across languages; else "".
     """
 
     text: str
@@ -83,6 +89,8 @@ class Query:
     memo: dict[Any, Any] = field(default_factory=dict)
     feedback: tuple[Sequence[DocNode], float] | None = None
     reasons: list[Callable[[str], Reason]] = field(default_factory=list)
+    preference: Inference | None = None
+    language_analyser: str = ""
 
     def during_call(self, why: Callable[[str], Reason]) -> Callable[[str], Reason]:
         """Wrap a function so that it can be called, and references the snapshot, during the call
@@ -113,6 +121,11 @@ class Query:
     def is_blank(self) -> bool:
         """Whether the text is empty or white space."""
         return not self.text or self.text.isspace()
+
+    def within(self, condition: Filter) -> Query:
+        """Return the query with a filter beside its own."""
+        memo = {key: value for key, value in self.memo.items() if key != _PARSED}
+        return replace(self, filters=both(self.parsed_filters(), condition), memo=memo)
 
     def with_topk(self, topk: int | None) -> Query:
         """Return the query with another number of nodes."""
@@ -397,6 +410,13 @@ class BaseRetriever(Generic[T_co]):
         return cast("T_co", self.answer(call, self._render))
 
     @known_keywords
+    async def aretrieve(
+        self, query: str, filters: FilterLike | None = None, topk: int | None = None
+    ) -> T_co:
+        """Call it in a thread, so that an event loop goes on; see `__call__`."""
+        return await in_thread(self, query, filters, topk)
+
+    @known_keywords
     def trace(
         self, query: str, filters: FilterLike | None = None, topk: int | None = None
     ) -> Stage:
@@ -509,7 +529,7 @@ class BaseRetriever(Generic[T_co]):
     def _render(self, ranked: LazyStage) -> Any:
         nodes = ranked.nodes()
         if self.output_format is None:
-            return list(nodes)
+            return NodeList(nodes)
         return render(nodes, self.output_format, self._join)
 
     def _set_output(self, output_format: OutputFormat | None, join: bool | str) -> None:
@@ -601,7 +621,7 @@ class FunctionRetriever(BaseRetriever[list[DocNode]]):
         """The function's name with the arguments of the call."""
         query = ranked.query
         params = {} if query is None else {"filters": query.filters, "topk": query.topk}
-        return self._name, {name: value for name, value in params.items() if value is not None}
+        return self._name, without_none(params)
 
     def _query(
         self, text: Any, filters: FilterLike | None, topk: int | None, *, is_explained: bool = False
@@ -791,10 +811,41 @@ def checked_output(
     return (None if output_format == "node" else output_format), join
 
 
+class NodeList(list[DocNode]):
+    """The nodes of a result, best first: a list that notebooks show and programs send.
+
+    Example:
+        >>> from lazyrag import Document
+        >>> docs = Document()
+        >>> _ = docs.add_texts({"tea": "Green tea is not fermented."})
+        >>> [hit["path"] for hit in docs.search("green tea").to_dicts()]
+        ['tea']
+    """
+
+    __slots__ = ()
+
+    def to_dicts(self) -> list[JsonObject]:
+        """The nodes as JSON: ``uid``, ``group``, ``document_id``, ``path``, ``number``, ``text``,
+        ``score``, ``span``, ``location``, ``metadata`` and ``global_metadata``, as the service
+        sends them.
+
+        Raises:
+            StaleNodeError: If a node's document was deleted meanwhile.
+        """
+        from lazyrag.data.encoding import to_dict
+
+        return cast("list[JsonObject]", _in_one_read(self, lambda: to_dict(list(self))))
+
+    def _repr_html_(self) -> str:
+        from lazyrag.data.notebook import hits_html
+
+        return hits_html(hits_of(self))
+
+
 def render(nodes: Sequence[DocNode], output_format: OutputFormat | None, join: bool | str) -> Any:
     """Return nodes as they are, as texts, as one text, or as dicts of their seven `Hit` fields."""
     if output_format is None:
-        return list(nodes)
+        return NodeList(nodes)
     if output_format == "dict":
         return [hit.to_dict() for hit in hits_of(nodes)]
     texts = [node.get_content() for node in nodes]
@@ -811,13 +862,18 @@ def hits_of(nodes: Sequence[DocNode]) -> list[Hit]:
     """
     from lazyrag.data.result import Hit
 
+    return _in_one_read(nodes, lambda: [Hit.from_node(node) for node in nodes])
+
+
+def _in_one_read(nodes: Sequence[DocNode], function: Callable[[], R]) -> R:
+    """Call a function that reads nodes, in one state of their Documents."""
     readers = [
         node.reader
         for node in nodes
         if isinstance(node.reader, Reader) and not node.reader.is_closed
     ]
     sources: dict[SnapshotSource, Needs] = dict.fromkeys(readers, NOTHING)
-    return read(sources, lambda _: [Hit.from_node(node) for node in nodes])
+    return read(sources, lambda _: function())
 
 
 @known_keywords

@@ -164,7 +164,7 @@ class BM25Retriever(BaseRetriever[list[DocNode]]):
     def _indexed(self) -> list[DocNode]:
         if self._of_document is None:
             return list(self._texts.nodes.values())
-        nodes: list[DocNode] = []
+        nodes = []
         for document in self._of_document._documents:
             nodes += document.get_nodes(self._of_document.group)
         return nodes

@@ -17,6 +17,7 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY
 from lazyrag.errors import count
 from lazyrag.retrieval.stages import JsonRecord, Reason, Stage, StageKind
+from lazyrag.types import JsonObject
 
 _WIDTH = 100
 _TEXT_SHOWN = 200
@@ -217,7 +218,7 @@ class Explanation(Sequence[ExplainedHit]):
         parsed = parse_filter(self.filters)
         return None if parsed is None else filter_text(parsed)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return everything as JSON types, see `lazyrag.data.encoding.to_dict`; filters as text."""
         return {
             "query": self.query,
@@ -247,7 +248,7 @@ def build_explanation(last: Stage, query: str, filters: FilterLike | None = None
     """
     tracks = Tracks(last)
     summaries = []
-    all_dropped: list[DroppedNode] = []
+    all_dropped = []
     for number, stage in enumerate(tracks.stages, start=1):
         dropped = _dropped(tracks, stage)
         all_dropped += dropped
@@ -340,7 +341,7 @@ class Tracks:
         return cached
 
     def _input_carriers(self, stage: Stage, uid: str) -> list[DocNode]:
-        carriers: list[DocNode] = []
+        carriers = []
         for source in stage.inputs:
             carriers += self.carriers(source, uid)
         return carriers
@@ -380,7 +381,7 @@ class Tracks:
         stage = self.last
         while True:
             before = [source for source in stage.inputs if self.carriers(source, uid)]
-            nodes: list[DocNode] = []
+            nodes = []
             for source in before:
                 nodes += [node for node in source.nodes if node.uid == uid]
             best = self.best(before, nodes)
@@ -552,7 +553,7 @@ class _HitTrack:
 
     def _best_first(self, stage: Stage, node: DocNode) -> list[DocNode]:
         """The nodes that a node represents; the one whose score it took first."""
-        ranks: dict[DocNode, float] = {}
+        ranks = {}
         for origin in self._tracks.origins(stage, node):
             best = self._tracks.best(stage.inputs, [origin])
             ranks[origin] = math.inf if best is None else best[2]

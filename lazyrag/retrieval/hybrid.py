@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -37,14 +38,16 @@ from lazyrag.retrieval.base import (
     hits_of,
     skipped_stage,
 )
-from lazyrag.retrieval.retriever import Retriever, validate_documents
+from lazyrag.retrieval.retriever import Retriever, matched_share, validate_documents
 from lazyrag.retrieval.similarity import similarities, validate_feedback
 from lazyrag.retrieval.stages import NodeRetriever, Searchable, Stage, StageKind
+from lazyrag.text.analyzers import composed_form
 from lazyrag.types import Keywords
 from lazyrag.validation import (
     keyword_names,
     known_keywords,
     require,
+    validate_boolean,
     validate_choice,
     validate_integer,
     validate_number,
@@ -63,6 +66,15 @@ OVER_LEAST_DEPTH = 100
 
 SPEC_WEIGHTS: tuple[float, float] = (0.7, 0.3)
 """Default weights of a vector and a BM25 retriever under ``"weighted"`` (spec 003)."""
+
+LEAST_SHARE = 0.22
+"""Of a query's terms that the best text must match where there are texts in other languages. Below
+it, the answer is taken to be in one of them: vectors are compared across languages, and keyword
+search is asked for names and numbers alone.
+"""
+NAMES_WEIGHT = 1 / 8  # of the weight of keyword search
+
+_ASCII_WORDS = re.compile("[0-9A-Za-z][!-~]*")
 
 _OTHER = "Pass embed= a model of that language; explain() has the share of unknown letters."
 
@@ -270,11 +282,34 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
                     inputs.append(part.run_part(query, snapshot, depth))
                 else:
                     inputs.append(skipped_stage(part, snapshot, "its weight is 0", "weight"))
+            language_analyser = "" if left_out else self._language_analyser(query, snapshot)
+            if language_analyser and matched_share(inputs[1]) < LEAST_SHARE:
+                (vector, vector_weight), (keyword, weight) = self._weighted()
+                across = replace(query, language_analyser=language_analyser)
+                names = " ".join(_ASCII_WORDS.findall(composed_form(query.text)))
+                inputs = [
+                    vector.run_part(across, snapshot, depth),
+                    keyword.run_part(replace(query, text=names), snapshot, depth),
+                ]
+                fusing = fusing.with_weights([vector_weight, weight * NAMES_WEIGHT])
         directions = [retriever.higher_is_better for retriever in self.retrievers[: len(inputs)]]
         last: LazyStage = fusing.fused("fusion", inputs, directions, depth, snapshot)
         if self._dedupe is not None:
             last = self._without_equal_texts(last, snapshot)
         return last.cut(limit)
+
+    def _language_analyser(self, query: Query, snapshot: Snapshot) -> str:
+        """The analyser for a search across languages, or "". It needs a vector and a keyword
+        retriever over one Document, ranked here.
+        """
+        pair = [part for part in self.retrievers if isinstance(part, Retriever)]
+        is_pair = len(pair) == len(self.retrievers) == len(self.running) == 2
+        if query.text.isascii() or not is_pair or len(snapshot.parts) != 1:
+            return ""
+        vector, keyword = pair
+        analyser = vector.language_analyser(keyword) if self._fusing.takes_weights else ""
+        has_others = analyser and vector.has_other_languages(query, snapshot, analyser)
+        return analyser if has_others else ""
 
     def _without_equal_texts(self, stage: LazyStage, snapshot: Snapshot) -> LazyStage:
         """Of nodes with the same text the best."""
@@ -505,7 +540,7 @@ class _Keys:
 
     def resolve(self, source: _FusedInput) -> None:
         """Replace the keys of a stage's hits by those of the nodes that they represent."""
-        original: dict[NodeKey, NodeKey] = {}
+        original = {}
         for key, _ in reversed(source.hits):
             if self[key] != key:
                 original[self[key]] = key
@@ -664,16 +699,27 @@ def _for_each(value: Any, count: int) -> list[Any]:
 
 
 def default_retriever(
-    doc: Collection | Sequence[Collection], group_name: str, topk: int = DEFAULT_TOPK
-) -> HybridRetriever | Retriever[list[DocNode]]:
+    doc: Collection | Sequence[Collection],
+    group_name: str,
+    topk: int = DEFAULT_TOPK,
+    *,
+    infer_filters: bool = True,
+) -> BaseRetriever[list[DocNode]]:
     """Return hybrid search if all Documents have embeddings, else keyword search in Chinese and
-    English.
+    English; documents that the question names come first, see `FieldRetriever`.
 
     It is the choice of `Document.search`, `RAGPipeline.over` and the command line.
     """
+    retriever: BaseRetriever[list[DocNode]]
     if all(document.reader.embed_keys for document in validate_documents(doc)):
-        return HybridRetriever.over(doc, group_name, topk)
-    return Retriever(doc, group_name, OVER_SIMILARITY, topk=topk)
+        retriever = HybridRetriever.over(doc, group_name, topk)
+    else:
+        retriever = Retriever(doc, group_name, OVER_SIMILARITY, topk=topk)
+    if not validate_boolean("infer_filters", infer_filters):
+        return retriever
+    from lazyrag.retrieval.inferring import FieldRetriever  # for those that infer
+
+    return FieldRetriever(retriever)
 
 
 class FeedbackRetriever(BaseRetriever[list[DocNode]]):
@@ -826,4 +872,4 @@ def retriever_for(
         return Retriever(doc, group_name, similarity, topk=topk)
     # With k1 = 0 BM25 adds up the idf of the terms that occur; neither their number nor the text's
     # length counts.
-    return Retriever(doc, group_name, similarity, topk=topk, k1=0.0, b=0.0)
+    return Retriever(doc, group_name, similarity, index="exact", topk=topk, k1=0.0, b=0.0)

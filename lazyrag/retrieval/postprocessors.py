@@ -50,6 +50,7 @@ from lazyrag.validation import (
     validate_boolean,
     validate_integer,
     validate_number,
+    without_none,
 )
 
 R = TypeVar("R")
@@ -372,7 +373,7 @@ def _step_settings(step: Any) -> Mapping[str, Any]:
     if not is_dataclass(step):
         return {}
     values = {field.name: getattr(step, field.name) for field in fields(step)}
-    return {name: value for name, value in values.items() if value is not None}
+    return without_none(values)
 
 
 def _direction_behind(direction: bool | None, step: Postprocessor) -> bool | None:
@@ -719,7 +720,7 @@ class Windows:
                     " first."
                 )
             by_tree.setdefault(id(_reader(node).document_token), []).append(at)
-        windows: list[tuple[int, list[DocNode]]] = []
+        windows = []
         for positions in by_tree.values():
             part = [nodes[at] for at in positions]
             windows_of_tree = _reader(part[0]).read(partial(self._windows, part))

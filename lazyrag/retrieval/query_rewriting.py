@@ -271,7 +271,7 @@ def _flat(value: Any) -> list[str]:
         value = _under_keys(value) or (list(value.values()) if len(value) == 1 else [])
     if not isinstance(value, list):
         return []
-    texts: list[str] = []
+    texts = []
     for item in value:
         texts += _flat(item)
     return texts

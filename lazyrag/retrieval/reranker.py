@@ -18,6 +18,7 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY
 from lazyrag.errors import AnswerWarning, ConfigError, RetrievalError, errors_of, warn_user
 from lazyrag.models.chat import ChatCallable
+from lazyrag.models.concurrency import in_thread
 from lazyrag.models.embedding import CheckedEmbedder, shown
 from lazyrag.models.local import LocalModel, local_rerank_model
 from lazyrag.models.onnx.models import MaxSimModel, can_share
@@ -35,13 +36,15 @@ from lazyrag.read.scope import Reader
 from lazyrag.registry import Registry
 from lazyrag.retrieval.base import OutputFormat, checked_output, render
 from lazyrag.retrieval.hybrid import BoundFusion
+from lazyrag.retrieval.similarity import takes_several
 from lazyrag.retrieval.stages import Stage, validate_nodes
 from lazyrag.text.analyzers import analysers, normal_form
 from lazyrag.text.sentences import CJK_LETTERS
-from lazyrag.types import Keywords
+from lazyrag.types import Keywords, PlaceRanking
 from lazyrag.validation import (
     check_call,
     check_keywords,
+    first_parameters,
     function_name,
     is_list_of,
     keyword_names,
@@ -119,16 +122,16 @@ rerankers: Registry[RerankFunction] = Registry("reranker", entry_point_group="la
 
 @overload
 def register_reranker(
-    func: F, batch: bool = ..., *, name: str | None = ..., replace: bool = ...
+    func: F, batch: bool | None = ..., *, name: str | None = ..., replace: bool = ...
 ) -> F: ...
 @overload
 def register_reranker(
-    func: None = ..., batch: bool = ..., *, name: str | None = ..., replace: bool = ...
+    func: None = ..., batch: bool | None = ..., *, name: str | None = ..., replace: bool = ...
 ) -> Callable[[F], F]: ...
 @known_keywords
 def register_reranker(
     func: F | None = None,
-    batch: bool = False,
+    batch: bool | None = None,
     *,
     name: str | None = None,
     replace: bool = False,
@@ -144,7 +147,8 @@ def register_reranker(
 
     Args:
         func: The function; without one, a decorator is returned.
-        batch: Whether the function gets all nodes at once.
+        batch: Whether the function gets all nodes at once. By default where its parameter is called
+            ``nodes`` or annotated as a list.
         name: Its name; by default ``func.__name__``.
         replace: Whether to replace another reranker of this name.
 
@@ -156,7 +160,7 @@ def register_reranker(
         AlreadyRegisteredError: If the name is taken.
 
     Example:
-        >>> @register_reranker(batch=True, replace=True)
+        >>> @register_reranker(replace=True)
         ... def shortest_first(nodes, **kwargs):
         ...     return sorted(nodes, key=lambda node: len(node.text))
         >>> nodes = [DocNode(text="bbb"), DocNode(text="a")]
@@ -166,7 +170,8 @@ def register_reranker(
 
     def register(function: F) -> F:
         label = function_name("register_reranker", function, name)
-        rerankers.register(label, RerankFunction(label, function, batch), replace=replace)
+        several = takes_several(*first_parameters(function, 1)[0]) if batch is None else batch
+        rerankers.register(label, RerankFunction(label, function, several), replace=replace)
         return function
 
     return register if func is None else register(func)
@@ -301,6 +306,12 @@ class Reranker(Generic[T_co]):
         listed = validate_nodes(nodes, "Retrieve with output_format=None.")
         ranked = self.trace(Stage("step", "nodes", tuple(listed)), query, topk).nodes
         return cast("T_co", render(ranked, self.output_format, self._join))
+
+    async def arerank(
+        self, nodes: Iterable[DocNode], query: str = "", topk: int | None = None
+    ) -> T_co:
+        """Call it in a thread, so that an event loop goes on; see `__call__`."""
+        return await in_thread(self, nodes, query, topk)
 
     def trace(self, stage: Stage, query: str = "", topk: int | None = None) -> Stage:
         """Rerank the nodes of a stage and record how.
@@ -554,7 +565,7 @@ class ModelStep:
         )
 
 
-def _incoming(nodes: Sequence[DocNode]) -> list[tuple[int, float]]:
+def _incoming(nodes: Sequence[DocNode]) -> PlaceRanking:
     """The scores that nodes came with, by position."""
     scores = []
     for at, node in enumerate(nodes):

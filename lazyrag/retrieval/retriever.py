@@ -19,6 +19,7 @@ from lazyrag.errors import ConfigError, NotRegisteredError, known_names, warn_us
 from lazyrag.groups.node_group import Step
 from lazyrag.groups.node_group import group_name as normal_group_name
 from lazyrag.models.concurrency import map_in_threads
+from lazyrag.read.languages import language_means, without_languages
 from lazyrag.read.scope import Collection, Reader, related
 from lazyrag.read.snapshot import Hits, LocalSnapshot, NodeKey, Snapshot, read
 from lazyrag.read.source import Needs
@@ -40,6 +41,7 @@ from lazyrag.retrieval.similarity import (
     TermSearch,
     TextSearch,
     VectorSearch,
+    default_search,
     feedback_vector,
     indexes,
     make_similarity,
@@ -49,6 +51,7 @@ from lazyrag.retrieval.similarity import (
     validate_feedback,
 )
 from lazyrag.retrieval.stages import Cause, Reason
+from lazyrag.text.scripts import main_language
 from lazyrag.text.stop_words import plain_term
 from lazyrag.types import Embedding, Fields, Keywords
 from lazyrag.validation import require, validate_number, validate_texts
@@ -56,6 +59,7 @@ from lazyrag.validation import require, validate_number, validate_texts
 T_co = TypeVar("T_co", covariant=True)
 
 _TERMS_SHOWN = 12
+_SERVER_RANKS = 10_000  # that are looked at to explain why a node is missing
 _PARAMETERS = (
     "doc group_name similarity similarity_cut_off index topk embed_keys target output_format join"
     " similarity_kw "
@@ -74,12 +78,14 @@ class Retriever(BaseRetriever[T_co]):
             ``"ip"`` where they are sparse.
         similarity_cut_off: Drop nodes with a worse score; an equal score stays. A number, or a
             mapping from embed key to number, for each key's ranking.
-        index: Name of a registered kind of index. ``"default"``: exact.
-            ``"smart_embedding_index"``: the vector store's own search, which for the ``map`` store
-            is the same. ``"ann"``: approximate, for a million embeddings and more: some of the best
-            nodes may be missing, the first query builds a graph. With the ``map`` store it needs
-            ``pip install "lazyrag[ann]"``. Only ``"default"`` is available on a restricted
-            Document: the others depend on hidden nodes.
+        index: Name of a registered kind of index. ``"exact"``: the same nodes and scores on every
+            store. ``"server"``: the store's own ranking and scores, of one Document where texts are
+            ranked. ``"default"``: one of them, as ``store_conf["search"]`` says; without it exact,
+            except on search servers. ``"smart_embedding_index"``: the vector store's own search,
+            which for the ``map`` store is exact. ``"ann"``: approximate, for a million embeddings
+            and more: some of the best nodes may be missing, the first query builds a graph. With
+            the ``map`` store it needs ``pip install "lazyrag[ann]"``. On a restricted Document all
+            but ``"exact"`` need ``statistics="shared"``: they depend on hidden nodes.
         topk: At most so many nodes in total, however many Documents are searched, before ``target``
             maps them.
         embed_keys: The embed keys to search by; None means all. Several rankings are fused by rank
@@ -164,13 +170,10 @@ class Retriever(BaseRetriever[T_co]):
         self.similarity.check_kwargs(similarity_kw or {})
         self.similarity.check_kwargs(more_similarity_kw, _PARAMETERS)
         self.search: Search = indexes[index](self.similarity, keywords)
-        is_exact = (
-            not isinstance(self.search, TextSearch)
-            and getattr(self.search, "mode", "exact") == "exact"
-        )
-        if not is_exact and any(document.reader.scope is not None for document in self._documents):
-            problem = f"index={index!r} ranks by nodes that a restricted Document hides"
-            raise ConfigError(f"{problem}. Use index='default', which counts only visible nodes.")
+        if index == "default":
+            readers = [document.reader for document in self._documents]
+            self.search = default_search(self.search, readers)
+        self._check_search(index)
         self._embed_keys = self._checked_embed_keys(embed_keys)
         self._rankings: tuple[str | None, ...] = self._embed_keys or (None,)
         self._cut_offs = _validate_cut_offs(similarity_cut_off, self._rankings)
@@ -178,6 +181,32 @@ class Retriever(BaseRetriever[T_co]):
         self._set_output(output_format, join)
         self._feedback: tuple[Sequence[DocNode], float] | None = None
         self.sources = dict.fromkeys((doc.reader for doc in self._documents), self._needs())
+
+    def _check_search(self, index: str) -> None:
+        """Check that the search suits the Documents."""
+        search = self.search
+        ranks_text = isinstance(search, TextSearch)
+        if ranks_text and len(self._documents) > 1:
+            raise ConfigError(
+                f"A server cannot rank {len(self._documents)} Documents together: their scores do"
+                " not compare. Search one Document, or pass index='exact'."
+            )
+        mode = "native" if ranks_text else getattr(search, "mode", "exact")
+        if mode != "exact" and not all(
+            self._may_rank(document.reader, mode) for document in self._documents
+        ):
+            raise ConfigError(
+                f"index={index!r} ranks by nodes that a restricted Document hides. Pass"
+                " index='exact', which counts only visible nodes, or let hidden ones influence"
+                " scores: restricted(..., statistics='shared'). In a service: search = 'exact' in"
+                " the set's store_conf, or statistics = 'shared'."
+            )
+
+    def _may_rank(self, reader: Reader, mode: str) -> bool:
+        """Whether a store may rank in a mode: hidden nodes influence nothing, or may do so."""
+        if mode != "native":
+            return not reader.hides_statistics
+        return reader.allows_server(vectors=isinstance(self.search, VectorSearch))
 
     def prepare(self, query: Query) -> None:
         """Embed the query, by several models at the same time."""
@@ -229,6 +258,29 @@ class Retriever(BaseRetriever[T_co]):
         [embedder] = self._documents[0].reader.embedders([embed_key])
         return unread(embedder, query.text, query.memo)
 
+    def language_analyser(self, keyword: Retriever[Any]) -> str:
+        """The analyser whose index detects the languages of the nodes that this vector search and a
+        keyword search rank; "" if they rank others, or elsewhere.
+        """
+        search = self.search
+        terms = keyword.search
+        if not isinstance(search, VectorSearch) or not isinstance(terms, TermSearch):
+            return ""
+        same_nodes = (self.group, None, None) == (keyword.group, self.target, keyword.target)
+        tells = terms.analyser in ("en", "zh")
+        return terms.analyser if tells and same_nodes and search.mode == "exact" else ""
+
+    def has_other_languages(self, query: Query, snapshot: Snapshot, analyser: str) -> bool:
+        """Whether the group of one Document has nodes in other languages than the query, whose
+        script decides its language.
+        """
+        language = main_language(query.text)
+        if not language:
+            return False
+        [part] = snapshot.parts
+        means = [language_means(part, self.group, analyser, key) for key in self._embed_keys]
+        return any(means_of_key.keys() - {language} for means_of_key in means)
+
     def indexed_node(self, uid: str) -> DocNode | None:
         """See `BaseRetriever.indexed_node`."""
 
@@ -241,10 +293,28 @@ class Retriever(BaseRetriever[T_co]):
 
         return read(self.sources, find)
 
+    def _preferring(
+        self, query: Query, snapshot: Snapshot, embed_key: str | None, topk: int
+    ) -> LazyStage:
+        """The best nodes, with those of preferred documents."""
+        from lazyrag.retrieval.inferring import prefer
+
+        plain = replace(query, preference=None)
+        ranked = self._ranked(plain, snapshot, embed_key, topk)
+        if query.preference is None or not self.similarity.descend or not ranked.hits:
+            return ranked
+
+        def rank_within(condition: Filter) -> LazyStage:
+            return self._ranked(plain.within(condition), snapshot, embed_key, topk)
+
+        return prefer(ranked, query.preference, rank_within, topk)
+
     def _ranked(
         self, query: Query, snapshot: Snapshot, embed_key: str | None, topk: int
     ) -> LazyStage:
         """The best nodes by one embed key, or by their texts."""
+        if query.preference is not None:
+            return self._preferring(query, snapshot, embed_key, topk)
         begun = time.perf_counter()
         query = query.with_topk(topk)
         hits: Hits = []
@@ -280,6 +350,10 @@ class Retriever(BaseRetriever[T_co]):
         self, query: Query, snapshot: Snapshot, embed_key: str | None, topk: int
     ) -> SearchRequest:
         vectors = () if embed_key is None else self._vectors(query, embed_key)
+        if embed_key is not None and query.language_analyser:
+            [part] = snapshot.parts
+            means = language_means(part, self.group, query.language_analyser, embed_key)
+            vectors = [without_languages(vector, means) for vector in vectors]
         return SearchRequest(
             query.text, self.group, snapshot, query.parsed_filters(), topk, embed_key, vectors
         )
@@ -349,11 +423,15 @@ class Retriever(BaseRetriever[T_co]):
         """Name a ranking by the similarity, with the embed key where there are several."""
         query = ranked.query
         embed_key = ranked.embed_key
-        params: dict[str, Any] = {}
+        params = {}
         if query is not None:
             params = {"query": query.text, "group": self.group, "topk": query.topk}
             if embed_key is not None:
                 params["embed_key"] = embed_key
+            if engine := self._engine(ranked):
+                params["ranked by"] = engine
+            if query.language_analyser and embed_key is not None:
+                params["compared"] = "across languages"
             if self._lacking:
                 lacking = ", ".join(str(document.reader) for document in self._lacking)
                 params["without the group"] = lacking
@@ -363,6 +441,18 @@ class Retriever(BaseRetriever[T_co]):
 
                 params["filters"] = filter_text(bound)
         return self._ranking_name(ranked), params
+
+    def _engine(self, ranked: LazyStage) -> str:
+        """Name the store that ranked; "" for our own ranking."""
+        search = self.search
+        ranks_text = isinstance(search, TextSearch)
+        if not ranks_text and getattr(search, "mode", "") != "native":
+            return ""
+        part = ranked.snapshot.parts[0]
+        key = search.analyser if isinstance(search, TextSearch) else str(ranked.embed_key)
+        if (self.group, key) in part.state.unranked:
+            return ""
+        return part.indexer.nodes.ranking_store(vectors=not ranks_text)
 
     def _ranking_name(self, ranked: LazyStage) -> str:
         name = self.similarity.name
@@ -459,7 +549,7 @@ class Retriever(BaseRetriever[T_co]):
         Raises:
             NotRegisteredError: If all of them do.
         """
-        problems: dict[Collection, NotRegisteredError] = {}
+        problems = {}
         for document in self._documents:
             try:
                 for name in {self.group, self.target} - {None}:
@@ -518,6 +608,22 @@ class Retriever(BaseRetriever[T_co]):
                     for source in below
                 ]
         return leading
+
+
+def matched_share(stage: LazyStage) -> float:
+    """How much of its query the best node of a ranking by terms has, from 0 to 1; 1 where that is
+    unknown.
+    """
+    retriever = stage.retriever
+    if not stage.hits:
+        return 0.0
+    if not isinstance(retriever, Retriever) or stage.query is None:
+        return 1.0
+    search = retriever.search
+    if not isinstance(search, TermSearch):
+        return 1.0
+    request = retriever._request(stage.query, stage.snapshot, None, 1)
+    return search.matched_share(request, stage.hits[0][1])
 
 
 def _similarity(similarity: str | Callable[..., Any] | None) -> Similarity:
@@ -587,7 +693,7 @@ _LocatedSegment: TypeAlias = tuple[LocalSnapshot, NodeKey, Segment]
 
 def _find(ranked: LazyStage, uid: str) -> list[_LocatedSegment]:
     """The nodes with a uid, of all groups."""
-    located: list[_LocatedSegment] = []
+    located = []
     for part in ranked.snapshot.parts:
         located += [(part, key, segment) for key, segment in part.find(uid)]
     return located
@@ -662,9 +768,13 @@ class _MissingNode:
             search = replace(search, mode="exact")
             exact = " in the exact ranking"
         everything = max(depth, snapshot.size(retriever.group))
+        if isinstance(search, TextSearch):
+            everything = max(depth, min(everything, _SERVER_RANKS))
         ranking = search.rank(retriever._request(self.query, snapshot, embed_key, everything))
         keys = {key for _, key, _ in located}
         at = next((at for at, (key, _) in enumerate(ranking) if key in keys), None)
+        if at is None and isinstance(search, TextSearch) and len(ranking) == everything:
+            return self._because("depth", f"Its rank is worse than {everything}, if it has one.")
         if at is None:
             return None
         rank = at + 1
@@ -675,7 +785,7 @@ class _MissingNode:
             return Reason(self.uid, "similarity_cut_off", message, rank, score, cause="cut-off")
         if rank <= depth:
             message = (
-                f"Its rank is {rank}{exact}. The approximate index missed it. Use index='default'"
+                f"Its rank is {rank}{exact}. The approximate index missed it. Use index='exact'"
                 " for exact results."
             )
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,7 +14,7 @@ import numpy as np
 
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
-from lazyrag.errors import ConfigError, RetrievalError, TransformError
+from lazyrag.errors import ConfigError, RetrievalError, TransformError, UnsupportedError
 from lazyrag.indexes.bm25 import BM25, LexicalIndex, Variant
 from lazyrag.models.embedding import UNREAD_SHARE, CheckedEmbedder, unknown_share
 from lazyrag.read.nodes import SearchMode
@@ -86,7 +87,7 @@ class KeywordSearch:
     def terms(self, query: str) -> list[str]:
         """Return the terms of a query; its stop words if it has no others."""
         try:
-            terms = term_function(self.analyser)(query)
+            terms = term_function(self.analyser, is_query=True)(query)
             return terms or term_function(self.analyser, stop_words=True)(query)
         except TransformError as exc:
             raise RetrievalError(str(exc)) from exc
@@ -108,6 +109,22 @@ class TermSearch(KeywordSearch):
         super().__init__(analyser)
         self._model = BM25(k1, b, variant)
 
+    def on_server(self, *, instead: bool = False) -> TextSearch:
+        """The same search by the segment store.
+
+        Args:
+            instead: Whether this search ranks what the store cannot.
+
+        Raises:
+            ConfigError: If it has parameters of its own.
+        """
+        if self._model != BM25():
+            raise ConfigError(
+                "index='server' takes no k1, b or variant: a server has its own. Omit them, or pass"
+                " index='exact'."
+            )
+        return TextSearch(self.analyser, self if instead else None)
+
     def rank(self, request: SearchRequest) -> Hits:
         """See `Search.rank`; only nodes that share a term with the query."""
         terms = self.terms(request.query)
@@ -117,27 +134,42 @@ class TermSearch(KeywordSearch):
             request.group, self.analyser, terms, request.topk, request.filters, self._model
         )
 
+    def matched_share(self, request: SearchRequest, score: float) -> float:
+        """A score as a share of what a text could have that repeats each term of the query."""
+        repeats = Counter(self.terms(request.query))
+        statistics = request.snapshot.term_statistics(
+            request.group, self.analyser, list(repeats), self._model
+        )
+        pairs = zip(statistics.idf(self._model), repeats.values(), strict=True)
+        return score / math.fsum(idf * times for idf, times in pairs)
+
 
 class TextSearch(KeywordSearch):
-    """The segment store's own text ranking, by the terms of an analyser. Only one Document can be
-    searched.
+    """The segment store's own text ranking, by the terms of an analyser, of one Document.
+
+    Args:
+        analyser: Name of the registered analyser.
+        instead: Ranks groups and filters that the store cannot, as groups of earlier releases.
     """
+
+    def __init__(self, analyser: str, instead: TermSearch | None = None) -> None:
+        super().__init__(analyser)
+        self._instead = instead
 
     def rank(self, request: SearchRequest) -> Hits:
         """See `Search.rank`."""
-        parts = request.snapshot.parts
-        if len(parts) > 1:
-            problem = (
-                f"index='native' cannot rank {len(parts)} Documents together: their scores do not"
-                " compare"
-            )
-            raise ConfigError(f"{problem}. Search one Document, or use index='default'.")
         terms = self.terms(request.query)
         if not terms:
             return []
-        return parts[0].rank_text(
-            request.group, self.analyser, terms, request.topk, request.filters
-        )
+        [part] = request.snapshot.parts
+        group = request.group
+        try:
+            return part.rank_text(group, self.analyser, terms, request.topk, request.filters)
+        except UnsupportedError:
+            if self._instead is None:
+                raise
+        part.state.unranked.add((group, self.analyser))
+        return self._instead.rank(request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +204,7 @@ class VectorSearch:
         if self.mode == "approximate" and "ip" in metrics:
             raise ConfigError(
                 f"index='ann' needs dense vectors; the embed key {embed_key!r} has sparse ones. Use"
-                " index='default'."
+                " index='exact'."
             )
         if self.metric is not None and metrics not in ([], [self.metric]):
             kind, metric = ("sparse", "inner product") if metrics == ["ip"] else ("dense", "cosine")
@@ -274,7 +306,7 @@ class Similarity:
     ) -> tuple[list[DocNode], FloatArray]:
         """The nodes for which a batch function returned a score, in its order."""
         nodes_by_uid = {node.uid: node for node in nodes}
-        by_uid: dict[str, Any] = {}
+        by_uid = {}
         for pair in pairs:
             node, value = (
                 pair if isinstance(pair, (list, tuple)) and len(pair) == 2 else (None, None)
@@ -354,6 +386,9 @@ class _FunctionSearch:
     def rank(self, request: SearchRequest) -> Hits:
         """See `Search.rank`."""
         parts = request.snapshot.parts
+        for part in parts:
+            if part.indexer.nodes.downloads_texts:
+                part.indexer.nodes.require_few(part.size(request.group), request.group)
         descend = self._similarity.descend
         queries: list[Any] = [
             dict(vector) if isinstance(vector, dict) else vector.tolist()
@@ -364,7 +399,7 @@ class _FunctionSearch:
         kwargs = dict(self._kwargs)
         if self._takes_key:
             kwargs["embed_key"] = request.embed_key
-        rankings: list[Hits] = []
+        rankings = []
         for part, query in zip(parts, queries, strict=True):
             nodes: list[DocNode] = []
             scores = [np.zeros(0)]
@@ -512,8 +547,18 @@ def make_similarity(
     if mode is None:
         mode = "embedding" if _FLOATS.search(query[1]) else "text"
     if batch is None:
-        batch = nodes[0] == "nodes" or _SEVERAL.match(nodes[1]) is not None
+        batch = takes_several(*nodes)
     return Similarity(name, func, mode, descend, batch)
+
+
+def takes_several(parameter: str, annotation: str) -> bool:
+    """Whether a user's function gets all nodes at once, by the parameter that receives them.
+
+    Example:
+        >>> takes_several("nodes", ""), takes_several("found", "List[DocNode]")
+        (True, True)
+    """
+    return parameter == "nodes" or _SEVERAL.match(annotation) is not None
 
 
 _FLOATS = re.compile(r"(?:list|sequence|ndarray)\[.*float|\bVector\b", re.IGNORECASE)
@@ -526,8 +571,10 @@ indexes: Registry[Callable[[Similarity, Keywords], Search]] = Registry(
 """From a similarity and its keywords to the search."""
 
 
-def default_index(similarity: Similarity, kwargs: Keywords) -> Search:
-    """``"default"``: exact, by the similarity's own index or, without one, node by node."""
+def exact_index(similarity: Similarity, kwargs: Keywords) -> Search:
+    """``"exact"``: by the similarity's own index or, without one, node by node; ``"default"`` is
+    the same, except where ``store_conf`` leaves the ranking to a server.
+    """
     return similarity.make_search(kwargs)
 
 
@@ -554,32 +601,47 @@ def _vector_search(
     if not isinstance(search, VectorSearch):
         raise ConfigError(
             f"index={index!r} searches by embeddings; the similarity {similarity.name!r} does not."
-            " Use similarity='cosine', or index='default'."
+            " Use similarity='cosine', or index='exact'."
         )
     return replace(search, mode=mode)
 
 
 def server_index(similarity: Similarity, kwargs: Keywords) -> Search:
-    """``"native"``: a search server's own ranking of texts, by the terms of our analysers."""
+    """``"server"``, once ``"native"``: the store's own ranking of texts, or of vectors."""
     search = similarity.make_search(kwargs)
-    if not isinstance(search, TermSearch):
-        raise ConfigError(
-            f"index='native' ranks by terms on a server; the similarity {similarity.name!r} does"
-            " not. Use similarity='bm25' or 'bm25_chinese', or index='default'."
-        )
-    keywords = sorted(kwargs.keys() - {"analyser"})
-    if keywords:
-        raise ConfigError(
-            f"index='native' takes no {keywords[0]!r}: a server has its own. Omit it, or use"
-            " 'default'."
-        )
-    return TextSearch(search.analyser)
+    if isinstance(search, TermSearch):
+        return search.on_server()
+    if isinstance(search, VectorSearch):
+        return replace(search, mode="native")
+    raise ConfigError(
+        f"index='server' ranks by terms or vectors; the similarity {similarity.name!r} does not."
+        " Use 'bm25', 'bm25_chinese' or 'cosine', or index='exact'."
+    )
 
 
 indexes.register("ann", approximate_index)
-indexes.register("default", default_index)
+indexes.register("default", exact_index)
+indexes.register("exact", exact_index)
 indexes.register("native", server_index)
+indexes.register("server", server_index)
 indexes.register("smart_embedding_index", smart_embedding_index)
+
+
+def default_search(search: Search, readers: Sequence[Reader]) -> Search:
+    """The search of ``index="default"``: by the stores where ``store_conf`` leaves it to them.
+
+    Args:
+        search: The exact search.
+        readers: Of the Documents.
+    """
+    stores = [reader.indexer.nodes for reader in readers]
+    if isinstance(search, TermSearch) and any(store.ranks_text for store in stores):
+        return search.on_server(instead=all(store.search is None for store in stores))
+    if isinstance(search, VectorSearch) and any(store.ranks_vectors for store in stores):
+        # else only exact stores may search, which the snapshot checks
+        is_allowed = all(reader.allows_server(vectors=True) for reader in readers)
+        return replace(search, mode="native") if is_allowed else search
+    return search
 
 
 def bm25(
@@ -619,7 +681,7 @@ def bm25(
     by_uid = {node.uid: node for node in nodes}
     index = LexicalIndex()
     index.add(list(by_uid), [terms_of(node.get_text()) for node in by_uid.values()])
-    terms = term_function(analyser)(query) or terms_of(query)
+    terms = term_function(analyser, is_query=True)(query) or terms_of(query)
     hits = index.state.search(terms, len(by_uid), model=BM25(k1, b, variant))
     return [(by_uid[uid], score) for uid, score in hits]
 

@@ -30,6 +30,7 @@ import numpy as np
 from lazyrag.errors import ConfigError, StoreError
 from lazyrag.progress.blocks import contextmanager
 from lazyrag.storage.database import flush_file
+from lazyrag.types import JsonObject
 
 with suppress(ImportError):
     import fcntl  # not on Windows
@@ -110,8 +111,8 @@ def encoded(arrays: Arrays) -> tuple[str, list[memoryview]]:
         >>> name, sum(map(len, pieces))
         ('5573a7a5d46f7fe8c3e212b2e901a622.arr', 204)
     """
-    entries: list[dict[str, Any]] = []
-    pieces: list[memoryview] = []
+    entries: list[JsonObject] = []
+    pieces = []
     hasher = hashlib.blake2b(digest_size=16)
     length = 0
     for name in sorted(arrays):
@@ -398,12 +399,26 @@ class ArrayFiles:
             StoreError: If the name is not that of a bundle.
         """
         try:
+            return self._damage(name)
+        except OSError as exc:
+            return f"cannot be read: {exc.strerror or exc}"
+
+    def ensure_damaged(self, name: str) -> None:
+        """Read all of a bundle that cannot be opened, to see whether it is missing or damaged.
+
+        Raises:
+            StoreError: If it is undamaged, or cannot be read: that proves nothing.
+        """
+        with self._explained(name):
+            if not self._damage(name):
+                raise self._error(name, "could not be opened, and is undamaged. Try again.")
+
+    def _damage(self, name: str) -> str:
+        try:
             with self._place.stream(_checked(name)) as file:
                 return stream_damage(file, name)
         except FileNotFoundError:
             return "is missing"
-        except OSError as exc:
-            return f"cannot be read: {exc.strerror or exc}"
 
     def write_or_inline(self, arrays: Arrays, inline_below: int) -> tuple[str, bytes | None]:
         """Store a bundle; returns its name, and its content instead of a file if it has fewer bytes

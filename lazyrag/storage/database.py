@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import itertools
 import os
 import re
 import sqlite3
@@ -15,19 +16,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from lazyrag.errors import ConfigError, StoreError
 from lazyrag.progress.blocks import contextmanager
+from lazyrag.types import Closable, PathLike
 from lazyrag.validation import validate_number
 
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
-
-if TYPE_CHECKING:
-    from typing import Self
 
 
 T = TypeVar("T")
@@ -70,7 +69,7 @@ def batches_reaching(
         >>> list(batches_reaching(["a", "bb", "c"], len, 3))
         [['a', 'bb'], ['c']]
     """
-    batch: list[T] = []
+    batch = []
     total = 0
     for item in items:
         batch.append(item)
@@ -83,7 +82,7 @@ def batches_reaching(
         yield batch
 
 
-Migration: TypeAlias = "str | Callable[[sqlite3.Connection], object]"
+Migration: TypeAlias = "str | Callable[[Any], object]"
 """One step from a format to the next: SQL statements, or a function that is called inside the
 step's transaction."""
 
@@ -130,11 +129,6 @@ _EXPLANATIONS = {
 """Words of SQLite's messages to our explanations."""
 
 
-_USUAL = (False, True)
-"""Settings of a connection between transactions: neither durable nor without checks of foreign
-keys."""
-
-
 @dataclass(frozen=True, slots=True)
 class FileFormat:
     """One kind of SQLite file, and its migrations.
@@ -150,6 +144,8 @@ class FileFormat:
         when_damaged: Advice for a damaged file, as a sentence for messages.
         reads_from: The oldest format that is read without a migration; 0 for none but the present
             one.
+        adapt: Called with a connection that only reads an older format, to make it look like the
+            present one by temporary views.
     """
 
     name: str
@@ -157,6 +153,7 @@ class FileFormat:
     migrations: tuple[Migration, ...]
     when_damaged: str
     reads_from: int = 0
+    adapt: Callable[[sqlite3.Connection], object] | None = None
 
     @property
     def version(self) -> int:
@@ -164,7 +161,7 @@ class FileFormat:
         return len(self.migrations)
 
 
-class Database:
+class Database(Closable):
     """One open SQLite file, or a database in this process's memory.
 
     It has a single connection, which threads use in turn, one transaction each. So `close` closes
@@ -211,7 +208,7 @@ class Database:
 
     def __init__(
         self,
-        path: str | os.PathLike[str] | None,
+        path: PathLike | None,
         file_format: FileFormat,
         *,
         read_only: bool = False,
@@ -246,8 +243,9 @@ class Database:
 
     def _open(self) -> None:
         self._openings += 1
-        self._settings: tuple[bool, bool] | None = None  # unknown
+        self._is_durable: bool | None = None  # unknown
         self._unchanging: tuple[int, ...] | None = None
+        self._adapted_from = 0
         mode = "ro" if self.read_only else "rwc"
         # SQLite reads a file in WAL mode only with two files beside it, unless it can rely on the
         # file not to change.
@@ -275,12 +273,6 @@ class Database:
     def __repr__(self) -> str:
         return f"Database({os.fspath(self.path)!r}, {self.file_format.name!r})"
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def reading(self) -> AbstractContextManager[sqlite3.Connection]:
         """A transaction that reads: all its statements see the same state of the file. One within
         it is a part of it.
@@ -290,9 +282,7 @@ class Database:
         """
         return self._transaction("BEGIN")
 
-    def writing(
-        self, *, durable: bool = False, checked: bool = True
-    ) -> AbstractContextManager[sqlite3.Connection]:
+    def writing(self, *, durable: bool = False) -> AbstractContextManager[sqlite3.Connection]:
         """A transaction that writes: committed at its end, rolled back after an error.
 
         Other writers wait from its beginning on, so that its reads stay valid. One within it is a
@@ -302,8 +292,6 @@ class Database:
             durable: Wait until the disk has it, and with it every transaction that ended before, so
                 that no power cut takes them (``synchronous = FULL``). One that changes nothing
                 writes nothing, and so secures nothing.
-            checked: Check foreign keys. SQLite reads a whole table for each row that is deleted,
-                where no index has the column that refers to it.
 
         Raises:
             StoreError: If SQLite fails in it, the file stays locked, or the database is closed or
@@ -311,7 +299,7 @@ class Database:
         """
         if self.read_only:
             raise self._error("was opened with read_only=True. Open it without to write.")
-        return self._transaction("BEGIN IMMEDIATE", (durable, checked))
+        return self._transaction("BEGIN IMMEDIATE", durable)
 
     def flush(self) -> None:
         """Wait until the disk has every finished transaction, so that no power cut takes one.
@@ -384,13 +372,16 @@ class Database:
 
     @staticmethod
     def fetch_each(
-        connection: sqlite3.Connection, query: str, rows: Iterable[Sequence[object]]
+        connection: sqlite3.Connection,
+        query: str,
+        rows: Iterable[Sequence[object]],
+        limit: int = 1,
     ) -> list[Any]:
-        """The first rows of a query for each row of parameters, in order; there may be none for
-        some.
+        """The first rows of a query for each row of parameters, in order; at most so many of each,
+        and there may be none.
         """
-        first_rows = [connection.execute(query, row).fetchone() for row in rows]
-        return [row for row in first_rows if row is not None]
+        fetched = (connection.execute(query, row).fetchmany(limit) for row in rows)
+        return list(itertools.chain.from_iterable(fetched))
 
     def now(self, _connection: sqlite3.Connection) -> float:
         """The clock of leases, in seconds since 1970: that of this machine."""
@@ -422,26 +413,24 @@ class Database:
             self._connection.close()
 
     @contextmanager
-    def _transaction(
-        self, begin: str, settings: tuple[bool, bool] | None = None
-    ) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, begin: str, durable: bool | None = None) -> Iterator[sqlite3.Connection]:
         self.check_open()  # before the lock, which a fork's copy may have been left with
         with self._turn:
             if self._closed:  # while this thread waited
                 self.check_open()
-            if self._unchanging is not None:
+            if self._unchanging is not None or self._adapted_from:
                 self._follow()
             connection = self._connection
             is_step = connection.in_transaction  # of this thread
-            is_set = settings is not None and not is_step
+            is_set = durable is not None and not is_step
             try:
                 # Durability cannot be changed within a transaction, where BEGIN fails as well.
-                if is_step and not (settings and settings[0]):
+                if is_step and not durable:
                     yield connection
                     return
                 try:
-                    if is_set and settings != self._settings:
-                        self._set(settings)
+                    if is_set and durable != self._is_durable:
+                        self._set(durable=bool(durable))
                     connection.execute(begin)
                     yield connection
                     if self._unchanging is not None:
@@ -455,22 +444,17 @@ class Database:
                         _roll_back(connection)
                     raise
                 finally:
-                    if is_set and self._settings != _USUAL:
-                        self._set(_USUAL)
+                    if is_set and self._is_durable is not False:
+                        self._set(durable=False)
             except (UnicodeDecodeError, sqlite3.Error) as exc:
                 raise self._explained(exc) from exc
 
-    def _set(self, settings: tuple[bool, bool] | None) -> None:
-        """Set the connection up: whether it waits for the disk, and whether it checks foreign
-        keys.
-        """
-        if settings is None:
-            return
+    def _set(self, *, durable: bool) -> None:
+        """Set whether the connection waits for the disk."""
         # unknown, should this be interrupted: the next transaction begins here
-        self._settings = None
-        self._connection.execute(f"PRAGMA synchronous = {1 + settings[0]}")  # NORMAL or FULL
-        self._connection.execute(f"PRAGMA foreign_keys = {settings[1]:d}")
-        self._settings = settings
+        self._is_durable = None
+        self._connection.execute(f"PRAGMA synchronous = {1 + durable}")  # NORMAL or FULL
+        self._is_durable = durable
 
     def _signature(self) -> tuple[int, ...] | None:
         """What changes with the file's content; None if a program writes it, or was killed while it
@@ -489,8 +473,13 @@ class Database:
             raise self._error("was changed while it was read. Repeat the query.")
 
     def _follow(self) -> None:
-        """Open a file again that was taken for unchanging, and has changed."""
-        if self._connection.in_transaction or self._unchanging == self._signature():
+        """Open a file again that was taken for unchanging, and has changed, or that a writer has
+        migrated.
+        """
+        if self._connection.in_transaction:
+            return
+        is_unchanged = self._unchanging is None or self._unchanging == self._signature()
+        if is_unchanged and self._adapted_from in (0, self._read_format()):
             return
         self._closed = True  # should this be interrupted
         self._finalizer()
@@ -517,16 +506,24 @@ class Database:
                     f"has format {version} and this release reads format {newest}. "
                     "Open it once without read_only=True, which brings it there."
                 )
+            if version < newest and self.file_format.adapt is not None:
+                self.file_format.adapt(self._connection)
+                self._adapted_from = version
             return
         if self.in_memory:
             _empty_database(self.file_format).backup(self._connection)
             return
         self._use_wal()
-        self._set(_USUAL)
+        self._connection.execute("PRAGMA foreign_keys = ON")
+        self._set(durable=False)
         if version < newest:
             with self.writing() as connection:
                 # another process may have been faster
                 _run_migrations(connection, self.file_format, self._version())
+
+    def _read_format(self) -> int:
+        [version] = self._connection.execute("PRAGMA user_version").fetchone()
+        return int(version)
 
     def _version(self) -> int:
         """The file's format; 0 for an empty one. Call it in a transaction: another process may be
@@ -536,7 +533,7 @@ class Database:
             StoreError: If it is not of our kind, or of a newer format.
         """
         [kind] = self._connection.execute("PRAGMA application_id").fetchone()
-        [version] = self._connection.execute("PRAGMA user_version").fetchone()
+        version = self._read_format()
         [tables] = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if kind != self.file_format.application_id and (kind or version or tables):
             raise self._error(
@@ -548,7 +545,7 @@ class Database:
                 f"has format {version}, written by a newer release; this one reads up to format"
                 f" {newest}. Install the newer release, or pass another path."
             )
-        return int(version)
+        return version
 
     def _use_wal(self) -> None:
         # Where two connections change the mode at the same time, SQLite gives up at once instead of
@@ -621,7 +618,7 @@ def _empty_database(file_format: FileFormat) -> sqlite3.Connection:
 def _run_migrations(connection: sqlite3.Connection, file_format: FileFormat, version: int) -> None:
     for migration in file_format.migrations[version:]:
         if isinstance(migration, str):
-            for statement in _statements(migration):
+            for statement in statements(migration):
                 connection.execute(statement)
         else:
             migration(connection)
@@ -656,7 +653,7 @@ def _close(connection: sqlite3.Connection, process: int) -> None:
         connection.close()
 
 
-def _absolute(path: str | os.PathLike[str], name: str) -> Path:
+def _absolute(path: PathLike, name: str) -> Path:
     """The absolute path of the file."""
     path_text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else path
     # It would be a file's name here.
@@ -665,7 +662,7 @@ def _absolute(path: str | os.PathLike[str], name: str) -> Path:
     return Path(path_text).expanduser().absolute()
 
 
-def _statements(script: str) -> Iterator[str]:
+def statements(script: str) -> Iterator[str]:
     """The statements of a script. Python's ``executescript`` would end the transaction."""
     statement = ""
     for piece in script.split(";"):

@@ -18,16 +18,14 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from lazyrag.errors import ConfigError, StoreConnectionError, StoreError, missing_package
 from lazyrag.progress.blocks import contextmanager
 from lazyrag.storage.arrays import DamagedError, _Folder, decoded
-from lazyrag.storage.database import FileFormat, RawText, _statements, batches_reaching
-
-if TYPE_CHECKING:
-    from typing import Self
+from lazyrag.storage.database import FileFormat, RawText, batches_reaching, statements
+from lazyrag.types import Closable
 
 Parameters: TypeAlias = "Sequence[Any] | Mapping[str, Any]"
 
@@ -39,7 +37,8 @@ _BATCH = 1 << 20  # letters of statements that are sent at a time
 _PIECE = 4 << 20  # bytes of a row of an array file
 # pg8000's of libpq's; others verify
 _TLS = {"disable": False, "allow": None, "prefer": None, "require": True}
-_OLD_S = 3600.0  # a local copy of that age may be removed
+_OLD_S = 600.0  # a local copy of that age may be removed: its bundle is not about to be written
+_SWEPT_EVERY = 16  # downloads
 
 # One row: its counter grows with each commit of a writer, and its lock is the right to write.
 _OWN_TABLES = """
@@ -72,6 +71,7 @@ _DEFINITIONS = [
         (r"\bTEXT\b", 'TEXT COLLATE "C"'),
         (r"\bREFERENCES \w+ \(\w+\)", ""),
         (r"\) WITHOUT ROWID", ")"),
+        (r"(\w+) >= x''", r"strpos(\1, chr(26)) > 0"),
         (
             re.escape("(lower(hex(randomblob(8))))"),
             "substr(replace(gen_random_uuid()::text, '-', ''), 1, 16)",
@@ -84,7 +84,13 @@ _QUERIES = [
     for pattern, replacement in (
         (r" IS \?", " IS NOT DISTINCT FROM ?"),
         (r"\bmax\((\w+), \?\)", r"greatest(\1, ?)"),
+        (r"\bmin\((\w+), \?\)", r"least(\1, ?)"),
+        (r"(\w+) GLOB '\*\[\^ -~\]\*'", r"\1 ~ '[^ -~]'"),
         (r"\binstr\(", "strpos("),
+        # Escaped texts, see `literal`: a text that SQLite keeps as a BLOB is one of them. They are
+        # not sorted as texts are.
+        (r"(\w+) >= x''", r"strpos(\1, chr(26)) > 0"),
+        (r"(\w+) < x''", r"strpos(\1, chr(26)) = 0"),
         (r"\bifnull\(", "coalesce("),
         (r"\bCROSS JOIN\b", "JOIN"),
     )
@@ -334,9 +340,11 @@ class Connection:
         self.total_changes += row is not None
         return StatementResult([], None, int(row is not None), None if row is None else row[0])
 
-    def fetch_each(self, query: str, rows: Iterable[Parameters]) -> list[tuple[Any, ...]]:
-        """The first rows of a query for each row of parameters, in order."""
-        selects = (f"({_bound(query, row)} LIMIT 1)" for row in rows)
+    def fetch_each(
+        self, query: str, rows: Iterable[Parameters], limit: int = 1
+    ) -> list[tuple[Any, ...]]:
+        """See `Database.fetch_each`."""
+        selects = (f"({_bound(query, row)} LIMIT {limit})" for row in rows)
         first_rows: list[tuple[Any, ...]] = []
         for batch in batches_reaching(selects, len, _BATCH, most_items=500):
             first_rows += self.run(" UNION ALL ".join(batch))
@@ -362,10 +370,10 @@ class Connection:
 
 
 def _script(text: str) -> str:
-    return "".join(_bound(statement, ()) for statement in _statements(text))
+    return "".join(_bound(statement, ()) for statement in statements(text))
 
 
-class PostgresDatabase:
+class PostgresDatabase(Closable):
     """A schema of a PostgreSQL database; see `lazyrag.storage.database.Database`, whose methods it
     has.
 
@@ -429,7 +437,12 @@ class PostgresDatabase:
             raise missing_package("A store in PostgreSQL", exc, "postgres") from exc
         arguments, keywords = self._dialect.create_connect_args(parsed)
         if self._dialect.driver == _DRIVER:
-            keywords = {"timeout": _IDLE_S + timeout_s, "application_name": "lazyrag", **keywords}
+            keywords = {
+                "timeout": _IDLE_S + timeout_s,
+                "application_name": "lazyrag",
+                "password": "",  # so that the server asks for one that is missing
+                **keywords,
+            }
             mode = keywords.pop("sslmode", "prefer")
             roots = keywords.pop("sslrootcert", None)
             is_plain = mode in _TLS and not roots
@@ -456,23 +469,14 @@ class PostgresDatabase:
     def __repr__(self) -> str:
         return f"PostgresDatabase({self.address!r}, {self.file_format.name!r})"
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def reading(self) -> AbstractContextManager[Any]:
         """See `Database.reading`."""
         return self.transaction(_READING)
 
-    def writing(
-        self, *, durable: bool = False, checked: bool = True
-    ) -> AbstractContextManager[Any]:
+    def writing(self, *, durable: bool = False) -> AbstractContextManager[Any]:
         """See `Database.writing`. There are no foreign keys to check."""
         if self.read_only:
             raise self._error("was opened with read_only=True. Open it without to write.")
-        del checked
         lazily = "" if durable else "SET LOCAL synchronous_commit = off; "
         lazily += f"SET LOCAL idle_in_transaction_session_timeout = '{_IDLE_S}s'"
         begin = f"BEGIN; {lazily}; UPDATE store SET commits = commits + 1"  # noqa: S608
@@ -626,21 +630,26 @@ class PostgresDatabase:
                     "holds other tables. They were left as they are; name another schema in the"
                     " URL."
                 )
-            if version > newest or (
-                self.read_only and version < (self.file_format.reads_from or newest)
-            ):
+            if version > newest:
                 raise self._error(
                     f"has format {version}, and this release reads format {newest}. Use the newer"
                     " one."
                 )
-            if version < newest:
-                connection.run(
-                    "".join(
-                        _script(str(migration))
-                        for migration in self.file_format.migrations[version:]
-                    )
+            if self.read_only and version < newest:
+                raise self._error(
+                    f"has format {version}, and this release reads format {newest}. Open it once"
+                    " without read_only=True, which brings it there."
                 )
-                connection.execute("UPDATE store SET format = ?", (newest,))
+            if version < newest:
+                self._migrate(connection, version)
+
+    def _migrate(self, connection: Connection, version: int) -> None:
+        for migration in self.file_format.migrations[version:]:
+            if isinstance(migration, str):
+                connection.run(_script(migration))
+            else:
+                migration(connection)
+        connection.execute("UPDATE store SET format = ?", (self.file_format.version,))
 
     def _explained(self, error: ServerError) -> StoreError:
         exc = error.__cause__ or error
@@ -657,7 +666,8 @@ class PostgresDatabase:
         if state in _EXPLANATIONS:
             return self._error(_EXPLANATIONS[state].format(wait=self._timeout_s, message=message))
         if is_lost:
-            msg = f"The {self.file_format.name} {self.address} cannot be reached ({message:.200}). "
+            reason = message.rstrip(".")[:200]
+            msg = f"The {self.file_format.name} {self.address} cannot be reached ({reason}). "
             advice = (
                 "Check that the server runs, and the host, user and password of the URL. Then try"
                 " again."
@@ -707,7 +717,7 @@ class _ArrayRows:
                 " Set XDG_CACHE_HOME."
             )
             raise database._error(text) from exc
-        self._is_swept = False
+        self._downloads = 0
 
     def load(self, name: str) -> memoryview:
         with suppress(FileNotFoundError, DamagedError):
@@ -719,13 +729,16 @@ class _ArrayRows:
         return self._copies.load(name)
 
     def _sweep(self) -> None:
-        """Remove old copies of bundles that are gone, before the first new one."""
-        present = set(() if self._is_swept else self.entries())
-        for name in () if self._is_swept else self._copies.entries():
+        """Remove old copies of bundles that are gone, before the first new one and some later
+        ones.
+        """
+        self._downloads += 1
+        if self._downloads % _SWEPT_EVERY != 1:
+            return
+        for name in {*self._copies.entries()}.difference(self.entries()):
             with suppress(FileNotFoundError):
-                if name not in present and time.time() - self._copies.modified(name) > _OLD_S:
+                if time.time() - self._copies.modified(name) > _OLD_S:
                     self._copies.remove(name)
-        self._is_swept = True
 
     def stream(self, name: str) -> BinaryIO:
         self.modified(name)  # raises if it is gone

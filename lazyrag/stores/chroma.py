@@ -6,7 +6,7 @@ import math
 import os
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -52,7 +52,16 @@ from lazyrag.stores.protocol import (
     searched,
     state_of_rows,
 )
-from lazyrag.types import Embeddings, Matrix, Metric, Ranking, Vector
+from lazyrag.types import (
+    Embeddings,
+    JsonObject,
+    Keywords,
+    Matrix,
+    Metric,
+    PathLike,
+    Ranking,
+    Vector,
+)
 from lazyrag.validation import (
     validate_choice,
     validate_integer,
@@ -112,10 +121,10 @@ class ChromaVectorStore:
     def __init__(
         self,
         uri: str | None = None,
-        dir: str | os.PathLike[str] | None = None,  # noqa: A002  spec 001's name
+        dir: PathLike | None = None,  # noqa: A002  spec 001's name
         *,
-        index_kwargs: Mapping[str, Any] | None = None,
-        client_kwargs: Mapping[str, Any] | None = None,
+        index_kwargs: Keywords | None = None,
+        client_kwargs: Keywords | None = None,
         exact_rows: int = 10_000,
         timeout_s: float = 60.0,
     ) -> None:
@@ -387,7 +396,7 @@ class ChromaVectorStore:
         return [rows[key] for key in page]
 
 
-def _index_settings(index_kwargs: Any) -> dict[str, Any]:
+def _index_settings(index_kwargs: Any) -> JsonObject:
     """Check the settings of Chroma's graph."""
     owner = "index_kwargs of chromadb"
     settings = validate_mapping(owner, index_kwargs)

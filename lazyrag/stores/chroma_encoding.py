@@ -25,7 +25,7 @@ from lazyrag.stores.protocol import (
     join_parts,
     push_down,
 )
-from lazyrag.types import Fields, FieldValue, Matrix, Metric, Scalar, Vector
+from lazyrag.types import Fields, FieldValue, JsonObject, Matrix, Metadata, Metric, Scalar, Vector
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -73,9 +73,7 @@ def _are_units(vectors: Matrix) -> bool:
     return bool((np.abs(lengths - 1.0) <= _UNIT).all())
 
 
-def encode_rows(
-    rows: Sequence[VectorRow], schema: VectorSchema
-) -> tuple[Matrix, list[dict[str, Any]]]:
+def encode_rows(rows: Sequence[VectorRow], schema: VectorSchema) -> tuple[Matrix, list[JsonObject]]:
     """The vectors and the metadata of rows, whose vectors have the schema's dimension.
 
     Raises:
@@ -88,7 +86,7 @@ def encode_rows(
     # the sign of a zero, too
     unchanged = (units.view(np.uint32) == vectors.view(np.uint32)).all(axis=1)
     # the rows of one file share their fields
-    encoded: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}
+    encoded: dict[int, tuple[JsonObject, JsonObject]] = {}
     metadata = []
     for row, vector, is_unchanged in zip(rows, vectors, unchanged.tolist(), strict=True):
         shared = encoded.get(id(row.fields))
@@ -120,7 +118,7 @@ def decode_rows(
     return rows
 
 
-def decode_fields(metadata: Mapping[str, Any] | None, schema: Schema) -> Fields:
+def decode_fields(metadata: Metadata | None, schema: Schema) -> Fields:
     """The fields of a row; Chroma returns None for a row without metadata."""
     values = metadata or {}
     missing = values.get(_MISSING) or ()
@@ -137,9 +135,9 @@ def decode_fields(metadata: Mapping[str, Any] | None, schema: Schema) -> Fields:
     return fields
 
 
-def _rest(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+def _rest(metadata: Metadata | None) -> JsonObject:
     text = None if metadata is None else metadata.get(_REST)
-    return {} if text is None else cast("dict[str, Any]", json.loads(text))
+    return {} if text is None else cast("JsonObject", json.loads(text))
 
 
 def schema_metadata(schema: VectorSchema) -> dict[str, str]:
@@ -153,9 +151,7 @@ def schema_metadata(schema: VectorSchema) -> dict[str, str]:
     return {_SCHEMA: json.dumps({**values, "fields": schema_text(schema.fields)})}
 
 
-def read_schema_metadata(
-    metadata: Mapping[str, Any] | None, collection: str = ""
-) -> VectorSchema | None:
+def read_schema_metadata(metadata: Metadata | None, collection: str = "") -> VectorSchema | None:
     """The schema in a collection's metadata; None if lazyrag did not create it.
 
     Raises:
@@ -181,7 +177,7 @@ _OTHER_BITS = (1 << 63) - 1
 _HEX = "'"  # prefix of texts that are not encoded as JSON
 
 
-def encode_fields(fields: Fields, schema: Schema) -> dict[str, Any]:
+def encode_fields(fields: Fields, schema: Schema) -> JsonObject:
     """The metadata that filters read: a value for every field, None where Chroma shall store none.
 
     All keys are always there, as Chroma merges new metadata into a row's old ones, and a new row
@@ -193,7 +189,7 @@ def encode_fields(fields: Fields, schema: Schema) -> dict[str, Any]:
         {'lr_missing': ['author'], 'f_year': 2002, 'f_author': None}
     """
     missing: list[str] = []
-    values: dict[str, Any] = {_MISSING: missing}
+    values: JsonObject = {_MISSING: missing}
     for name, field in schema.items():
         value = fields.get(name)
         if value is None:

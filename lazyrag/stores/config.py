@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import unquote
 
 from lazyrag.data.segment import digest
 from lazyrag.errors import ConfigError, StoreDamagedError, StoreError, known_names
@@ -17,6 +18,8 @@ from lazyrag.registry import Registry
 from lazyrag.storage.arrays import locked, torn_marks
 from lazyrag.storage.database import DatabaseUrl, is_server
 from lazyrag.stores.protocol import (
+    EXACT_ROWS,
+    SearchPlace,
     SegmentStore,
     StoreLocation,
     VectorStore,
@@ -26,10 +29,13 @@ from lazyrag.stores.protocol import (
     vector_stores,
 )
 from lazyrag.stores.sqlite import MapFileSegmentStore, StoreFile
+from lazyrag.types import Keywords, PathLike
 from lazyrag.validation import (
     check_keywords,
     require,
     required_names,
+    validate_choice,
+    validate_integer,
     validate_mapping,
     validate_number,
 )
@@ -37,6 +43,9 @@ from lazyrag.validation import (
 T = TypeVar("T", SegmentStore, VectorStore)
 
 _TIMEOUT_S = 30.0
+_ANALYSERS = ("en", "zh")  # whose terms a store in PostgreSQL indexes by default
+_URLS = {"milvus": "uri", "opensearch": "uris"}  # and the argument with the address
+_BESIDE = ("ledger", "search", "exact_rows")
 _ALIASES = {"chroma": "chromadb", "memory": "map", "postgresql": "map", "sqlite": "map"}
 
 
@@ -45,7 +54,7 @@ class StoreChoice:
     """One store as configured: its registered type and its keyword arguments."""
 
     type: str = "map"
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    kwargs: Keywords = field(default_factory=dict)
 
     @property
     def uri(self) -> str | None:
@@ -128,27 +137,36 @@ class StoreConf:
         vector: The vector store.
         ledger: Path of the ledger's file; None where the ``map`` segment store has it.
         vectors_named: Whether the vector store was configured, or follows from the segment store.
+        search: Where queries are ranked; None: where each store does it by default.
+        exact_rows: How many nodes of a group an exact search may read from a server.
     """
 
     segment: StoreChoice = StoreChoice()
     vector: StoreChoice = StoreChoice()
     ledger: str | None = None
     vectors_named: bool = True
+    search: SearchPlace | None = None
+    exact_rows: int = EXACT_ROWS
 
     @classmethod
     def parse(
         cls,
-        store_conf: Mapping[str, Any] | str | os.PathLike[str] | None,
+        store_conf: Mapping[str, Any] | PathLike | None,
         dataset: Path | None = None,
     ) -> StoreConf:
         """Parse spec 001's ``{"segment_store": {"type", "kwargs"},
         "vector_store": {"type", "kwargs"}}``.
 
-        A part that is missing, or names no file, is stored with the other one.
+        A part that is missing, or names no file, is stored with the other one. Beside them:
+        ``"ledger"``, the file of the ledger; ``"search"``, ``"exact"`` or ``"server"``; and
+        ``"exact_rows"``, how many nodes of a group on a server an exact search may read.
 
         Args:
             store_conf: The default of both parts, and of None, is ``map`` in memory. A path or a
-                URL is the ``uri`` of a ``map`` store.
+                URL of PostgreSQL is the ``uri`` of a ``map`` store;
+                ``milvus://[USER:PASSWORD@]HOST:PORT`` and
+                ``opensearch://[USER:PASSWORD@]HOST:PORT``, over TLS with a password, name these. A
+                flat mapping with a ``"type"`` has the keyword arguments of one store beside it.
             dataset: The dataset's folder; with a server and no other place for the ledger it is in
                 ``.lazyrag`` there.
 
@@ -163,13 +181,20 @@ class StoreConf:
         """
         if store_conf is None:
             return cls()
-        if isinstance(store_conf, (str, os.PathLike)) and store_conf not in segment_stores:
-            uri = os.fspath(store_conf)
-            return cls.parse({"segment_store": {"type": "map", "kwargs": {"uri": uri}}}, dataset)
-        parts = ("segment_store", "vector_store", "ledger")
+        if isinstance(store_conf, (str, os.PathLike)):
+            return cls.parse(_conf_of_uri(os.fspath(store_conf)), dataset)
+        if isinstance(store_conf, Mapping) and "type" in store_conf:
+            store_conf = _conf_of_flat(store_conf)
+        parts = ("segment_store", "vector_store", *_BESIDE)
         conf: Mapping[str, Any] = validate_mapping("store_conf", store_conf, parts)
         segment = _parse_store("segment_store", conf, segment_stores)
         vector = _parse_store("vector_store", conf, vector_stores)
+        search = conf.get("search")
+        if search is not None:
+            validate_choice("store_conf['search']", search, ("exact", "server"))
+        exact_rows = conf.get("exact_rows", EXACT_ROWS)
+        if exact_rows is not EXACT_ROWS:
+            validate_integer("store_conf['exact_rows']", exact_rows, 0)
         ledger = conf.get("ledger")
         if ledger is not None:
             ledger = _path("store_conf['ledger']", ledger)
@@ -188,7 +213,7 @@ class StoreConf:
                 " Document(dataset_path=...), a folder."
             )
             raise ConfigError(msg)
-        parsed = cls(segment, vector, ledger, "vector_store" in conf)
+        parsed = cls(segment, vector, ledger, "vector_store" in conf, search, exact_rows)
         parsed._check_memory()
         return parsed
 
@@ -274,7 +299,7 @@ class StoreConf:
         ]
         timeout_s = float(waits[0]) if waits else _TIMEOUT_S
         with ExitStack() as undo:
-            files: dict[str | None, StoreFile] = {}
+            files = {}
 
             def file_of(uri: str | None) -> StoreFile:
                 path = (
@@ -294,14 +319,68 @@ class StoreConf:
             vectors = _open(self.vector, vector_stores, undo, read_only=read_only)
             file_of(self.ledger or self.segment.uri)
             if segments is None:
-                segments = MapFileSegmentStore(file_of(self.segment.uri))
+                segments = _segments_in(file_of(self.segment.uri), self.segment)
             if vectors is None:
-                from lazyrag.stores.sqlite_vectors import MapFileVectorStore
-
-                vectors = MapFileVectorStore(file_of(self.vector.uri))
+                vectors = _vectors_in(file_of(self.vector.uri))
             StoreFile.keep_in_order(tuple(files.values()))
             undo.pop_all()
         return OpenStores(segments, vectors, tuple(files.values()))
+
+
+def _conf_of_uri(uri: str) -> dict[str, Any]:
+    """Spec 001's form of a path or a URL."""
+    hint = "Or pass {'type': ..., 'uri': ...}, of OpenSearch 'uris'."
+    is_type = uri in segment_stores or uri in vector_stores
+    conf = "a mapping with the keys segment_store and vector_store, a path or a URL"
+    require(not is_type, "store_conf", uri, conf, hint)
+    scheme, _, rest = uri.partition("://")
+    if scheme not in _URLS:
+        return _conf_of_flat({"type": "map", "uri": uri})
+    login, _, address = rest.rpartition("@")
+    expected = "milvus://HOST:PORT or opensearch://HOST:PORT"
+    is_address = bool(address) and not {*"/?"}.intersection(address)
+    require(is_address, "store_conf", DatabaseUrl(uri), expected, hint)
+    names = zip(("user", "password"), map(unquote, login.split(":", 1)), strict=False)
+    client = dict(names) if login else {}
+    if login:  # no password goes over plain HTTP
+        address = f"https://{address}"
+    return _conf_of_flat({"type": scheme, _URLS[scheme]: address, "client_kwargs": client})
+
+
+def _conf_of_flat(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Spec 001's form of ``{"type": "milvus", "uri": "localhost:19530"}``."""
+    kwargs = dict(flat)
+    beside = {name: kwargs.pop(name) for name in _BESIDE if name in flat}
+    kind = kwargs.pop("type")
+    store_type = _store_type("store_conf['type']", kind, {*segment_stores, *vector_stores})
+    part = "segment_store" if store_type in segment_stores else "vector_store"
+    nested = validate_mapping("store_conf['kwargs']", kwargs.pop("kwargs", None) or {})
+    repeated = sorted(map(str, nested.keys() & kwargs.keys()))
+    if repeated:
+        msg = (
+            f"store_conf has {repeated[0]!r} twice: beside 'kwargs' and in it. Remove one of them."
+        )
+        raise ConfigError(msg)
+    kwargs |= nested
+    return {part: {"type": store_type, "kwargs": kwargs}, **beside}
+
+
+def _segments_in(file: StoreFile, choice: StoreChoice) -> SegmentStore:
+    if not file.is_server:
+        return MapFileSegmentStore(file)
+    from lazyrag.stores.postgres import PostgresSegmentStore
+
+    return PostgresSegmentStore(file, choice.kwargs.get("analysers", _ANALYSERS))
+
+
+def _vectors_in(file: StoreFile) -> VectorStore:
+    from lazyrag.stores.sqlite_vectors import MapFileVectorStore
+
+    if not file.is_server:
+        return MapFileVectorStore(file)
+    from lazyrag.stores.postgres import PostgresVectorStore
+
+    return PostgresVectorStore(file)
 
 
 def _open(
@@ -369,12 +448,13 @@ def _path(name: str, value: Any) -> str:
     if is_server(value):
         return DatabaseUrl(value)
     is_other_url = isinstance(value, str) and re.match(r"[a-zA-Z][\w+.-]*://", value) is not None
-    require(
-        isinstance(value, (str, os.PathLike)) and bool(value) and not is_other_url,
-        name,
-        DatabaseUrl(value) if is_other_url else value,
-        "the path of a file, created if missing, or the URL of a PostgreSQL database",
-    )
+    hint = ""
+    if is_other_url:
+        hint = "For a server pass store_conf='milvus://HOST:PORT' or 'opensearch://HOST:PORT'."
+        value = DatabaseUrl(value)
+    is_path = isinstance(value, (str, os.PathLike)) and bool(value) and not is_other_url
+    expected = "the path of a file, created if missing, or the URL of a PostgreSQL database"
+    require(is_path, name, value, expected, hint)
     return str(os.fspath(value))
 
 
@@ -418,7 +498,7 @@ def _file_beside_any(locations: Iterable[StoreLocation]) -> str | None:
     return None
 
 
-def _store_type(where: str, type_name: Any, registry: Registry[Any]) -> str:
+def _store_type(where: str, type_name: Any, registry: Collection[str]) -> str:
     """The registered type that a configuration names, by its name or an alias."""
     if isinstance(type_name, str):
         kind = type_name if type_name in registry else _ALIASES.get(type_name, type_name)
@@ -429,15 +509,16 @@ def _store_type(where: str, type_name: Any, registry: Registry[Any]) -> str:
     raise ConfigError(f"{where} is unknown: {type_name!r}. {hint}")
 
 
-def _parse_map_kwargs(
-    where: str, kwargs: Mapping[str, Any], *, in_memory: bool
-) -> Mapping[str, Any]:
+def _parse_map_kwargs(where: str, kwargs: Keywords, *, in_memory: bool) -> Keywords:
     """Check the keyword arguments of the map store, and resolve its path."""
     # Accepted empty, as of every type, so that a program can switch types; a store file has no
     # client.
     if kwargs.get("client_kwargs") in ({}, None):
         kwargs = {name: value for name, value in kwargs.items() if name != "client_kwargs"}
-    validate_mapping(where, kwargs, ("timeout_s",) if in_memory else ("uri", "timeout_s"))
+    names = ("timeout_s",) if in_memory else ("uri", "timeout_s")
+    if is_server(kwargs.get("uri")):
+        names = (*names, "analysers")
+    validate_mapping(where, kwargs, names)
     if "uri" in kwargs:
         kwargs = {**kwargs, "uri": _path(f"{where}['uri']", kwargs["uri"])}
     validate_number(

@@ -16,6 +16,7 @@ from lazyrag.stores.protocol import (
     VectorRow,
     VectorSchema,
     add_rows,
+    builds_by_key,
     check_deletion,
     check_schema,
     check_vectors,
@@ -28,7 +29,7 @@ from lazyrag.stores.protocol import (
 )
 from lazyrag.types import Embeddings, Fields, Ranking
 
-C = TypeVar("C")
+K = TypeVar("K", bound="_Segments | _Vectors")
 S = TypeVar("S")
 V = TypeVar("V")
 
@@ -63,7 +64,70 @@ class _Keyed(Generic[S, V]):
         return self._order[first : first + limit]
 
 
-class MapSegmentStore:
+class _Segments(_Keyed["Schema", Segment]):
+    """One collection of segments."""
+
+    def matching(self, filter: Filter) -> list[str]:
+        return [key for key, row in self.by_key.items() if matches(filter, row.fields)]
+
+
+class _Vectors(_Keyed["VectorSchema", Fields]):
+    """One collection of vectors, with the fields of its rows."""
+
+    def __init__(self, schema: VectorSchema) -> None:
+        super().__init__(schema)
+        self.index = index_of(schema)
+
+    def matching(self, filter: Filter) -> list[str]:
+        return [key for key, fields in self.by_key.items() if matches(filter, fields)]
+
+    def discard(self, keys: Iterable[str]) -> int:
+        deleted = [*keys]
+        self.index.delete(deleted)
+        return super().discard(deleted)
+
+
+class _MapStore(Generic[K]):
+    """What both stores do with their collections."""
+
+    def __init__(self) -> None:
+        self._collections: dict[str, K] = {}
+        self._lock = threading.Lock()
+
+    def open(self) -> None:
+        """Do nothing: there is no connection."""
+
+    def close(self) -> None:
+        """Do nothing: the rows live as long as the store."""
+
+    def drop(self, collection: str) -> None:
+        """See `Store.drop`."""
+        with self._lock:
+            self._collections.pop(collection, None)
+
+    def count(self, collection: str) -> int:
+        """See `Store.count`."""
+        return len(self._existing(collection).by_key)
+
+    def delete(
+        self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None
+    ) -> int:
+        """See `Store.delete`."""
+        target = self._existing(collection)
+        check_deletion(keys, filter)
+        with self._lock:
+            if keys is None and filter is not None:
+                keys = target.matching(filter)
+            return target.discard(keys or ())
+
+    def _existing(self, collection: str) -> K:
+        present = self._collections.get(collection)
+        if present is None:
+            raise unknown_collection(collection, self._collections)
+        return present
+
+
+class MapSegmentStore(_MapStore[_Segments]):
     """Segments in this process's memory (spec 001's ``map``).
 
     Example:
@@ -75,73 +139,36 @@ class MapSegmentStore:
 
     features: frozenset[Feature] = frozenset()
 
-    def __init__(self) -> None:
-        self._collections: dict[str, _Keyed[Schema, Segment]] = {}
-        self._lock = threading.Lock()
-
-    def open(self) -> None:
-        """Do nothing: there is no connection."""
-
-    def close(self) -> None:
-        """Do nothing: the rows live as long as the store."""
-
     def create(self, collection: str, schema: Schema) -> None:
         """See `SegmentStore.create`."""
         with self._lock:
-            present = self._collections.setdefault(collection, _Keyed(schema))
+            present = self._collections.setdefault(collection, _Segments(schema))
         if dict(present.schema) != dict(schema):
             raise other_fields(collection, present.schema)
 
-    def drop(self, collection: str) -> None:
-        """See `Store.drop`."""
-        with self._lock:
-            self._collections.pop(collection, None)
-
-    def count(self, collection: str) -> int:
-        """See `Store.count`."""
-        return len(self._rows(collection).by_key)
-
     def upsert(self, collection: str, rows: Sequence[Segment]) -> None:
         """See `SegmentStore.upsert`."""
-        target = self._rows(collection)
+        target = self._existing(collection)
         with self._lock:
             target.update({row.key: row for row in rows})
 
     def get(self, collection: str, keys: Sequence[str]) -> list[Segment]:
         """See `SegmentStore.get`."""
-        by_key = self._rows(collection).by_key
+        by_key = self._existing(collection).by_key
         return [row for key in keys if (row := by_key.get(key)) is not None]
 
     def scan(self, collection: str, *, after: str = "", limit: int = 1000) -> list[Segment]:
         """See `SegmentStore.scan`."""
-        rows = self._rows(collection)
+        rows = self._existing(collection)
         with self._lock:
             return [rows.by_key[key] for key in rows.page(after, limit)]
 
-    def delete(
-        self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None
-    ) -> int:
-        """See `Store.delete`."""
-        rows = self._rows(collection)
-        check_deletion(keys, filter)
-        with self._lock:
-            if keys is None and filter is not None:
-                keys = [key for key, row in rows.by_key.items() if matches(filter, row.fields)]
-            return rows.discard(keys or ())
-
-    def _rows(self, collection: str) -> _Keyed[Schema, Segment]:
-        return _existing(self._collections, collection)
+    def builds_of(self, collection: str, uid: str) -> list[int]:
+        """See `SegmentStore.builds_of`."""
+        return builds_by_key(self, collection, uid)
 
 
-class _Vectors(_Keyed["VectorSchema", Fields]):
-    """One collection of vectors, with the fields of its rows."""
-
-    def __init__(self, schema: VectorSchema) -> None:
-        super().__init__(schema)
-        self.index = index_of(schema)
-
-
-class MapVectorStore:
+class MapVectorStore(_MapStore[_Vectors]):
     """Vectors in this process's memory, searched exactly, or by graphs on request.
 
     Example:
@@ -156,15 +183,8 @@ class MapVectorStore:
     features: frozenset[Feature] = frozenset(["exact", "sparse", "approximate"])
 
     def __init__(self) -> None:
-        self._collections: dict[str, _Vectors] = {}
-        self._lock = threading.Lock()
+        super().__init__()
         self._graphs = Graphs()
-
-    def open(self) -> None:
-        """Do nothing: there is no connection."""
-
-    def close(self) -> None:
-        """Do nothing: the rows live as long as the store."""
 
     def create(self, collection: str, schema: VectorSchema) -> None:
         """See `VectorStore.create`."""
@@ -174,18 +194,9 @@ class MapVectorStore:
         if present.schema != schema:
             raise other_schema(collection, present.schema.dimension, present.schema.metric, schema)
 
-    def drop(self, collection: str) -> None:
-        """See `Store.drop`."""
-        with self._lock:
-            self._collections.pop(collection, None)
-
-    def count(self, collection: str) -> int:
-        """See `Store.count`."""
-        return len(_existing(self._collections, collection).index)
-
     def upsert(self, collection: str, rows: Sequence[VectorRow]) -> None:
         """See `VectorStore.upsert`."""
-        target = _existing(self._collections, collection)
+        target = self._existing(collection)
         last = {row.key: row for row in rows}  # of a key that stands twice, the later row counts
         check_vectors(collection, target.schema.dimension, last.values())
         if not last:
@@ -196,43 +207,24 @@ class MapVectorStore:
 
     def get(self, collection: str, keys: Sequence[str]) -> list[VectorRow]:
         """See `VectorStore.get`."""
-        state = _existing(self._collections, collection).index.state
+        state = self._existing(collection).index.state
         return [VectorRow(*row) for row in state.get(keys)]
 
     def scan(self, collection: str, *, after: str = "", limit: int = 1000) -> list[VectorRow]:
         """See `VectorStore.scan`."""
-        target = _existing(self._collections, collection)
+        target = self._existing(collection)
         with self._lock:
             return [VectorRow(*row) for row in target.index.state.get(target.page(after, limit))]
-
-    def delete(
-        self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None
-    ) -> int:
-        """See `Store.delete`."""
-        target = _existing(self._collections, collection)
-        check_deletion(keys, filter)
-        with self._lock:
-            if keys is None and filter is not None:
-                keys = [key for key, fields in target.by_key.items() if matches(filter, fields)]
-            target.discard(keys or ())
-            return target.index.delete(keys or ())
 
     def search(
         self, collection: str, vectors: Embeddings, topk: int, filter: Filter | None = None
     ) -> list[Ranking]:
         """See `VectorStore.search`."""
-        return searched(_existing(self._collections, collection).index.state, vectors, topk, filter)
+        return searched(self._existing(collection).index.state, vectors, topk, filter)
 
     def search_approximately(
         self, collection: str, vectors: Embeddings, topk: int, filter: Filter | None = None
     ) -> list[Ranking]:
         """See `Approximate.search_approximately`."""
-        state, matrix = only_dense(_existing(self._collections, collection).index.state, vectors)
+        state, matrix = only_dense(self._existing(collection).index.state, vectors)
         return self._graphs.search(state, [""] * len(state.parts), matrix, topk, filter)
-
-
-def _existing(collections: dict[str, C], collection: str) -> C:
-    present = collections.get(collection)
-    if present is None:
-        raise unknown_collection(collection, collections)
-    return present

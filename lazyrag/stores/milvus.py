@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import itertools
-import os
+import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from lazyrag.data.filters import Filter, matches
 from lazyrag.errors import ConfigError, SchemaMismatchError, UnsupportedError
@@ -51,24 +51,30 @@ from lazyrag.stores.protocol import (
     part_of_rows,
     rank_rows,
 )
-from lazyrag.types import Embedding, Embeddings, Ranking
-from lazyrag.validation import known_arguments, validate_mapping
+from lazyrag.types import Embedding, Embeddings, JsonObject, Keywords, PathLike, Ranking
+from lazyrag.validation import known_arguments, validate_choice, validate_mapping
 
 _UPSERT_BYTES = 8 * 2**20  # of one message; servers take 64 MiB
 # of dense vectors; Milvus Lite 2.5 fails at the index of others
 _MIN_DIMENSION = 2
 _MAX_DIMENSION = 32_768
 
+Consistency: TypeAlias = Literal["Strong", "Session", "Bounded", "Eventually"]
+"""Milvus's consistency levels."""
+
 
 @known_arguments
 class MilvusVectorStore:
-    """Vector store on Milvus (spec 001's ``milvus``), with strong consistency and exact rankings by
-    default.
+    """Vector store on Milvus (spec 001's ``milvus``), with exact rankings by default.
 
     Milvus's own search gives candidates, which are scored again from the stored vectors. Where its
     answer cannot hold enough of them (more than 16,384 rows, or a tie as wide as that), all rows
     that meet the filter are read. With an index that is not exact, near rows may be missing among
     the candidates, and the store does not declare ``exact``.
+
+    A writer waits until a server's readers see its rows, a fifth of a second for each call: reads
+    need no strong consistency. A read for seconds after this process has written asks for
+    ``Session``, and keys that are missing are looked up once more with ``Strong``.
 
     Args:
         uri: The address of a server, such as ``localhost:19530`` or a URL; or the path of a file
@@ -78,6 +84,9 @@ class MilvusVectorStore:
         client_kwargs: For ``pymilvus.MilvusClient``: ``user``, ``password``, ``token`` ... Its
             ``timeout``, 30 seconds by default, is for every call with all its retries.
         index_kwargs: See `IndexSettings`. A collection keeps the index that it was made with.
+        consistency: Consistency level of searches and of reads by key. It matters where a server
+            has several replicas: with ``Bounded``, one may be some seconds behind what other
+            programs wrote; ``Strong`` waits for it, which takes 0.2 s or more a query.
 
     Raises:
         ConfigError: If an argument is invalid.
@@ -86,18 +95,20 @@ class MilvusVectorStore:
         >>> index = {"index_type": "HNSW", "params": {"M": 16}}
         >>> store = MilvusVectorStore("localhost:19530", index_kwargs=index)
         >>> sorted(store.features)
-        ['native vectors', 'persistent', 'shared']
+        ['native vectors', 'persistent', 'server', 'shared']
     """
 
     def __init__(
         self,
-        uri: str | os.PathLike[str],
+        uri: PathLike,
         *,
         db_name: str = "lazyrag",
-        client_kwargs: Mapping[str, Any] | None = None,
+        client_kwargs: Keywords | None = None,
         index_kwargs: IndexKwargs = None,
+        consistency: Consistency = "Bounded",
     ) -> None:
         self._settings = IndexSettings(index_kwargs)
+        self._consistency = validate_choice("consistency", consistency, get_args(Consistency))
         self._connection = MilvusConnection(
             uri, db_name, validate_mapping("client_kwargs", client_kwargs or {})
         )
@@ -105,12 +116,12 @@ class MilvusVectorStore:
 
     @property
     def features(self) -> frozenset[Feature]:
-        """Persistent; a server also shared; exact with exact indexes; sparse if Milvus is (servers
-        since 2.4).
+        """Persistent; a server also shared, and it ranks; exact with exact indexes; sparse if
+        Milvus is (servers since 2.4).
         """
         features: set[Feature] = {"persistent", "native vectors"}
         if self._connection.path is None:
-            features.add("shared")
+            features |= {"shared", "server"}
         if self._settings.are_exact:
             features.add("exact")
         if self._connection.supports_sparse:
@@ -232,7 +243,7 @@ class MilvusVectorStore:
     def _load(self, collection: str, schema: VectorSchema, index: IndexChoice) -> _MilvusCollection:
         self._connection.load(collection, schema.metric, index)
         present = self._collections[collection] = _MilvusCollection(
-            self._connection, collection, schema, index
+            self._connection, collection, schema, index, self._consistency
         )
         return present
 
@@ -252,9 +263,10 @@ def _layout_mismatch(
     return SchemaMismatchError(msg, store="milvus", collection=collection)
 
 
-_STRONG: Mapping[str, Any] = {"consistency_level": "Strong"}  # of every read
-
-
+_STRONG = "Strong"
+_SESSION = "Session"
+# for so long after a write, replicas may be behind it: twice the bound of servers
+_SETTLING_S = 10.0
 _KEYS_PER_CALL = 1000
 
 Hit: TypeAlias = "tuple[dict[str, Any], float]"
@@ -265,7 +277,7 @@ class _TooDeepError(Exception):
     """A search needs more rows at once than an answer may hold."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _MilvusCollection:
     """A collection that has its index and is loaded.
 
@@ -274,12 +286,22 @@ class _MilvusCollection:
         name: There.
         schema: Its schema.
         index: Over its vectors.
+        consistency: Consistency level of searches and of reads by key.
+        written_at: When this process last wrote, on the monotonic clock.
     """
 
     connection: MilvusConnection
     name: str
     schema: VectorSchema
     index: IndexChoice
+    consistency: str
+    written_at: float = -math.inf
+
+    @property
+    def level(self) -> str:
+        """Consistency level of the next read: it sees what this process wrote."""
+        is_settling = time.monotonic() - self.written_at < _SETTLING_S
+        return _SESSION if is_settling and self.consistency != _STRONG else self.consistency
 
     @property
     def window(self) -> int:
@@ -288,7 +310,12 @@ class _MilvusCollection:
 
     def count(self) -> int:
         [count] = self.connection.call(
-            "a count", "query", self.name, "", output_fields=["count(*)"], **_STRONG
+            "a count",
+            "query",
+            self.name,
+            "",
+            output_fields=["count(*)"],
+            consistency_level=_STRONG,
         )
         return int(count["count(*)"])
 
@@ -298,31 +325,48 @@ class _MilvusCollection:
         encoded = encode_rows(rows, self.schema)
         for batch in batches(encoded, len(encoded), _UPSERT_BYTES, row_bytes):
             self.connection.call("rows", "upsert", self.name, batch, writes=True)
-        if self.connection.path is not None:
-            # Milvus Lite 2.5 stamps rows and reads by the millisecond and a counter of each of
-            # them: within one millisecond a read may not see what was just written, and a deletion
-            # may not delete it.
-            time.sleep(0.001)
+        self._settle()
 
     def delete(self, keys: Sequence[str]) -> None:
         for some in batches(keys, _KEYS_PER_CALL):
             self.connection.call(
                 "a deletion", "delete", self.name, filter=key_in(some), writes=True
             )
+        if keys:
+            self._settle(_STRONG)  # a server of 2.3 gives deletions no time, as a session needs it
+
+    def _settle(self, consistency: str = _SESSION) -> None:
+        """Wait until readers of every consistency level see what was written."""
+        self.written_at = time.monotonic()
+        if self.connection.path is None:
+            self._rows(_NEVER, (KEY,), consistency=consistency)
+        else:
+            # Milvus Lite 2.5 stamps rows and reads by the millisecond and a counter of each of
+            # them: within one millisecond a read may not see what was just written, and a deletion
+            # may not delete it.
+            time.sleep(0.001)
 
     def get(self, keys: Sequence[str]) -> list[VectorRow]:
-        by_key: dict[str, VectorRow] = {}
-        for some in batches(dict.fromkeys(keys), min(self.window, _KEYS_PER_CALL)):
-            for values in self._rows(key_in(some), row_columns(self.schema.fields)):
+        by_key = self._read_keys(dict.fromkeys(keys), self.level)
+        missing = [key for key in dict.fromkeys(keys) if key not in by_key]
+        if self.connection.path is None:
+            by_key |= self._read_keys(missing, _STRONG)
+        return [by_key[key] for key in keys if key in by_key]
+
+    def _read_keys(self, keys: Iterable[str], consistency: str) -> dict[str, VectorRow]:
+        by_key = {}
+        for some in batches(keys, min(self.window, _KEYS_PER_CALL)):
+            columns = row_columns(self.schema.fields)
+            for values in self._rows(key_in(some), columns, consistency=consistency):
                 row = decode_row(values, self.schema)
                 by_key[row.key] = row
-        return [by_key[key] for key in keys if key in by_key]
+        return by_key
 
     def present(self, keys: Sequence[str]) -> list[str]:
         """Those of some keys that exist, each once."""
-        rows: list[dict[str, Any]] = []
+        rows = []
         for some in batches(dict.fromkeys(keys), _KEYS_PER_CALL):
-            rows += self._rows(key_in(some), (KEY,))
+            rows += self._rows(key_in(some), (KEY,), consistency=self.level)
         return [decode_text(values[KEY]) for values in rows]
 
     def matching(self, filter: Filter) -> list[str]:
@@ -421,7 +465,7 @@ class _MilvusCollection:
                     "params": self.index.params_for(depth),
                 },
                 anns_field=VECTOR,
-                **_STRONG,
+                consistency_level=self.level,
             )
             for hits in answer:
                 pairs = [
@@ -454,7 +498,7 @@ class _MilvusCollection:
 
     def _pages(
         self, expression: str, columns: Sequence[str], *, after: str = "", limit: int | None = None
-    ) -> Iterator[list[dict[str, Any]]]:
+    ) -> Iterator[list[JsonObject]]:
         """Rows in the order of their keys, in answers that are not too long; at most ``limit`` in
         all.
         """
@@ -469,13 +513,18 @@ class _MilvusCollection:
             limit = None if limit is None else limit - len(page)
 
     def _rows(
-        self, expression: str, columns: Sequence[str], limit: int | None = None
-    ) -> list[dict[str, Any]]:
+        self,
+        expression: str,
+        columns: Sequence[str],
+        limit: int | None = None,
+        *,
+        consistency: str = _STRONG,
+    ) -> list[JsonObject]:
         """The first rows, by key, for which an expression holds; ``key`` is always among the
         columns.
 
         Without a limit all of them, in no order: for expressions that name keys, which Milvus looks
-        up.
+        up. Pages have the consistency of the collection, which is ``Strong``.
         """
         # Milvus Lite 2.5 fails to read sparse vectors from a collection that never had a row.
         is_at_risk = (
@@ -485,14 +534,14 @@ class _MilvusCollection:
             return []
         # As an iterator: else Milvus Lite 3 cuts rows off in the order in which they were written.
         # So it sorts all.
-        page: dict[str, Any] = {} if limit is None else {"limit": limit, "iterator": "True"}
+        page: JsonObject = {} if limit is None else {"limit": limit, "iterator": "True"}
         answer = self.connection.call(
             "a query",
             "query",
             self.name,
             expression,
             output_fields=list(columns),
-            **_STRONG,
+            consistency_level=consistency,
             **page,
         )
         return [dict(row) for row in answer]
@@ -541,5 +590,6 @@ class _Hits:
         return dict(zip(queries, hits, strict=True))
 
 
+_NEVER = key_in([""])  # no row has that key, and no page is read
 IS_UNRANKABLE = f'{ROW} >= "1"'
 IS_RANKED = f'{ROW} < "1"'

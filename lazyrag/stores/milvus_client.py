@@ -23,7 +23,7 @@ from lazyrag.errors import (
 from lazyrag.stores.milvus_encoding import KEY, MAX_BYTES, ROW, VECTOR, Layout, columns_of
 from lazyrag.stores.milvus_index import IndexChoice
 from lazyrag.stores.protocol import foreign_collection, is_damage
-from lazyrag.types import Metric
+from lazyrag.types import Keywords, Metric, PathLike
 from lazyrag.validation import require, validate_seconds
 
 _FIRST_SPARSE = (2, 4)  # version of a server with sparse vectors: older ones crash on such a column
@@ -89,9 +89,7 @@ class MilvusConnection:
         'http://localhost:19530'
     """
 
-    def __init__(
-        self, uri: str | os.PathLike[str], db_name: str, client_kwargs: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, uri: PathLike, db_name: str, client_kwargs: Keywords) -> None:
         self.path, self.address = _parse_uri(uri)
         is_name = isinstance(db_name, str) and NAME.fullmatch(db_name) is not None
         require(is_name, "db_name", db_name, "up to 255 letters, digits and '_', no digit first")
@@ -324,7 +322,7 @@ class MilvusConnection:
         return StoreConnectionError(msg, store="milvus", collection=collection)
 
 
-def _parse_uri(uri: str | os.PathLike[str]) -> tuple[Path | None, str]:
+def _parse_uri(uri: PathLike) -> tuple[Path | None, str]:
     """The path of a file, None for a server; and the address, which is the URL of a server."""
     text = os.fspath(uri) if isinstance(uri, (str, os.PathLike)) else ""
     if "://" in text:

@@ -26,7 +26,16 @@ from lazyrag.stores.protocol import (
     has_type,
     push_down,
 )
-from lazyrag.types import SPARSE, Embedding, Fields, FieldValue, Scalar, SparseVector, Vector
+from lazyrag.types import (
+    SPARSE,
+    Embedding,
+    Fields,
+    FieldValue,
+    JsonObject,
+    Scalar,
+    SparseVector,
+    Vector,
+)
 
 CUT: Final = 2048
 """Length in characters to which the texts of fields are cut."""
@@ -259,7 +268,7 @@ _TYPICAL_SPARSE = 4096
 _TYPICAL_ROW = 1024
 
 
-def encode_rows(rows: Sequence[VectorRow], schema: VectorSchema) -> list[dict[str, Any]]:
+def encode_rows(rows: Sequence[VectorRow], schema: VectorSchema) -> list[JsonObject]:
     """Encode rows, whose vectors have the kind and the dimension of the schema.
 
     Vectors that Milvus cannot rank as we do are stored in the row's own column, aside from the
@@ -348,7 +357,7 @@ def decode_row(values: Mapping[str, Any], schema: VectorSchema) -> VectorRow:
 
 def decode_fields(values: Mapping[str, Any], fields: Schema) -> Fields:
     """The fields of a row that `encode_rows` encoded."""
-    decoded: dict[str, FieldValue] = {}
+    decoded = {}
     for name, column in columns_of(fields).items():
         value = decode_field(fields[name], values[column])
         if value is not None:
@@ -358,7 +367,7 @@ def decode_fields(values: Mapping[str, Any], fields: Schema) -> Fields:
     return ReadOnly(decoded)
 
 
-def _rest(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[Any]]:
+def _rest(values: Mapping[str, Any]) -> tuple[JsonObject, list[Any]]:
     """The content of a row's own column: other fields, and the pairs of a sparse vector."""
     text = values[ROW]
     if not text:

@@ -10,13 +10,22 @@ from typing import Any, Final, NoReturn, TypeVar
 
 from lazyrag.errors import ConfigError, StoreConnectionError, StoreError, missing_package, sentence
 from lazyrag.stores.protocol import TRANSIENT_STATUSES, backoff_s
-from lazyrag.validation import is_list_of, require, validate_integer, validate_mapping
+from lazyrag.types import Keywords
+from lazyrag.validation import (
+    is_list_of,
+    require,
+    validate_integer,
+    validate_mapping,
+    validate_number,
+)
 
 T = TypeVar("T")
 
 STORE: Final = "opensearch"
 FIRST_PAUSE_S = 0.2
 """Pause before the second try; it doubles."""
+MAX_IN_FLIGHT = 4
+"""Bulk requests at once, to a server that is not busy."""
 
 
 def parse_addresses(uris: Any) -> tuple[str, ...]:
@@ -33,11 +42,15 @@ def parse_addresses(uris: Any) -> tuple[str, ...]:
 
 
 _RETRIES = 5
+_WAIT_S = 120.0  # longer than a node takes to restart
 _TIMEOUT_S = 30.0
+_BUSY = 429  # status
+# of documents whose shard is not there yet, after a restart
+_RECOVERING = ("illegal_index_shard_state_exception", "no_shard_available_action_exception")
 _UNREACHABLE = (ConnectionRefusedError, socket.gaierror, TimeoutError)
 # open ones; opensearch-py's 10 are fewer than the threads that a Document may have
 _CONNECTIONS = 16
-_WHERE = "store_conf['segment_store']['kwargs']"
+_WHERE = "the kwargs of the store 'opensearch'"
 
 
 class OpenSearchConnection:
@@ -52,7 +65,7 @@ class OpenSearchConnection:
         MissingDependencyError: If opensearch-py is not installed.
     """
 
-    def __init__(self, uris: Sequence[str], client_kwargs: Mapping[str, Any]) -> None:
+    def __init__(self, uris: Sequence[str], client_kwargs: Keywords) -> None:
         try:
             import opensearchpy
         except ModuleNotFoundError as exc:
@@ -62,10 +75,16 @@ class OpenSearchConnection:
         self.retries = validate_integer(
             "client_kwargs['max_retries']", options.pop("max_retries", _RETRIES), 0
         )
-        self._timeout_s = options["timeout"]
+        self.wait_s = validate_number(
+            "client_kwargs['wait_s']",
+            options.pop("wait_s", _WAIT_S),
+            "a number >= 0",
+            lambda seconds: seconds >= 0,
+        )
+        self.timeout_s = options["timeout"]
         options = _with_credentials(options)
         validate_mapping(
-            f"{_WHERE}['client_kwargs']", options, _client_keywords(opensearchpy, options)
+            f"client_kwargs of {_WHERE}", options, _client_keywords(opensearchpy, options)
         )
         try:
             # Its own retries do not pause.
@@ -77,15 +96,21 @@ class OpenSearchConnection:
             )
             raise ConfigError(msg) from exc
         self._nodes = len(uris)
+        self.in_flight = MAX_IN_FLIGHT
         self.name = ", ".join(
             dict.fromkeys(connection.host for connection in self._client.transport.seed_connections)
         )
 
-    def run(self, request: Callable[[Any], T], *, collection: str = "") -> T:
+    def run(self, request: Callable[[Any], T], *, collection: str = "", wait_s: float = 0.0) -> T:
         """Run an idempotent request on the client, with retries.
 
         It is retried after a transient status and a broken connection, and on another node where
         one is not reached; not after a timeout: a slow server still has the request.
+
+        Args:
+            request: The request.
+            collection: For messages.
+            wait_s: For how many seconds it is retried at least, also where no node is reached.
 
         Raises:
             StoreConnectionError: If the server is not reached, refuses the user, or does not answer
@@ -93,6 +118,7 @@ class OpenSearchConnection:
             StoreError: If it answers with an error.
         """
         library = self._library
+        deadline = time.monotonic() + wait_s
         tries = 0
         while True:
             try:
@@ -100,45 +126,68 @@ class OpenSearchConnection:
             except library.SerializationError as exc:
                 msg = (
                     f"The server at {self.name} is not OpenSearch: {sentence(exc)} Correct"
-                    f" {_WHERE}['uris']."
+                    f" the uris in {_WHERE}."
                 )
                 raise StoreConnectionError(msg, store=STORE, collection=collection) from exc
             except library.TransportError as exc:
-                if tries == self.retries or not self._is_transient(exc, tries):
+                has_tries = tries < self.retries and self._may_reach(exc, tries)
+                has_time = time.monotonic() < deadline
+                if not self._is_transient(exc) or not (has_tries or has_time):
                     self._raise(exc, collection)
+                if exc.status_code == _BUSY:
+                    self.reduce_in_flight()
             time.sleep(backoff_s(tries, FIRST_PAUSE_S))
             tries += 1
+
+    def reduce_in_flight(self) -> None:
+        """Halve the number of concurrent bulk requests: the server is busy."""
+        self.in_flight = max(1, self.in_flight // 2)
+
+    def read(self, client: Any, collection: str, keys: Sequence[str]) -> Any:
+        """The answer for each of some keys; a request for `run`, also where a shard recovers."""
+        # Complete documents: leaving a part out takes OpenSearch longer than sending it.
+        documents = client.mget(index=collection, body={"ids": keys})["docs"]
+        for document in documents:
+            kind = document.get("error", {}).get("type")
+            if kind in _RECOVERING:
+                raise self._library.TransportError(503, kind, document)
+        return documents
 
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
 
-    def _is_transient(self, fault: Any, tries: int) -> bool:
+    def _is_transient(self, fault: Any) -> bool:
         library = self._library
         if isinstance(fault, (library.ConnectionTimeout, library.SSLError)):
             return False
         if not isinstance(fault, library.ConnectionError):
             return fault.status_code in TRANSIENT_STATUSES
-        # An unreachable node: the next try goes to another one, if there is one.
+        return True
+
+    def _may_reach(self, fault: Any, tries: int) -> bool:
+        """Whether the next try may reach a node: after an unreachable one it goes to another."""
+        if not isinstance(fault, self._library.ConnectionError):
+            return True
         return not isinstance(_first_cause(fault.info), _UNREACHABLE) or tries + 1 < self._nodes
 
     def _raise(self, fault: Any, collection: str) -> NoReturn:
         library = self._library
         if isinstance(fault, library.ConnectionTimeout):
             msg = (
-                f"OpenSearch at {self.name} did not answer within timeout={self._timeout_s} s."
-                f" Check its load, or raise {_WHERE}['client_kwargs']['timeout']."
+                f"OpenSearch at {self.name} did not answer within timeout={self.timeout_s} s."
+                f" Check its load, or raise 'timeout' in client_kwargs of {_WHERE}."
             )
         elif isinstance(fault, library.ConnectionError):
             msg = (
                 f"Cannot reach OpenSearch at {self.name}: {sentence(_first_cause(fault.info))}"
-                f" Start it, or correct {_WHERE}['uris']."
+                f" Start it, or correct the uris in {_WHERE}."
             )
         elif fault.status_code in (401, 403):
             msg = (
                 f"OpenSearch at {self.name} refuses this user ({fault.status_code}:"
                 f" {_reason(fault.info)}) Give 'user' and 'password' of one with the rights for it"
-                f" in {_WHERE}['client_kwargs']."
+                f" in the client_kwargs of {_WHERE}."
             )
         elif fault.status_code in TRANSIENT_STATUSES:
             msg = (
@@ -187,7 +236,7 @@ def raise_for_shards(collection: str, answer: Mapping[str, Any]) -> None:
         raise StoreError(msg.strip(), store=STORE, collection=collection)
 
 
-def _with_credentials(options: Mapping[str, Any]) -> dict[str, Any]:
+def _with_credentials(options: Keywords) -> dict[str, Any]:
     """Spec 001's ``user`` and ``password`` as opensearch-py takes them."""
     rest = {name: value for name, value in options.items() if name not in ("user", "password")}
     if len(rest) == len(options):
@@ -196,14 +245,14 @@ def _with_credentials(options: Mapping[str, Any]) -> dict[str, Any]:
     password = options.get("password")
     if not isinstance(user, str) or not isinstance(password, str) or "http_auth" in options:
         msg = (
-            f"{_WHERE}['client_kwargs'] takes 'user' and 'password', both of them texts, or"
+            f"client_kwargs of {_WHERE} takes 'user' and 'password', both of them texts, or"
             " 'http_auth' instead."
         )
         raise ConfigError(msg)
     return {**rest, "http_auth": (user, password)}
 
 
-def _client_keywords(library: Any, options: Mapping[str, Any]) -> set[str]:
+def _client_keywords(library: Any, options: Keywords) -> set[str]:
     """The keywords that opensearch-py uses; it ignores others, such as a misspelt
     ``verify_certs``.
     """

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
+
+import numpy as np
 
 from lazyrag.data.fields import DataType, DocField, Schema, read_schema, schema_text
 from lazyrag.data.filters import Condition
@@ -23,9 +26,9 @@ from lazyrag.data.segment import (
 )
 from lazyrag.errors import ConfigError
 from lazyrag.stores.opensearch_client import STORE
-from lazyrag.stores.protocol import LAYOUT, batches, check_layout, join_parts
+from lazyrag.stores.protocol import LAYOUT, VectorRow, batches, check_layout, join_parts
 from lazyrag.text.analyzers import term_function
-from lazyrag.types import Fields, FieldValue, Scalar
+from lazyrag.types import Fields, FieldValue, JsonObject, Metric, Scalar, Vector
 
 Query: TypeAlias = dict[str, Any]
 """A query of OpenSearch, as JSON."""
@@ -34,13 +37,24 @@ Query: TypeAlias = dict[str, Any]
 KEY: Final = "key"
 SEGMENT: Final = "segment"
 TERMS: Final = "terms"
+VECTOR: Final = "vector"  # of an index of vectors
 PRESENT: Final = "present"  # the names of the fields that a row has
+# Fields for people and other tools: what they show is part of SEGMENT, too, or of _FIELD.
+TEXT: Final = "text"  # the content, which SEGMENT leaves out where it is a text
+_PATH: Final = "path"
+_SPAN: Final = "span"
+_READABLE_FIELDS: Final = "meta"  # other names of those in _FIELD
 _FIELD: Final = "field"  # an object with the values of the fields by name; arrays as several values
 _ARRAYS: Final = "whole"  # an object with the arrays by name, each as one value
 _META = "lazyrag"
-_OWN_NAMES = (_META, KEY, SEGMENT, TERMS, PRESENT, _FIELD, _ARRAYS)
+_OWN_NAMES = (
+    *(_META, KEY, SEGMENT, TERMS, PRESENT, _FIELD, _ARRAYS),
+    *(_PATH, _SPAN, _READABLE_FIELDS, VECTOR),
+)
+_LAYOUTS = (LAYOUT, 3)  # that can be read and written; 2 has no fields for people
 
 _SIMILARITY = "lazyrag"
+_MAX_PATH_LENGTH = 8_000  # characters; longer ones are not searchable
 _MAX_TERM_LENGTH = 200  # characters; OpenSearch's tokenizer splits terms of more than 255
 _MAX_TEXT_LENGTH = 256  # characters of a text that are indexed unchanged
 _CUT_MARK = "\ud7ff"  # unassigned, and the last character before the surrogates
@@ -63,12 +77,16 @@ class Shape:
     Args:
         schema: The fields that filters read.
         analysers: Names of the registered analysers whose terms are indexed, sorted.
+        dimension: Of vectors; 0 for segments.
+        metric: Of vectors.
     """
 
     schema: Schema
-    analysers: tuple[str, ...]
+    analysers: tuple[str, ...] = ()
+    dimension: int = 0
+    metric: Metric = "cosine"
 
-    def body(self, settings: Mapping[str, Any], mappings: Mapping[str, Any]) -> dict[str, Any]:
+    def body(self, settings: Mapping[str, Any], mappings: Mapping[str, Any]) -> JsonObject:
         """The request that creates the index: of settings the user's take precedence, of mappings
         ours.
         """
@@ -79,17 +97,23 @@ class Shape:
             "similarity": _SIMILARITY,
         }
         arrays = [name for name, field in self.schema.items() if field.element_type]
-        meta = {
-            "layout": LAYOUT,
+        meta: dict[str, Any] = {
+            "layout": _LAYOUTS[-1],
             "schema": schema_text(self.schema),
             "analysers": [*self.analysers],
         }
-        mapping = {
+        mapping: dict[str, Any] = {
             "dynamic": False,
             **mappings,
             "_meta": {**mappings.get("_meta", {}), _META: meta},
             "properties": {
+                TEXT: {"type": "text"},
                 **mappings.get("properties", {}),
+                _PATH: {"type": "keyword", "ignore_above": _MAX_PATH_LENGTH},
+                _SPAN: {"type": "integer"},
+                _READABLE_FIELDS: _object(
+                    {name: {"type": "alias", "path": f"{_FIELD}.{name}"} for name in self.schema}
+                ),
                 KEY: {"type": "keyword"},
                 SEGMENT: {"type": "keyword", "index": False, "doc_values": False},
                 PRESENT: {"type": "keyword"},
@@ -101,9 +125,18 @@ class Shape:
             },
         }
         similarity = {"type": "BM25", "k1": 1.5, "b": 0.75}  # as our own BM25
-        ours = {
+        ours: dict[str, Any] = {
             f"index.similarity.{_SIMILARITY}.{name}": value for name, value in similarity.items()
         }
+        if self.dimension:
+            meta |= {"dimension": self.dimension, "metric": self.metric}
+            method = {"name": "hnsw", "engine": "lucene", "space_type": space_of(self.metric)}
+            vector = {"type": "knn_vector", "dimension": self.dimension, "method": method}
+            mapping["properties"][VECTOR] = vector
+            mapping["_source"] = {"excludes": [VECTOR]}  # SEGMENT has it, and is shorter
+            ours["index.knn"] = True
+        # The store refreshes where a search needs it: no segments are made while rows are loaded.
+        ours["index.refresh_interval"] = "-1"
         return {"settings": {**ours, **settings}, "mappings": mapping}
 
 
@@ -111,7 +144,7 @@ def _index_type(field: DocField) -> str:
     return _INDEX_TYPES[field.element_type or field.data_type]
 
 
-def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
+def _object(properties: Mapping[str, Any]) -> JsonObject:
     return {"type": "object", "dynamic": False, "properties": dict(properties)}
 
 
@@ -124,8 +157,16 @@ def read_shape(mapping: Mapping[str, Any], collection: str = "") -> Shape | None
     meta = mapping.get("_meta", {}).get(_META)
     if meta is None:
         return None
-    check_layout(meta.get("layout", 1), "OpenSearch", STORE, collection)
-    return Shape(read_schema(meta["schema"]), tuple(meta["analysers"]))
+    layout = meta.get("layout", 1)
+    if layout not in _LAYOUTS:
+        check_layout(layout, "OpenSearch", STORE, collection)
+    vectors = (meta.get("dimension", 0), meta.get("metric", "cosine"))
+    return Shape(read_schema(meta["schema"]), tuple(meta["analysers"]), *vectors)
+
+
+def space_of(metric: Metric) -> str:
+    """The space of k-NN in which vectors of a metric are compared; unit ones for the cosine."""
+    return "l2" if metric == "l2" else "innerproduct"
 
 
 def segment_encoder(shape: Shape) -> Callable[[Segment], str]:
@@ -138,9 +179,18 @@ def segment_encoder(shape: Shape) -> Callable[[Segment], str]:
 
     def encode(segment: Segment) -> str:
         indexed = index_fields({name: segment.fields.get(name) for name in shape.schema})
-        document = {KEY: segment.key, SEGMENT: _segment_text(segment, indexed[_FIELD]), **indexed}
+        text = content_text(segment.content)
+        is_text = isinstance(segment.content, str) and _is_utf8(text)
+        document = {
+            KEY: segment.key,
+            TEXT: text if is_text else _as_utf8(text),
+            _PATH: _as_utf8(segment.path),
+            SEGMENT: _segment_text(segment, indexed[_FIELD], has_content=not is_text),
+            **indexed,
+        }
+        if segment.span is not None:
+            document[_SPAN] = segment.span
         if term_functions:
-            text = content_text(segment.content)
             document[TERMS] = {
                 name: join_terms(terms_of(text)) for name, terms_of in term_functions.items()
             }
@@ -164,10 +214,8 @@ def decode_segment(source: Mapping[str, Any]) -> Segment:
     parts = json.loads(source[SEGMENT])
     parts += [None] * (_PARTS - len(parts))  # empty ones at the end are left out
     group, document_id, path, parent, number, content, metadata, others, span, locations = parts
-    fields = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in {**source[_FIELD], **(others or {})}.items()
-    }
+    if content is None:
+        content = source[TEXT]
     return Segment(
         key_uid(source[KEY]),
         key_build(source[KEY]),
@@ -178,18 +226,57 @@ def decode_segment(source: Mapping[str, Any]) -> Segment:
         number,
         content,
         ReadOnly(metadata) if metadata else EMPTY,
-        ReadOnly(fields),
+        _read_fields(source, others),
         span and tuple(span),
         tuple(Location(*location) for location in locations or ()),
     )
 
 
-def _segment_text(segment: Segment, indexed: Mapping[str, Any]) -> str:
+def _read_fields(source: Mapping[str, Any], others: Mapping[str, Any] | None) -> Fields:
+    """The fields in a document, and those beside its index."""
+    return ReadOnly(
+        {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in {**source[_FIELD], **(others or {})}.items()
+        }
+    )
+
+
+def encode_vector(row: VectorRow, shape: Shape) -> str:
+    """The document of a row, as a line of JSON."""
+    vector = np.asarray(row.vector, "<f4")
+    indexed = index_fields({name: row.fields.get(name) for name in shape.schema})
+    others = fields_beside_index(row.fields, indexed[_FIELD])
+    document = {
+        KEY: row.key,
+        SEGMENT: _ASCII_ENCODER.encode([base64.b64encode(vector.tobytes()).decode(), others]),
+        VECTOR: ranked_vector(vector, shape.metric),
+        **indexed,
+    }
+    return _DOCUMENT_ENCODER.encode(document)
+
+
+def decode_vector(source: Mapping[str, Any]) -> VectorRow:
+    """The row in a document of `encode_vector`."""
+    numbers, others = json.loads(source[SEGMENT])
+    vector = np.frombuffer(base64.b64decode(numbers), "<f4")
+    return VectorRow(source[KEY], vector, _read_fields(source, others))
+
+
+def ranked_vector(vector: Vector, metric: Metric) -> list[float]:
+    """A vector as it is ranked: for the cosine of length 1, or 0."""
+    if metric == "cosine":
+        length = float(np.linalg.norm(vector.astype(np.float64)))
+        vector = vector / (length or 1.0)
+    return [*map(float, vector.astype(np.float32))]
+
+
+def _segment_text(segment: Segment, indexed: Mapping[str, Any], *, has_content: bool) -> str:
     """The rest of a segment, beside its key and its indexed fields, as JSON: a list without empty
     parts at its end.
 
-    Its parts are group, document_id, path, parent, number, content, metadata, other fields, span
-    and places.
+    Its parts are group, document_id, path, parent, number, content unless it is in `TEXT`,
+    metadata, other fields, span and places.
 
     Raises:
         ConfigError: If the segment holds a value that JSON does not have.
@@ -197,7 +284,7 @@ def _segment_text(segment: Segment, indexed: Mapping[str, Any]) -> str:
     _, _, group, document_id, path, parent, number, content, metadata, fields, span, locations = (
         segment
     )
-    parts: list[Any] = [group, document_id, path, parent, number, content]
+    parts: list[Any] = [group, document_id, path, parent, number, content if has_content else None]
     others = fields_beside_index(fields, indexed)
     places = [dataclasses.astuple(location) for location in locations]
     more: list[Any] = [metadata, others, span, places]
@@ -236,6 +323,11 @@ def _is_utf8(text: str) -> bool:
     return text.isascii() or text.encode("utf-8", "ignore").decode() == text
 
 
+def _as_utf8(text: str) -> str:
+    """A text without halves of surrogate pairs."""
+    return text if _is_utf8(text) else text.encode("utf-8", "replace").decode()
+
+
 def _as_dict(value: Any) -> dict[Any, Any]:
     if isinstance(value, Mapping):
         return dict(value)
@@ -248,10 +340,10 @@ _DOCUMENT_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _ASCII_ENCODER = json.JSONEncoder(separators=(",", ":"), default=_as_dict)
 
 
-def index_fields(fields: Mapping[str, FieldValue]) -> dict[str, Any]:
+def index_fields(fields: Mapping[str, FieldValue]) -> JsonObject:
     """The part of a document that filters read."""
     present = {name: value for name, value in fields.items() if value is not None}
-    indexed: dict[str, Any] = {
+    indexed: JsonObject = {
         PRESENT: sorted(present),
         _FIELD: {
             name: [*map(_index_scalar, value)] if isinstance(value, tuple) else _index_scalar(value)

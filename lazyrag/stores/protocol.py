@@ -14,7 +14,17 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
+from typing import (
+    Any,
+    Generic,
+    Literal,
+    NamedTuple,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    cast,
+    runtime_checkable,
+)
 
 import numpy as np
 
@@ -31,7 +41,7 @@ from lazyrag.errors import (
     warn_user,
 )
 from lazyrag.indexes.dense import Allocate, DenseBlock, DenseIndex, DenseState, checked_queries
-from lazyrag.indexes.postings import Mask
+from lazyrag.indexes.postings import Masks
 from lazyrag.indexes.sparse import SparseIndex, SparsePart, SparseState
 from lazyrag.registry import Registry
 from lazyrag.storage.arrays import Arrays
@@ -47,6 +57,7 @@ from lazyrag.types import (
     SparseVector,
 )
 
+_FEW_BUILDS = 100  # of one node: its versions, and what waits to be purged
 _UNSAFE = re.compile(r"[^a-z0-9]+")
 _READABLE = 11  # "lr", two readable parts and 32 digits, joined by "_", stay within 60
 
@@ -101,6 +112,7 @@ Feature: TypeAlias = Literal[
     "approximate",
     "native vectors",
     "native text",
+    "server",
 ]
 """Features beyond the contract; the suites in `lazyrag.testing` fail a store that declares one they
 cannot test.
@@ -114,7 +126,16 @@ cannot test.
 - ``native vectors``: the vector store is also `NativeVectors`: its own search gives other answers
   than ``search``.
 - ``native text``: the segment store is also `NativeText`.
+- ``server``: its own ranking is the default search of a Document, see `SearchPlace`.
 """
+
+SearchPlace: TypeAlias = Literal["exact", "server"]
+"""Where queries are ranked: ``"exact"`` here, with the same scores and order on every store;
+``"server"`` by the store, with its scores and its order.
+"""
+
+EXACT_ROWS = 1_000_000
+"""Default of ``store_conf["exact_rows"]``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,6 +325,21 @@ class SegmentStore(Store, Protocol):
         the builds), so a page can begin behind a deleted row.
         """
 
+    def builds_of(self, collection: str, uid: str) -> list[int]:
+        """The builds of the present rows of a node, ascending."""
+
+
+def builds_by_key(store: SegmentStore, collection: str, uid: str) -> list[int]:
+    """`SegmentStore.builds_of` for a store whose order of rows is that of the keys as text."""
+    builds = []
+    after = f"{uid}-"
+    while page := store.scan(collection, after=after, limit=_FEW_BUILDS):
+        builds += [row.build for row in page if row.uid == uid]
+        after = page[-1].key
+        if page[-1].uid != uid:
+            break
+    return sorted(builds)
+
 
 class VectorStore(Store, Protocol):
     """Stores vectors by key, in collections, and searches them (spec 001's ``vector_store``)."""
@@ -398,7 +434,7 @@ class ExactInScope(ExactWhenSmall, Protocol):
 
 @runtime_checkable
 class NativeText(Protocol):
-    """A segment store with its own keyword search, for ``index="native"``. It declares the feature
+    """A segment store with its own keyword search, for ``index="server"``. It declares the feature
     ``native text``.
     """
 
@@ -418,6 +454,79 @@ class NativeText(Protocol):
         scores are the store's, higher ones better. UnsupportedError where the collection does not
         index that analyser's terms, ConfigError if topk is below 1.
         """
+
+
+class ScopeSize(NamedTuple):
+    """What is counted in a scope: its rows, and the mean number of their terms."""
+
+    rows: int
+    mean_length: float
+
+
+@dataclass(frozen=True, slots=True)
+class RowScope:
+    """The rows of one state of the ledger that a filter admits.
+
+    Args:
+        filter: A bound filter.
+        changes: The ledger's counter of changes in that state.
+    """
+
+    filter: Filter
+    changes: int
+
+
+@runtime_checkable
+class RanksInScope(NativeText, Protocol):
+    """One in the ledger's database: no row outside of a scope influences its ranking there."""
+
+    def measure(self, collection: str, analyser: str, scope: RowScope) -> ScopeSize:
+        """Count the rows in scope. UnsupportedError as in `search_text`."""
+
+    def search_scope(
+        self,
+        collection: str,
+        analyser: str,
+        terms: Sequence[str],
+        topk: int,
+        scope: RowScope,
+        size: ScopeSize,
+        filter: Filter | None = None,
+    ) -> Ranking:
+        """As `search_text`, with all statistics of BM25 of the rows in scope, which are of that
+        size; the filter only narrows the hits.
+        """
+
+
+@runtime_checkable
+class FindsRows(NativeText, Protocol):
+    """One that returns the rows with their ranking, in one request."""
+
+    def find_rows(
+        self,
+        collection: str,
+        analyser: str,
+        terms: Sequence[str],
+        topk: int,
+        filter: Filter | None = None,
+    ) -> list[tuple[Segment, float]]:
+        """As `search_text`, with the rows in place of their keys."""
+
+
+@runtime_checkable
+class Refreshable(Protocol):
+    """A store whose own search finds the rows that others wrote only after a refresh."""
+
+    def refresh(self, collection: str) -> None:
+        """Let searches find all rows that are acknowledged. Idempotent."""
+
+
+@runtime_checkable
+class Published(Protocol):
+    """A store on a server, whose rows other tools read as well."""
+
+    def publish(self, collections: Iterable[str]) -> None:
+        """Show live collections to other tools; called at the end of a write."""
 
 
 def check_deletion(keys: Sequence[str] | None, filter: Filter | None) -> None:
@@ -446,6 +555,9 @@ vector_stores: Registry[type[VectorStore]] = Registry(
 segment_stores.declare("map", "lazyrag.stores.memory:MapSegmentStore")
 segment_stores.declare(
     "opensearch", "lazyrag.stores.opensearch:OpenSearchSegmentStore", extra="opensearch"
+)
+vector_stores.declare(
+    "opensearch", "lazyrag.stores.opensearch_vectors:OpenSearchVectorStore", extra="opensearch"
 )
 vector_stores.declare("chromadb", "lazyrag.stores.chroma:ChromaVectorStore", extra="chroma")
 vector_stores.declare("map", "lazyrag.stores.memory:MapVectorStore")
@@ -609,9 +721,7 @@ def other_schema(
     return SchemaMismatchError(msg, store=store, collection=collection)
 
 
-def state_of(
-    parts: Sequence[Part], alive: Sequence[Mask | None], dimension: int, metric: Metric
-) -> State:
+def state_of(parts: Sequence[Part], alive: Masks, dimension: int, metric: Metric) -> State:
     """The input of a search over some parts of a collection; see `DenseState` and `SparseState`."""
     if dimension != SPARSE:
         return DenseState(cast("Sequence[DenseBlock]", parts), alive, dimension, metric)
@@ -663,9 +773,7 @@ def part_of_arrays(arrays: Arrays, dimension: int) -> Part:
     return SparsePart.from_arrays(arrays) if dimension == SPARSE else DenseBlock.from_arrays(arrays)
 
 
-def joined_parts(
-    parts: Sequence[Part], alive: Sequence[Mask | None], dimension: int, allocate: Allocate
-) -> Part:
+def joined_parts(parts: Sequence[Part], alive: Masks, dimension: int, allocate: Allocate) -> Part:
     """Join several parts; see `SparsePart.joined` and, also for ``allocate``,
     `DenseBlock.joined`.
     """

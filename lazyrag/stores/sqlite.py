@@ -28,7 +28,7 @@ from lazyrag.stores.protocol import (
     unknown_collection,
 )
 from lazyrag.stores.tables import STORE_FORMAT, TERM_ARRAY_FILES, VECTOR_ARRAY_FILES
-from lazyrag.types import Closable, Fields
+from lazyrag.types import Closable, Fields, PathLike
 
 StoredText: TypeAlias = "str | bytes"
 """A text; as UTF-8 bytes if it has half a surrogate pair, which SQLite's texts cannot store."""
@@ -82,7 +82,7 @@ def origin_rows(segments: Iterable[Segment]) -> dict[OriginKey, OriginRow]:
         >>> origin_rows([node, node])[origin_key(node)].path
         'a.txt'
     """
-    origins: dict[OriginKey, OriginRow] = {}
+    origins = {}
     for segment in segments:
         shared = origin_key(segment)
         if shared not in origins:
@@ -268,7 +268,7 @@ class StoreFile(Closable):
 
     def __init__(
         self,
-        path: str | os.PathLike[str] | None,
+        path: PathLike | None,
         *,
         read_only: bool = False,
         timeout_s: float = 30.0,
@@ -319,14 +319,11 @@ class StoreFile(Closable):
         return f"StoreFile({self.path and self.address!r}{', read_only=True' * self.read_only})"
 
     @contextmanager
-    def writing(
-        self, *, durable: bool = False, checked: bool = True
-    ) -> Iterator[sqlite3.Connection]:
+    def writing(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
         """A transaction that writes: committed at its end, rolled back after an error.
 
         Args:
             durable: Wait until the disk has it, and with it every transaction that ended before.
-            checked: Check foreign keys, see `Database.writing`.
 
         Raises:
             StoreError: If SQLite fails in it, the file stays locked, was deleted or replaced, is
@@ -335,7 +332,7 @@ class StoreFile(Closable):
         for other in self._others:
             other.flush(again=durable)
         try:
-            with self._writer.writing(durable=durable, checked=checked) as connection:
+            with self._writer.writing(durable=durable) as connection:
                 before = self._writing_thread
                 self._writing_thread = threading.get_ident()
                 try:
@@ -357,6 +354,11 @@ class StoreFile(Closable):
     def second_writer(self) -> Database:
         """Another connection, which writes even if this object is read-only."""
         return self._writer.second(read_only=False)
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether this thread is within a transaction that writes, which may be rolled back."""
+        return self._writing_thread == threading.get_ident()
 
     def reading_own(self) -> AbstractContextManager[sqlite3.Connection]:
         """See `reading`; within a transaction that this thread writes, a part of it."""
@@ -631,7 +633,7 @@ class MapFileSegmentStore:
     def get(self, collection: str, keys: Sequence[str]) -> list[Segment]:
         """See `SegmentStore.get`."""
         with self.file.reading() as connection:
-            rows: list[Any] = []
+            rows = []
             if self.file.is_server:  # promises no order of joins
                 rows = self.file.fetch_each(
                     connection, _get(1), ((*_placed(key), collection) for key in keys)
@@ -652,6 +654,16 @@ class MapFileSegmentStore:
             rows = connection.execute(_SCAN, (number, *_placed(after), limit)).fetchall()
             origins = self._origins.read(connection, rows)
         return [decoded(row, origins) for row in rows]
+
+    def builds_of(self, collection: str, uid: str) -> list[int]:
+        """See `SegmentStore.builds_of`; reads the whole index of keys."""
+        with self._reading(collection) as (connection, number):
+            rows = connection.execute(
+                "SELECT build FROM segment WHERE collection = ? AND key > ? AND key < ?"
+                " ORDER BY build",
+                (number, stored_text(f"{uid}-"), stored_text(f"{uid}.")),
+            ).fetchall()
+        return [build for (build,) in rows]
 
     def delete(
         self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None
@@ -721,7 +733,7 @@ class _Origins:
         self, connection: sqlite3.Connection, rows: Iterable[Sequence[int]]
     ) -> dict[int, Origin]:
         """The origins of rows by their numbers, which are never reused."""
-        origins: dict[int, Origin] = {}
+        origins = {}
         missing: dict[int, None] = {}
         for row in rows:
             number = row[1]
@@ -752,7 +764,8 @@ class _Origins:
         for number in missing:
             if number not in origins:
                 raise StoreError(
-                    f"The store lacks the origin {number} of a segment. Run docs.maintenance.verify().",
+                    f"The store lacks the origin {number} of a segment. Run"
+                    " docs.maintenance.verify().",
                     store="map",
                 )
 

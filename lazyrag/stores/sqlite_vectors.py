@@ -14,7 +14,7 @@ import numpy as np
 from lazyrag.data.fields import schema_text
 from lazyrag.data.filters import Filter
 from lazyrag.errors import StoreDamagedError, StoreError
-from lazyrag.indexes.postings import Mask, encoded_keys
+from lazyrag.indexes.postings import Mask, alive_mask, dead_bits, encoded_keys
 from lazyrag.indexes.tiers import tail_to_join, without
 from lazyrag.progress.blocks import acquired
 from lazyrag.storage.arrays import DamagedError, damage_of, joined
@@ -54,29 +54,6 @@ def collection_row(connection: sqlite3.Connection, collection: str) -> Collectio
         "SELECT id, dimension, metric, schema FROM vector_collection WHERE name = ?", (collection,)
     ).fetchone()
     return cast("CollectionRow | None", row)
-
-
-def dead_bits(alive: Mask | None) -> bytes | None:
-    """A part's dead rows as stored in the table.
-
-    Example:
-        >>> dead_bits(np.array([True, False, True])), dead_bits(np.array([True]))
-        (b'@', None)
-    """
-    return None if alive is None or alive.all() else np.packbits(~alive).tobytes()
-
-
-def alive_mask(dead: bytes | None, size: int) -> Mask | None:
-    """Inverse of `dead_bits`: the mask of a part's live rows; None if all are live.
-
-    Example:
-        >>> alive_mask(b"@", 3).tolist()
-        [True, False, True]
-    """
-    if dead is None:
-        return None
-    alive: Mask = np.unpackbits(np.frombuffer(dead, np.uint8), count=size) == 0
-    return alive
 
 
 def insert_part(

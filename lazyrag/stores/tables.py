@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lazyrag.storage.database import FileFormat
+from lazyrag.stores.liveness import add_intervals, read_earlier_format
 
 # Table `space` has the indexes: vectors and keyword indexes. Stored names do not change.
 LEDGER_TABLES = """
@@ -235,10 +236,16 @@ UTF-8 that has them nevertheless."""
 STORE_FORMAT = FileFormat(
     name="store",
     application_id=int.from_bytes(b"lzST", "big"),
-    migrations=(SEGMENT_TABLES + VECTOR_TABLES + LEDGER_TABLES, LEDGER_ADDITIONS, JOB_TABLE),
+    migrations=(
+        SEGMENT_TABLES + VECTOR_TABLES + LEDGER_TABLES,
+        LEDGER_ADDITIONS,
+        JOB_TABLE,
+        add_intervals,
+    ),
     when_damaged=(
         "Restore a backup; or delete it and the files beside it whose names begin with its own,"
         " except .selection, and ingest the dataset again."
     ),
-    reads_from=2,  # nobody has submitted a job, or switched an embed key
+    reads_from=2,
+    adapt=read_earlier_format,
 )

@@ -40,7 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
     Raises:
         UsageError: If it cannot be imported or called.
     """
-    factories: dict[str, StoreFactory] = {}
+    factories = {}
     for kind in KINDS:
         make = f"--lazyrag-{kind}-store"
         reopen = f"--lazyrag-reopen-{kind}-store"

@@ -22,6 +22,7 @@ from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError, Unsuppo
 from lazyrag.stores.protocol import (
     Approximate,
     ExactWhenSmall,
+    FindsRows,
     NativeText,
     NativeVectors,
     SegmentStore,
@@ -321,7 +322,7 @@ class _StoreContract:
 
     def test_concurrent_upserts_lose_nothing(self, store: Any) -> None:
         """Two threads that write different rows leave all of them, while a third reads."""
-        rows: list[Any] = []
+        rows = []
         for number in range(100, 110):
             rows += [self.copied(row, number) for row in self.make_rows()]
 
@@ -358,6 +359,7 @@ class _StoreContract:
         """
         checks = {
             "persistent": lambda: self._assert_persistent(filled),
+            "server": lambda: self._assert_ranks(filled),
             **self.feature_checks(filled),
         }
         if type(self).share_store is not _StoreContract.share_store:
@@ -373,6 +375,12 @@ class _StoreContract:
             filled.open()
             recreate(filled, self.collection, self.schema, self.make_rows())
             checks[feature]()
+
+    def _assert_ranks(self, filled: Any) -> None:
+        """A store whose own ranking is the default has one."""
+        assert {"native text", "native vectors"} & filled.features, (
+            "A store that declares 'server' declares 'native text' or 'native vectors', too."
+        )
 
     def _assert_persistent(self, filled: Any) -> None:
         """Acknowledged writes and deletions are there after close and open, in this object and in
@@ -471,6 +479,15 @@ class SegmentStoreContract(_StoreContract):
         store.upsert(C, [root])
         assert store.get(C, [root.key]) == [root]
 
+    def test_the_builds_of_a_node(self, filled: SegmentStore) -> None:
+        """Its builds are found by its uid, ascending; those of a uid that begins alike are not."""
+        row = make_segments()[0]
+        longer = row._replace(uid=f"{row.uid}0", build=7)
+        filled.upsert(C, [row._replace(build=100), row._replace(build=20), longer])
+        assert filled.builds_of(C, row.uid) == sorted([row.build, 20, 100])
+        assert filled.builds_of(C, longer.uid) == [7]
+        assert filled.builds_of(C, "unknown") == []
+
     def _assert_native_text(self, filled: SegmentStore) -> None:
         """The store's own search finds the rows that share a term with the query and meet a
         filter.
@@ -491,6 +508,12 @@ class SegmentStoreContract(_StoreContract):
             ranking = filled.search_text(C, analyser, terms, len(rows))
             assert dict(ranking).keys() == scanned
             assert_sorted(ranking)
+            if isinstance(filled, FindsRows):
+                pairs = filled.find_rows(C, analyser, terms, len(rows))
+                assert [(row.key, score) for row, score in pairs] == ranking
+                self.assert_same(
+                    [row for row, _ in pairs], filled.get(C, [key for key, _ in ranking])
+                )
             assert filled.search_text(C, analyser, terms, 1) == ranking[:1]
             for condition in FILTERS:
                 expected = {rows[number].key for number in met(condition)} & scanned

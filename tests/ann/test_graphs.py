@@ -461,7 +461,7 @@ class TestRetriever:
         assert [(node.uid, node.score) for node in found] == [
             (node.uid, node.score) for node in exact
         ]
-        with pytest.raises(ConfigError, match="index='default'"):
+        with pytest.raises(ConfigError, match="index='exact'"):
             Retriever(docs.restricted(filters), "line", topk=TOPK, index="ann")
 
     @pytest.mark.parametrize("similarity", ["bm25", "of_a_test"])
@@ -470,7 +470,7 @@ class TestRetriever:
         with similarities.isolated():
             register_similarity(lambda query, node: 0.0, mode="embedding", name="of_a_test")
             with pytest.raises(
-                ConfigError, match=rf"{similarity}.*similarity='cosine', or index='default'"
+                ConfigError, match=rf"{similarity}.*similarity='cosine', or index='exact'"
             ):
                 Retriever(docs, "line", similarity=similarity, index="ann")
 
@@ -487,9 +487,7 @@ class TestRetriever:
                 tmp_path, store_conf={"vector_store": {"type": "plain"}}, embed=Numbered()
             )
             docs.create_node_group("line", transform=str.splitlines)
-            with pytest.raises(
-                UnsupportedError, match=r"Plain does not.*index='default'.*map store"
-            ):
+            with pytest.raises(UnsupportedError, match=r"Plain does not.*index='exact'.*map store"):
                 Retriever(docs, "line", index="ann")("-1")
 
     def test_without_the_package_the_extra_is_named(self, tmp_path):
@@ -545,7 +543,7 @@ def test_sparse_vectors_are_searched_exactly_only(folder):
     )
     docs.create_node_group("line", transform=lambda text: text.splitlines())
     with pytest.raises(
-        ConfigError, match=r"index='ann' needs dense vectors.*sparse.*index='default'"
+        ConfigError, match=r"index='ann' needs dense vectors.*sparse.*index='exact'"
     ):
         Retriever(docs, "line", index="ann")("tea")
     assert [node.text for node in Retriever(docs, "line")("tea")] == ["green tea"]

@@ -89,6 +89,7 @@ def opened(request: dict[str, Any]) -> Document:
         str(Path(request["files"]) / request["state"]),
         embed={"dense": Embedder()},
         store_conf={
+            "search": "exact",  # PostgreSQL's own ranking estimates the number of rows
             "segment_store": _nodes(request),
             **(
                 {"vector_store": VECTOR_STORES[request["store"]](folder)}

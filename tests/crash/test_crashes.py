@@ -29,7 +29,7 @@ SAMPLE = [
     ("edits", "tombstone: after COMMIT"),
     ("edits", "embed sparse: after the call"),
     ("edits", r"\.flip: in COMMIT"),
-    ("edits", r"sqlite\.delete: after COMMIT"),
+    ("edits", r"sqlite\.delete_builds: after COMMIT"),
     ("transform", r"\.switch: in COMMIT"),
     ("transform", r"sqlite\.drop: after COMMIT"),
     ("migration", "before ALTER"),

@@ -147,7 +147,7 @@ def test_a_cancelled_repair_is_finished_by_the_next_one(seed, tmp_path):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_cancelled_migration_is_continued(seed, tmp_path, monkeypatch):
     """The target has no Document until a call comes to its end; then it has all of it."""
-    monkeypatch.setattr("lazyrag.maintain.migration._BATCH_ROWS", 3)
+    monkeypatch.setattr("lazyrag.maintain.copying.BATCH_ROWS", 3)
     rng = random.Random(seed)
     with changed(tmp_path / "source") as docs:
         docs.sync()

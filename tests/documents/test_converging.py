@@ -308,7 +308,7 @@ def test_an_import_is_all_or_nothing(folder, tmp_path, monkeypatch):
         found(docs, "FineChunk")
         docs.maintenance.export(tmp_path / "out")
         told = content(docs)
-    monkeypatch.setattr(transfer, "_BATCH", 2)
+    monkeypatch.setattr(transfer, "BATCH_ROWS", 2)
     upserts = []
     with Document(embed=embed, doc_fields=fields, store_conf=stored(tmp_path)) as other:
         segments = type(other.reader.indexer.nodes.segments)

@@ -59,7 +59,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
     "a list of folders": (lambda: Document(["a"]), ("dataset_path", "must be a path", "doc_files")),
     "a store by its name": (
         lambda: Document(store_conf="map"),
-        ("store_conf", "segment_store", "'map'"),
+        ("store_conf", "a mapping", "'map'", "'type'"),
     ),
     "an unknown store": (
         lambda: Document(store_conf={"segment_store": {"type": "fiass"}}),
@@ -67,7 +67,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
     ),
     "an embed name": (
         lambda: Document(embed="bge-m3"),
-        ("embed", "callable", "'bge-m3'", "OnnxEmbedder"),
+        ("'bge-m3' is not on this machine", "lazyrag model fetch", "the model's folder"),
     ),
     "an embedder without a server": (
         lambda: HttpEmbedder("localhost:8000", "m"),
@@ -188,10 +188,6 @@ MISTAKES: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
     "words of an analyser": (
         lambda: Retriever(tea(), "MediumChunk", "bm25_chinese", words=["茶"]),
         ("words", "analyser=register_chinese_analyser(name, words=...)"),
-    ),
-    "no chat model": (
-        lambda: RAGPipeline.over(tea(), "FineChunk").sync.answer("tea"),
-        ("no generator", "HttpChatModel"),
     ),
     "a pipeline over a folder": (
         lambda: RAGPipeline.over(".", "FineChunk"),

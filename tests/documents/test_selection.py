@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+import lazyrag
 from lazyrag import Document, FileSelection, IngestReport, migrate
+from lazyrag.cli.commands import run as lazyrag_command
 from lazyrag.document import Failure
 from lazyrag.errors import ConfigError, DatasetPathError, IngestionWarning, LoadError, StoreError
 
@@ -82,6 +84,13 @@ def test_ignore_files_nest_and_git_is_asked_only_on_request(folder):
     (root / "docs" / ".lazyragignore").mkdir()
     with pytest.raises(ConfigError, match=r"docs.\.lazyragignore cannot be read .*or remove it"):
         docs.sync()
+
+
+def test_a_folder_named_gitignore_excludes_nothing(folder):
+    """It is left out as hidden, and the rest is read."""
+    files = {"a.md": "green tea", ".gitignore/b.md": "black tea"}
+    docs = Document(folder(files), files=FileSelection(use_gitignore=True))
+    assert paths(docs) == ["a.md"]
 
 
 def test_the_choice_is_stored_and_another_choice_deletes(folder, tmp_path: Path):
@@ -191,3 +200,25 @@ def test_a_report_is_at_most_twelve_lines():
     assert lines[1] == "  10 skipped: reason 0"
     assert lines[6].startswith("  failed: 0.pdf and 9 more (load): Error 0. long")
     assert max(map(len, lines)) < 320
+
+
+def test_a_new_index_in_a_git_work_tree_applies_gitignore(folder, capsys) -> None:
+    """Of the command line and of `lazyrag.open`, unless that is chosen; an index that exists and a
+    Document in memory keep theirs.
+    """
+    files = {"a.md": "tea", "build/b.md": "tea", ".gitignore": "build/\n"}
+    root = folder(files)
+    assert lazyrag_command(["index", str(root), "--store", str(root.parent / "before")]) == 0
+    assert "2 added" in capsys.readouterr().out
+    (root / ".git").mkdir()
+    assert lazyrag_command(["index", str(root), "--store", str(root.parent / "before")]) == 0
+    assert "2 unchanged" in capsys.readouterr().out
+    assert lazyrag_command(["index", str(root), "--plan"]) == 0
+    assert "excluded by .gitignore; read with --no-gitignore" in capsys.readouterr().out
+    with lazyrag.open(root) as docs:
+        assert len(docs.search("tea")) == 1
+        assert dict(docs.last_report.skipped)["build"] == "excluded by .gitignore"
+    assert lazyrag_command(["index", str(root), "--no-gitignore"]) == 0
+    with lazyrag.open(root) as docs:
+        assert len(docs.search("tea")) == 2
+    assert len(Document(root).search("tea")) == 2

@@ -60,7 +60,7 @@ class StoreBehaviour:
 
         def conf_of(folder: Path) -> Mapping[str, Any]:
             folder.mkdir(parents=True, exist_ok=True)
-            return self.conf(folder)
+            return {"search": "exact", **self.conf(folder)}
 
         with ExitStack() as stack:
             yield open_library(

@@ -69,7 +69,11 @@ class StoreDocuments:
     def open(self, folder: Path, embed: Callable[[str], list[float]], **more: Any) -> Document:
         """The Document over a folder's files, on the store."""
         return self._made(
-            folder, embed, store_conf=self.conf(folder), name=self.name(folder), **more
+            folder,
+            embed,
+            store_conf={"search": "exact", **self.conf(folder)},
+            name=self.name(folder),
+            **more,
         )
 
     @staticmethod
@@ -147,7 +151,7 @@ class StoreDocuments:
         )
         with self._made(tmp_path, Letters(), store_conf=home, name=name) as docs:
             before = answers(docs)
-        there = self.conf(tmp_path)
+        there = {"search": "exact", **self.conf(tmp_path)}
         for source, target in ((home, there), (there, back)):
             told = migrate(source, target)
             assert told.names == (name,)

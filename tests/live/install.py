@@ -1,7 +1,7 @@
 """Install the real stores that the tests of this folder need, each in a place of its own under
 build/live.
 
-    python tests/live/install.py [env milvus25 milvus-server opensearch]
+    python tests/live/install.py [env milvus25 milvus-server pgvector opensearch]
 
 What stands there with the same pins stays, without asking any network.
 """
@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import venv
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,7 +31,9 @@ _PACKAGES = {
     # each other.
     "milvus25": ("milvus-lite==2.5.1", "pymilvus==2.6.17", "setuptools<80"),
     "milvus-server": ("milvus==2.3.5",),
+    "pgvector": ("pgserver==0.1.4",),  # PostgreSQL 16.2 with pgvector 0.6.2
 }
+_SERVERS = ("milvus-server", "pgvector")
 _SELF = ("coverage>=7.4", "--editable", f"{ROOT}[test]")
 _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 
@@ -61,7 +64,7 @@ def make_environment(name: str) -> None:
 
 
 def copy_jars(name: str) -> None:
-    """The jars of OpenSearch and of the runner that starts it in a plain JVM."""
+    """The jars of OpenSearch, of its k-NN plug-in, and of the runner that starts it in a plain JVM."""
     if shutil.which("mvn") is None or shutil.which("java") is None:
         sys.exit(
             f"{name} needs Java 17 and Maven on the PATH: apt-get install openjdk-17-jdk-headless maven"
@@ -76,6 +79,9 @@ def copy_jars(name: str) -> None:
         "-DincludeScope=runtime",
         f"-DoutputDirectory={OPENSEARCH_JARS}",
     )
+    for plugin in OPENSEARCH_JARS.glob("*.zip"):
+        with zipfile.ZipFile(plugin) as archive:
+            archive.extractall(OPENSEARCH_JARS)
 
 
 def install(name: str) -> None:
@@ -91,7 +97,7 @@ def install(name: str) -> None:
 
 
 def _packages(name: str) -> tuple[str, ...]:
-    return _PACKAGES[name] if name == "milvus-server" else (*_PACKAGES[name], *_SELF)
+    return _PACKAGES[name] if name in _SERVERS else (*_PACKAGES[name], *_SELF)
 
 
 def _pins(name: str) -> str:
@@ -100,7 +106,7 @@ def _pins(name: str) -> str:
         return (HERE / "pom.xml").read_text(encoding="utf-8")
     own = (
         ()
-        if name == "milvus-server"
+        if name in _SERVERS
         else ((ROOT / "setup.cfg").read_text(encoding="utf-8").partition("[mypy]")[0],)
     )
     return "\n".join([sys.version, *_packages(name), *own])

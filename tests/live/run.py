@@ -30,8 +30,10 @@ from tests.live.install import install, python_of  # noqa: E402  they are found 
 from tests.live.serving import (  # noqa: E402
     Server,
     chroma_server,
+    knn_server,
     milvus_server,
     opensearch_server,
+    pgvector_server,
     postgres_server,
 )
 
@@ -88,8 +90,22 @@ PARTS = {
         variable="LAZYRAG_LIVE_OPENSEARCH",
         server=opensearch_server,
     ),
+    "knn": Part(
+        "env",
+        "test_knn*.py",
+        needs=("opensearch",),
+        variable="LAZYRAG_LIVE_OPENSEARCH",
+        server=knn_server,
+    ),
     "postgres": Part(
         "env", "test_postgres*.py", variable="LAZYRAG_POSTGRES", server=postgres_server
+    ),
+    "pgvector": Part(
+        "env",
+        "test_pgvector*.py",
+        needs=("pgvector",),
+        variable="LAZYRAG_POSTGRES",
+        server=pgvector_server,
     ),
 }
 
@@ -121,8 +137,13 @@ def main() -> int:
     runner = ("-m", "coverage", "run", "-m", "pytest") if asked.coverage else ("-m", "pytest")
     names.sort(key=[*PARTS].index)
     # most of the time one of them waits for its server
+    at_once = [name for name in names if name != "knn"]
+    alone = [name for name in names if name == "knn"]
     with ThreadPoolExecutor(_AT_ONCE) as executor:
-        passed = [*executor.map(lambda name: run_part(name, runner), names)]
+        passed = [*executor.map(lambda name: run_part(name, runner), at_once)]
+    # two clusters of OpenSearch at once take each other's requests
+    passed += [run_part(name, runner) for name in alone]
+    names = at_once + alone
     failed = [name for name, good in zip(names, passed, strict=True) if not good]
     print("\n" + (f"failed: {' '.join(failed)}" if failed else f"passed: {' '.join(names)}"))
     return int(bool(failed))

@@ -17,11 +17,11 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.live.install import MILVUS_BINARIES, OPENSEARCH_JARS, python_of
+from tests.live.install import LIVE, MILVUS_BINARIES, OPENSEARCH_JARS, python_of
 
 START_S = 120.0
 STOP_S = 10.0
@@ -166,24 +166,36 @@ def milvus_server(folder: Path, port: int | None = None) -> Iterator[Server]:
 
 
 @contextmanager
-def opensearch_server(folder: Path, port: int | None = None, *, nodes: int = 1) -> Iterator[Server]:
+def opensearch_server(
+    folder: Path,
+    port: int | None = None,
+    *,
+    nodes: int = 1,
+    settings: Sequence[str] = (),
+    plugin: str = "",
+) -> Iterator[Server]:
     """OpenSearch over a folder, all its nodes in one JVM.
 
     Args:
         folder: See `chroma_server`.
         port: Of the first node.
         nodes: How many.
+        settings: More lines of ``opensearch.yml``.
+        plugin: The class of one.
     """
     # The runner takes no port above 9299, and gives node n the one at base + n.
     base = (port or free_port(9200, 9299 - nodes)) - 1
-    settings = folder / "conf"
-    settings.mkdir(parents=True, exist_ok=True)
-    (settings / "opensearch.yml").write_text(_opensearch_settings(nodes), encoding="utf-8")
-    options = ("-basePath", folder / "home", "-confPath", settings, "-numOfNode", str(nodes))
+    conf = folder / "conf"
+    conf.mkdir(parents=True, exist_ok=True)
+    lines = "\n".join([*_opensearch_settings(nodes), *settings, ""])
+    (conf / "opensearch.yml").write_text(lines, encoding="utf-8")
+    options = ("-basePath", folder / "home", "-confPath", conf, "-numOfNode", str(nodes))
+    more = ("-pluginTypes", plugin) if plugin else ()
     command = [
         *("java", "-Xms512m", "-Xmx512m", "-Dio.netty.noUnsafe=true", "-Dlog4j2.disable.jmx=true"),
         *("-cp", f"{OPENSEARCH_JARS}/*", "org.codelibs.opensearch.runner.OpenSearchRunner"),
         *(*options, "-baseHttpPort", str(base), "-clusterName", f"lazyrag-{base}"),
+        *more,
     ]
     with _running("opensearch", folder, command) as server:
         _wait(
@@ -194,6 +206,11 @@ def opensearch_server(folder: Path, port: int | None = None, *, nodes: int = 1) 
         )
         server.addresses = _opensearch_addresses(server, nodes)
         yield server
+
+
+def knn_server(folder: Path, port: int | None = None) -> AbstractContextManager[Server]:
+    """An OpenSearch that has the k-NN plug-in, with Lucene's engine: it lacks native libraries."""
+    return opensearch_server(folder, port, plugin="org.opensearch.knn.plugin.KNNPlugin")
 
 
 _POSTGRES_PROGRAMS = Path("/usr/lib/postgresql")
@@ -210,12 +227,25 @@ def find_postgres() -> Path:
     return found[-1].parent
 
 
+def pgvector_server(folder: Path, port: int | None = None) -> AbstractContextManager[Server]:
+    """A PostgreSQL that has the extension pgvector."""
+    [programs] = LIVE.glob("pgvector/lib/python*/site-packages/pgserver/pginstall/bin")
+    return postgres_server(folder, port, programs)
+
+
 @contextmanager
-def postgres_server(folder: Path, port: int | None = None) -> Iterator[Server]:
+def postgres_server(
+    folder: Path, port: int | None = None, programs: Path | None = None
+) -> Iterator[Server]:
     """PostgreSQL over a folder, which does not wait for the disk; its address has the user and the
     password.
+
+    Args:
+        folder: See `chroma_server`.
+        port: See `chroma_server`.
+        programs: The folder of its programs; None for Debian's.
     """
-    port, programs, data = port or free_port(), find_postgres(), folder / "data"
+    port, programs, data = port or free_port(), programs or find_postgres(), folder / "data"
     # it refuses to run as root
     owner = {"user": "postgres", "group": "postgres"} if os.geteuid() == 0 else {}
     folder.mkdir(parents=True, exist_ok=True)
@@ -342,7 +372,7 @@ def _milvus_health(server: Server) -> list[str]:
 _OPENSEARCH_HEALTH = "/_cluster/health?timeout=1s&wait_for_status=yellow&wait_for_nodes="
 
 
-def _opensearch_settings(nodes: int) -> str:
+def _opensearch_settings(nodes: int) -> list[str]:
     lines = ["network.host: 127.0.0.1", "cluster.routing.allocation.disk.threshold_enabled: false"]
     if nodes == 1:
         lines += ["discovery.type: single-node"]
@@ -353,7 +383,7 @@ def _opensearch_settings(nodes: int) -> str:
             f"discovery.seed_hosts: [{seeds}]",
             'cluster.initial_cluster_manager_nodes: ["Node 1"]',
         ]
-    return "\n".join([*lines, ""])
+    return lines
 
 
 def _opensearch_addresses(server: Server, nodes: int) -> tuple[str, ...]:

@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
+import numpy as np
 import pytest
 from pymilvus import MilvusClient
 
 from lazyrag.errors import StoreConnectionError, StoreError, UnsupportedError
 from lazyrag.stores.milvus import MilvusVectorStore
-from lazyrag.stores.protocol import VectorSchema, VectorStore
+from lazyrag.stores.protocol import VectorRow, VectorSchema, VectorStore
 from lazyrag.testing import VectorStoreContract
 from lazyrag.types import SPARSE
 from tests.differential import VectorStoreDifferential
@@ -96,6 +97,28 @@ class TestMilvusServerBehaviour(MilvusBehaviour):
                 store.create(C, VectorSchema(SPARSE, "ip", {}))
             store.create(C, VectorSchema(2, "ip", {}))
             assert store.count(C) == 0
+
+    def test_what_one_program_acknowledged_another_finds_at_once(self) -> None:
+        """At the weakest consistency too: the writer has waited, and the reader does not."""
+        with self.store() as store, self.store(consistency="Eventually") as reader:
+            store.create(C, VectorSchema(2, "ip", {}))
+            reader.create(C, VectorSchema(2, "ip", {}))
+            for number in range(10):
+                vector = np.array([1, number], np.float32)
+                store.upsert(C, [VectorRow(f"k{number}", vector, {})])
+                [[(key, _)]] = reader.search(C, np.ones((1, 2), np.float32), 1)
+                assert key == f"k{number}"
+                store.delete(C, keys=[key])
+                assert reader.search(C, np.ones((1, 2), np.float32), 1) == [[]]
+
+    def test_a_key_that_a_replica_has_not_seen_is_looked_up_again(self) -> None:
+        """A row that a client writes without waiting is behind a Bounded read, not missing."""
+        with self.store() as store, self.bare() as client:
+            store.create(C, VectorSchema(2, "ip", {}))
+            for number in range(5):
+                row = {"key": f"k{number}", "vector": [1.0, 2.0], "row": ""}
+                client.upsert(C, [row])
+                assert [found.key for found in store.get(C, [f"k{number}"])] == [f"k{number}"]
 
     def test_databases_are_isolated(self) -> None:
         """The same collection in another database is another one; several stores may make a

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from contextlib import closing, contextmanager
 from hashlib import blake2b
@@ -10,18 +11,23 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from opensearchpy import OpenSearch
 
+from lazyrag import HybridRetriever
 from lazyrag.data.fields import make_schema
 from lazyrag.data.filters import Condition, Not, matches
 from lazyrag.data.segment import Segment
 from lazyrag.errors import (
     ConfigError,
+    RetrievalError,
     SchemaMismatchError,
     StoreConnectionError,
     StoreError,
     UnsupportedError,
 )
-from lazyrag.stores.opensearch import OpenSearchSegmentStore
-from lazyrag.stores.protocol import segment_stores
+from lazyrag.pipeline import OpenSearchIndex
+from lazyrag.stores.opensearch import OpenSearchSegmentStore, _alias
+from lazyrag.stores.opensearch_encoding import Shape, segment_encoder
+from lazyrag.stores.opensearch_vectors import OpenSearchVectorStore
+from lazyrag.stores.protocol import VectorSchema, segment_stores
 from lazyrag.testing import SegmentStoreContract
 from lazyrag.testing.samples import SCHEMA, make_segments
 from lazyrag.text.analyzers import Analyser, analysers
@@ -390,6 +396,7 @@ def test_without_analysers_there_is_no_native_text(client, opensearch_address):
         full.create(D, SCHEMA)
         plain.create(D, SCHEMA)
         plain.upsert(D, [segment(1)])  # with the terms, since the collection has them
+        full.refresh(D)
         assert len(full.search_text(D, "zh", ["茶"], 5)) == 1
 
 
@@ -435,6 +442,14 @@ def test_rows_that_are_refused_are_told(store, client):
     assert store.count(C) == 0
 
 
+def test_vectors_need_the_plug_in(opensearch_address):
+    """Without it their collections are refused, and the error says what to install."""
+    with closing(OpenSearchVectorStore(opensearch_address)) as store:
+        store.open()
+        with pytest.raises(UnsupportedError, match="Install opensearch-knn"):
+            store.create("lr_vectors", VectorSchema(4, "cosine", SCHEMA))
+
+
 def test_a_store_that_is_not_open_says_so(opensearch_address):
     """Before open and after close every use is a StoreError; it can be opened again."""
     store = OpenSearchSegmentStore(opensearch_address, {})
@@ -464,7 +479,7 @@ def test_a_cluster_of_two_nodes(tmp_path):
             writing.create(C, SCHEMA)
             for number in range(20):
                 writing.upsert(C, [segment(number)])
-                assert reading.count(C) == number + 1
+                assert reading.count(C) == number + 1  # which refreshes
                 assert len(reading.search_text(C, "zh", ["茶"], 50)) == number + 1
             assert reading.delete(C, keys=[segment(0).key]) == 1
             assert writing.count(C) == 19
@@ -476,7 +491,7 @@ def test_a_server_that_is_killed_and_comes_back(tmp_path):
     """
     with opensearch_server(tmp_path) as server:
         port = server.port
-        with opened(server.address) as store:
+        with opened(server.address, {"wait_s": 0}) as store:
             store.create(C, SCHEMA)
             store.upsert(C, make_segments())
             server.kill()
@@ -489,3 +504,141 @@ def test_a_server_that_is_killed_and_comes_back(tmp_path):
                 assert kept == sorted(make_segments(), key=lambda row: row.key)
                 store.upsert(C, [segment(1)])
                 assert store.count(C) == len(kept) + 1
+
+
+def test_a_restart_of_the_only_node_costs_a_load_time_and_no_row(tmp_path):
+    """The server is killed while rows are sent and comes back: the call waits, and all are there."""
+    rows = [segment(number) for number in range(4_000)]
+    with opensearch_server(tmp_path) as server:
+        port = server.port
+        with opened(server.address) as store:
+            store.create(C, SCHEMA)
+            store.upsert(C, rows[:1])
+            failures = []
+
+            def load():
+                """The rest."""
+                try:
+                    store.upsert(C, rows[1:])
+                except StoreError as exc:
+                    failures.append(exc)
+
+            loading = threading.Thread(target=load)
+            server.kill()
+            loading.start()
+            with opensearch_server(tmp_path, port):
+                loading.join()
+                assert failures == []
+                assert store.count(C) == len(rows)
+
+
+def test_a_load_refreshes_nothing(store, client):
+    """Rows are readable by key at once; a search of this object, or `refresh`, makes them found."""
+
+    def refreshes():
+        """How often the index was refreshed."""
+        stats = client.indices.stats(index=C, metric="refresh")
+        return stats["indices"][C]["primaries"]["refresh"]["external_total"]
+
+    before = refreshes()
+    rows = [segment(number) for number in range(3_000)]
+    for start in range(0, len(rows), 500):
+        store.upsert(C, rows[start : start + 500])
+    assert store.get(C, [rows[-1].key]) == rows[-1:]
+    assert refreshes() == before
+    assert len(store.search_text(C, "zh", ["茶"], 5_000)) == len(rows)
+    assert len(store.search_text(C, "zh", ["茶"], 10)) == 10
+    assert refreshes() == before + 1
+
+
+def test_rows_come_with_their_ranking(store):
+    """In the order and with the scores of `search_text`."""
+    rows = [segment(number, f"茶 {number}", fields={"year": number}) for number in range(20)]
+    store.upsert(C, rows)
+    pairs = store.find_rows(C, "zh", ["茶"], 9, Condition("year", "<", 7))
+    assert [(row.key, score) for row, score in pairs] == store.search_text(
+        C, "zh", ["茶"], 9, Condition("year", "<", 7)
+    )
+    assert sorted((row for row, _ in pairs), key=lambda row: row.number) == rows[:7]
+
+
+def test_other_tools_read_the_documents(store, client):
+    """Text, path, span and typed fields under readable names, searched and highlighted by the
+    server.
+    """
+    tea = segment(
+        1, "Green tea is steamed. 绿茶", span=(3, 25), fields={"year": 780, "author": "陆羽"}
+    )
+    store.upsert(C, [tea, segment(2, "Coffee", fields={"year": 1500})])
+    store.refresh(C)
+    body = {
+        "query": {
+            "bool": {
+                "must": [{"match": {"text": "steamed"}}],
+                "filter": [{"range": {"meta.year": {"lt": 1000}}}, {"term": {"path": "a.txt"}}],
+            }
+        },
+        "highlight": {"fields": {"text": {}}},
+        "aggs": {"authors": {"terms": {"field": "meta.author"}}},
+    }
+    answer = client.search(index=C, body=body)
+    [hit] = answer["hits"]["hits"]
+    assert (hit["_source"]["text"], hit["_source"]["span"]) == (tea.content, [3, 25])
+    assert hit["highlight"]["text"] == ["Green tea is <em>steamed</em>. 绿茶"]
+    assert [bucket["key"] for bucket in answer["aggregations"]["authors"]["buckets"]] == ["陆羽"]
+
+
+def test_an_index_of_the_last_release_stays_readable_and_writable(client, opensearch_address):
+    """Its rows come back and are found, beside new ones."""
+    with opened(opensearch_address) as store:
+        shape = Shape(SCHEMA, ("en", "zh"))
+        body = shape.body(ONE_COPY["settings"], {})
+        properties = body["mappings"]["properties"]
+        for name in ("text", "path", "span", "meta"):
+            del properties[name]
+        body["mappings"]["_meta"]["lazyrag"]["layout"] = 2
+        client.indices.create(index=C, body={**body, "aliases": {_alias(C, shape): {}}})
+        old, new = segment(1, "绿茶", span=(0, 2), fields={"year": 1}), segment(2, "红茶")
+        document = json.loads(segment_encoder(shape)(old))
+        parts = json.loads(document["segment"])
+        parts[5] = document.pop("text")
+        document["segment"] = json.dumps(parts)
+        for name in ("path", "span"):
+            del document[name]
+        client.index(index=C, id=old.key, body=document)
+        store.create(C, SCHEMA)
+        store.upsert(C, [new])
+        assert store.scan(C) == sorted([old, new], key=lambda row: row.key)
+        assert len(store.find_rows(C, "zh", ["茶"], 5)) == 2
+        assert store.find_rows(C, "zh", ["茶"], 5, Condition("year", "eq", 1))[0][0] == old
+
+
+def test_an_index_that_others_wrote_is_a_retriever(client, opensearch_address):
+    """By naming its fields: ranked by the server, filtered, with its metadata, and never written
+    to.
+    """
+    articles = [
+        {"title": "Tea", "body": "Green tea is steamed.", "year": 780},
+        {"title": "Coffee", "body": "Coffee is roasted.", "year": 1500},
+        {"title": "Steam", "body": "Engines.", "year": 1800},
+    ]
+    for number, article in enumerate(articles):
+        client.index(index="lr_articles", id=str(number), body=article, params={"refresh": "true"})
+    index = OpenSearchIndex(client, "lr_articles", "body", ["title^2", "body"])
+    nodes = index("steam steamed")
+    assert [(node.text, node.metadata["title"]) for node in nodes] == [
+        ("Engines.", "Steam"),
+        ("Green tea is steamed.", "Tea"),
+    ]
+    assert nodes[0].score > nodes[1].score
+    assert [node.uid for node in index("steamed steam", {"year": [780]})] == ["0"]
+    hybrid = HybridRetriever(index, index, topk=1)
+    assert [node.text for node in hybrid("coffee")] == ["Coffee is roasted."]
+    with pytest.raises(RetrievalError, match=r"no text.*text_field"):
+        OpenSearchIndex(client, "lr_articles", "year", ["title"])("tea")
+    with pytest.raises(RetrievalError, match="lr_missing"):
+        OpenSearchIndex(client, "lr_missing")("tea")
+    with pytest.raises(ConfigError, match="index"):
+        OpenSearchIndex(client, "")
+    with pytest.raises(ConfigError, match="topk"):
+        index("tea", topk=0)

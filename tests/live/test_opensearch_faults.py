@@ -164,7 +164,7 @@ def test_a_server_that_stays_busy(front, store):
             StoreConnectionError, match=r"at 3 tries \(503: busy: try again\.\) Try again later"
         ):
             impatient.count(C)
-        assert front.asked == [f"POST /{C}/_count"] * 3
+        assert front.asked == [f"POST /{C}/_refresh"] * 3
 
 
 @pytest.mark.parametrize("status", [400, 404, 405, 409, 413, 500])
@@ -234,11 +234,54 @@ def bulk_paths(front):
 
 def test_rows_that_a_busy_server_never_takes(front, store):
     """The call is an error that names the row and the reason."""
-    with opened(front.address, max_retries=1) as impatient:
+    with opened(front.address, max_retries=1, wait_s=0) as impatient:
         impatient.create(C, SCHEMA)
         front.faults = [rejecting([1]), rejecting([0])]
         with pytest.raises(StoreError, match=rf"refuses row '{ROWS[1].key}'.*queue is full"):
             impatient.upsert(C, ROWS)
+
+
+def test_everything_waits_while_a_load_goes_on(front):
+    """Without any retries: an index is created, and what a load reads is read, once the node is
+    there and has its shards; after the load a read does not wait.
+    """
+    with opened(front.address, max_retries=0, wait_s=30) as loading:
+        front.faults = [503, None, 503]
+        loading.create(C, SCHEMA)
+        front.faults = [503, 429]
+        loading.upsert(C, ROWS)
+        front.faults = [503, recovering]
+        assert loading.get(C, [ROWS[0].key]) == ROWS[:1]
+        front.faults = [503, None, 503]
+        loading.publish([C])
+        front.faults = [503]
+        with pytest.raises(StoreConnectionError, match="503"):
+            loading.get(C, [ROWS[0].key])
+
+
+def recovering(status, body):
+    """An answer for documents whose shard is not there yet."""
+    error = {"type": "illegal_index_shard_state_exception", "reason": "RECOVERING"}
+    body["docs"] = [{"_id": document["_id"], "error": error} for document in body["docs"]]
+    return answered(body, status)
+
+
+def test_a_publication_is_two_requests(front, store):
+    """Whatever the number of collections; and none for those that nobody has written to since."""
+    names = ["lr_tea_line_1", "lr_tea_block_1"]
+    for name in names:
+        store.create(name, SCHEMA)
+        store.upsert(name, ROWS)
+    front.asked.clear()
+    store.publish(names)
+    assert front.asked == ["POST /lr_tea_block_1,lr_tea_line_1/_refresh", "POST /_aliases"]
+    store.publish(names)
+    assert len(front.asked) == 2
+
+
+def handed_on(status, body):
+    """An answer as it is."""
+    return answered(body, status)
 
 
 def lacking_a_shard(status, body):
@@ -249,23 +292,20 @@ def lacking_a_shard(status, body):
 
 
 def test_part_of_an_answer_is_none(front, store):
-    """Where a shard failed, counts, pages, rankings and acknowledgements are errors."""
+    """Where a shard failed, counts, pages, rankings and refreshes are errors."""
     uses = (
-        lambda: store.count(C),
-        lambda: store.scan(C),
-        lambda: store.search_text(C, "zh", ["茶"], 1),
+        (lambda: store.count(C), 1),
+        (lambda: store.scan(C), 1),
+        (lambda: store.search_text(C, "zh", ["茶"], 1), 0),
+        (lambda: store.refresh(C), 0),
     )
-    for use in uses:
-        front.faults = [lacking_a_shard]
+    for use, requests_before in uses:
+        front.faults = [handed_on] * requests_before + [lacking_a_shard]
         with pytest.raises(
             StoreError,
             match=r"1 of \d shards of collection 'lr_rows' failed\. node_gone: it left\.",
         ):
             use()
-    # written, but not refreshed
-    front.faults = [lambda status, body: answered(body, status), lacking_a_shard]
-    with pytest.raises(StoreError, match="shards"):
-        store.upsert(C, ROWS)
 
 
 def test_a_slow_server(server):

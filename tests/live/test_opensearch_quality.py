@@ -27,4 +27,5 @@ class TestOnAServer(StoreQuality):
             },
             "vector_store": {"type": "map"},
             "ledger": str(folder / "ledger.db"),
+            "search": "exact",
         }

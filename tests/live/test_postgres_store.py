@@ -18,7 +18,9 @@ import pytest
 
 from lazyrag import Document, Retriever, migrate
 from lazyrag.errors import ConfigError, StoreBusyError, StoreConnectionError, StoreError
+from lazyrag.ingest import term_index
 from lazyrag.ledger.lease import LEASE_S
+from lazyrag.storage import postgres
 from lazyrag.storage.database import DatabaseUrl
 from lazyrag.storage.postgres import literal, local_copy
 from lazyrag.stores.sqlite import StoreFile
@@ -57,6 +59,11 @@ class Lengths:
         return [[1.0, float(len(text) % 7), float(text.count("e"))] for text in texts]
 
 
+def keyword_search(docs: Document, query: str) -> list:
+    """The hits of an exact keyword search, which reads the index and not the server's ranking."""
+    return Retriever(docs, "line", similarity="bm25", index="exact")(query)
+
+
 def opened(url: str, files: Path | None = None, **options) -> Document:
     """A Document of the store at a URL."""
     conf = {"segment_store": {"type": "map", "kwargs": {"uri": url, **options.pop("kwargs", {})}}}
@@ -86,14 +93,12 @@ def files(tmp_path) -> Path:
 
 
 def answers(docs: Document) -> list[tuple[str, float]]:
-    """Hits by keywords and by vectors."""
-    found = []
-    for similarity, keys in (("bm25", None), ("cosine", ["dense"])):
-        hits = Retriever(
-            docs, "line", similarity, topk=5, **({"embed_keys": keys} if keys else {})
-        )("green tea 7")
-        found += [(hit.uid, hit.score) for hit in hits]
-    return found
+    """Hits of exact searches by keywords and by vectors."""
+    pairs = []
+    for similarity, options in (("bm25", {}), ("cosine", {"embed_keys": ["dense"]})):
+        retriever = Retriever(docs, "line", similarity, index="exact", topk=5, **options)
+        pairs += [(hit.uid, hit.score) for hit in retriever("green tea 7")]
+    return pairs
 
 
 @pytest.fixture
@@ -126,6 +131,26 @@ def test_every_text_comes_back(url, text):
             "SELECT chosen FROM selection WHERE chosen = ?", (text,)
         ).fetchone() == (text,)
     assert literal(text).startswith("'")
+
+
+@pytest.mark.usefixtures("plain_files")
+def test_documents_are_in_the_order_of_a_file(url, tmp_path):
+    """The dumps are equal, whatever letters ids have."""
+    ids = [*filter(None, HOSTILE), "A", "a", "b", "é", "xz", "x\ud801", "\ud7ff", "\ue000", "😀"]
+    dumps = []
+    for store in (str(tmp_path / "store.db"), url):
+        with opened(store) as docs:
+            docs.add_texts(dict.fromkeys(ids, "tea"))
+            dumps.append(list(docs.maintenance.dump()))
+    assert dumps[0] == dumps[1]
+
+
+def test_an_earlier_format_is_not_read(url):
+    """Of a schema that no program has migrated; a program that writes migrates it."""
+    with StoreFile(url) as file, file.writing() as connection:
+        connection.execute("UPDATE store SET format = 3")
+    with pytest.raises(StoreError, match=r"has format 3.* Open it once without read_only=True"):
+        opened(url, read_only=True)
 
 
 def test_the_password_is_in_no_message(url, files):
@@ -250,6 +275,42 @@ def test_two_programs_save_the_same_arrays(url):
     with StoreFile(url) as file, StoreFile(url) as other, ThreadPoolExecutor(2) as threads:
         [name] = set(threads.map(lambda one: one.arrays.write(arrays), (file, other)))
         assert (file.arrays.names(), file.arrays.check(name)) == ([name], "")
+
+
+def test_a_reader_removes_old_copies_of_what_is_gone(url, monkeypatch, tmp_path):
+    """However long it runs: about as many are left as there are bundles."""
+    with StoreFile(url) as writer:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # of another machine
+        with StoreFile(url, read_only=True) as reader:
+            for number in range(100):
+                name = writer.arrays.write({"rows": np.full(10, number)})
+                assert reader.arrays.open(name)["rows"][0] == number
+                writer.arrays.delete([name])
+                [folder] = tmp_path.rglob("*.d")
+                for copy in folder.iterdir():
+                    os.utime(copy, (0, 0))
+            assert len(list(folder.iterdir())) <= 16
+
+
+def test_a_deletion_downloads_nothing_while_others_wait(url, monkeypatch, tmp_path):
+    """Parts of keyword indexes are there before its transaction begins."""
+    waiting = []
+    load = postgres._ArrayRows._pieces
+
+    def note(self, name):
+        waiting.append(docs._indexer.ledger.file.is_writing)
+        return load(self, name)
+
+    monkeypatch.setattr(term_index, "_SMALL_BYTES", 0)
+    with opened(url) as docs:
+        docs.add_texts({name: f"tea {name}" for name in "abc"})
+        keyword_search(docs, "tea")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # of another machine
+    monkeypatch.setattr(postgres._ArrayRows, "_pieces", note)
+    with opened(url) as docs:
+        docs.delete_files(["a"])
+        assert waiting == [False]
+        assert {node.path for node in keyword_search(docs, "tea")} == {"b", "c"}
 
 
 def test_a_machine_without_a_folder_for_copies(url, tmp_path, monkeypatch):

@@ -291,8 +291,8 @@ def _configure() -> None:
 def _write_without_waiting() -> None:
     transaction = Database._transaction
 
-    def without_waiting(self, begin, settings=None):
-        return transaction(self, begin, None if settings is None else (False, settings[1]))
+    def without_waiting(self, begin, durable=None):
+        return transaction(self, begin, None if durable is None else False)
 
     Database._transaction = without_waiting
 

@@ -1,8 +1,9 @@
 """A program that ingests a folder by a launcher: the driver that the kill runs kill.
 
-python tests/scale/driver.py FOLDER STORE LAUNCHER [EXPORT]
+python tests/scale/driver.py FOLDER STORE none|workers|dask://...|ray [EXPORT]
 """
 
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -10,20 +11,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 import scale_work  # as workers import it
-
-from lazyrag import Document
-
-
-def open_document(folder, store, launcher):
-    """The Document of the kill runs: a reader, three transforms and an embedding, each of which
-    leaves notes.
-    """
-    conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(store)}}}
-    docs = Document(folder, scale_work.embed, store_conf=conf, launcher=launcher, workers=1)
-    docs.add_reader("*.noted", scale_work.read_noted)
-    docs.create_node_group("line", transform=scale_work.lines)
-    docs.create_node_group("titled", transform=scale_work.titled, parent="line", trans_node=True)
-    return docs
 
 
 def ingest(docs):
@@ -33,9 +20,13 @@ def ingest(docs):
 
 
 if __name__ == "__main__":
-    given = sys.argv[3]
-    launcher = None if given == "none" else int(given) if given.isdecimal() else given
-    with open_document(Path(sys.argv[1]), Path(sys.argv[2]), launcher) as docs:
+    folder, store, launcher = sys.argv[1:4]
+    if launcher == "workers":
+        os.environ |= {"SCALE_FOLDER": folder, "SCALE_STORE": store}
+        opened = scale_work.open_of_worker()
+    else:
+        opened = scale_work.open_document(folder, store, None if launcher == "none" else launcher)
+    with opened as docs:
         ingest(docs)
         if sys.argv[4:]:
             shutil.rmtree(sys.argv[4], ignore_errors=True)  # of a driver that was killed after it

@@ -8,6 +8,9 @@ import signal
 import time
 from pathlib import Path
 
+from lazyrag import Document
+from lazyrag.launchers.workers import Workers
+
 
 def note(kind, text):
     """Note that a worker did something: one line, which processes write without mixing."""
@@ -53,3 +56,21 @@ def fatal(text):
     if text.startswith("end"):
         os.kill(os.getpid(), signal.SIGKILL)
     return text
+
+
+def open_document(folder, store, launcher):
+    """The Document of the kill runs: a reader, three transforms and an embedding, each of which
+    leaves notes.
+    """
+    conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(store)}}}
+    docs = Document(folder, embed, store_conf=conf, launcher=launcher, workers=1)
+    docs.add_reader("*.noted", read_noted)
+    docs.create_node_group("line", transform=lines)
+    docs.create_node_group("titled", transform=titled, parent="line", trans_node=True)
+    return docs
+
+
+def open_of_worker():
+    """The same Document, of the environment, with two workers that write it."""
+    launcher = Workers(open_of_worker, 2, documents=int(os.environ.get("SCALE_DOCUMENTS", "4")))
+    return open_document(os.environ["SCALE_FOLDER"], os.environ["SCALE_STORE"], launcher)

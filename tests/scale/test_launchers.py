@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import warnings
@@ -13,7 +12,6 @@ import pytest
 
 from lazyrag import Document
 from lazyrag.errors import ConfigError, IngestionError, MissingDependencyError
-from lazyrag.launchers.executors import Results, pack, perform
 from tests.scale import scale_work
 
 FILES = {f"{number}.noted": f"tea {number}\ncoffee {number}\n" * 3 for number in range(12)}
@@ -162,20 +160,6 @@ def test_batches_are_bounded_by_size_and_in_number(folder, log):
     assert 1 < launcher.most <= 6
 
 
-KILLED = """
-import os, pathlib, sys
-from lazyrag.launchers.executors import Results
-put = Results.put
-def put_and_end(self, packed):
-    put(self, packed)
-    if {}:
-        os.kill(os.getpid(), 9)
-Results.put = put_and_end
-{}
-"""
-"""A program that is killed after results have come back."""
-
-
 class Failing(ThreadPoolExecutor):
     """Refuses further work after some."""
 
@@ -206,63 +190,6 @@ def test_a_launcher_that_fails_stops_the_call_and_fails_no_file(folder, log):
         docs.activate_group("line", embed_keys=docs.reader.embed_keys)
         assert len(docs.get_nodes("line")) == 6
     executor.shutdown()
-
-
-@pytest.mark.slow
-def test_results_survive_a_killed_driver(folder, tmp_path, log):
-    """A driver that is killed in a transform loads no file and transforms no document twice that
-    came back.
-    """
-    path = folder(FILES)
-    work = (
-        "from tests.scale import test_launchers\n"
-        "test_launchers.ingest(*map(pathlib.Path, sys.argv[1:]), test_launchers.ThreadPoolExecutor(1))\n"
-    )
-    program = KILLED.format("os.path.exists(os.path.join(os.environ['SCALE_LOG'], 'lines'))", work)
-    store = tmp_path / "store"
-    store.mkdir()
-    done = subprocess.run([sys.executable, "-c", program, str(path), str(store)], check=False)
-    assert done.returncode == -signal.SIGKILL
-    assert ingest(path, store, ThreadPoolExecutor(1)) == ingest(path, tmp_path / "none", None)
-    assert {kind: len(noted(log, kind)) for kind in ("load", "lines")} == {
-        "load": 24,
-        "lines": 24,
-    }  # once for each store
-    assert list((store / "store.db.results").iterdir()) == []
-
-
-def test_a_result_that_was_not_fetched(tmp_path):
-    """A worker leaves it in the shared folder, where the next one finds it; errors are tried
-    again.
-    """
-    done = []
-
-    def work(call, given):
-        done.append(given)
-        return [f"{call}{one}".encode() for one in given]
-
-    for given, times in ((["1", "2"], 1), (["e"], 2)):
-        done.clear()
-        keys = [one * 32 for one in given]
-        packed = [perform(work, "token", "", tmp_path, keys, given) for _ in range(2)]
-        assert (packed[0], len(done)) == (packed[1], times)
-    Results(shared=tmp_path).put(pack(["1" * 32, "2" * 32], [b"1", b"2"]))
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_torn_result_is_not_read(tmp_path):
-    """A file that a crash of the machine has cut off counts for nothing; temporary results go when
-    they are cleared.
-    """
-    results = Results(tmp_path)
-    results.put(pack(["a" * 32, "b" * 32], [b"{}", b"e{}"]))
-    # an error is tried again
-    assert [results.get(key * 32) for key in "abc"] == [b"{}", None, None]
-    [path] = tmp_path.iterdir()
-    path.write_bytes(path.read_bytes()[:100])
-    assert Results(tmp_path).get("a" * 32) is None
-    results.clear()
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow

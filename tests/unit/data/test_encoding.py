@@ -93,6 +93,7 @@ ANSWER_DICT = {
     "context": CONTEXT_DICT,
     "generation": GENERATION_DICT,
     "problems": ["It is short."],
+    "statements": [],
     "metadata": {"seconds": {"search": 0.25}},
 }
 ERROR = ConfigError("topk must be an integer >= 1; got 0. Pass topk=5.")
@@ -140,7 +141,10 @@ VALUES = [
     (GENERATION, GENERATION_DICT),
     (ANSWER, ANSWER_DICT),
     (GenerationDelta("T", GENERATION), {"text": "T", "result": GENERATION_DICT}),
-    (AnswerDelta("T", (CITATION,)), {"text": "T", "citations": [CITATION_DICT], "answer": None}),
+    (
+        AnswerDelta("T", (CITATION,)),
+        {"text": "T", "citations": [CITATION_DICT], "answer": None, "statements": []},
+    ),
     (ERROR, ERROR_DICT),
     (ErrorInfo.of(ERROR), ERROR_DICT),
     (REPORT.failed[0], REPORT_DICT["failed"][0]),

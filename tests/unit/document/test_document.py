@@ -81,7 +81,7 @@ def test_a_part_of_a_document_is_not_copied(docs, duplicate, part):
             ConfigError,
             "<lambda>, which other processes cannot import",
         ),
-        ({"embed": "bge-large"}, ConfigError, "embed of key 'default'"),
+        ({"embed": "bge-large"}, ConfigError, "not on this machine.*lazyrag model fetch"),
         ({"embed": {}}, ConfigError, "embed must be a callable"),
         ({"embed": {"a": embed, "b": 5}}, ConfigError, "embed of key 'b'"),
         ({"embed": {"": embed}}, ConfigError, "mapping of names"),

@@ -16,6 +16,7 @@ from lazyrag import Condition, Not
 from lazyrag.errors import ConfigError, StoreError
 from lazyrag.indexes.dense import METRICS, DenseBlock, DenseIndex, DenseState
 from lazyrag.storage.arrays import ArrayFiles
+from tests.interpreter import python
 
 EVERY_METRIC = pytest.mark.parametrize("metric", METRICS)
 
@@ -549,3 +550,31 @@ def test_get_gives_each_key_its_own_vector_while_rows_are_cleared_away():
         for key, vector, _ in rows
         if key != f"a{int(vector[0])}"
     ] == []
+
+
+_FAULTS = """
+import resource
+import sys
+from pathlib import Path
+import numpy as np
+from lazyrag.indexes.dense import DenseBlock, DenseState
+from lazyrag.storage.arrays import ArrayFiles
+arrays = ArrayFiles(Path(sys.argv[1]), read_only=True).open(sys.argv[2])
+state = DenseState([DenseBlock.from_arrays(arrays)], [None], 64, "cosine")
+faults = []
+for query in np.random.default_rng(1).standard_normal((40, 64), np.float32):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    state.search(query, 10)
+    faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+print(sum(faults[20:]) / 20)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it counts glibc's page faults")
+def test_a_query_reuses_the_memory_of_the_one_before(tmp_path):
+    """In a fresh process, whose allocator no other work has warmed."""
+    keys = [f"{number:05}" for number in range(50_000)]
+    vectors = np.random.default_rng(0).standard_normal((len(keys), 64), np.float32)
+    name = ArrayFiles(tmp_path).write(DenseBlock.of_rows(keys, vectors).arrays())
+    answer = python("-c", _FAULTS, str(tmp_path), name)
+    assert float(answer.stdout) <= 10

@@ -534,8 +534,8 @@ def test_a_fault_in_an_array_file(made_in_files, tmp_path, fault, monkeypatch):
 
 def _held(nodes, tree, group):
     """Where the nodes of a group lie, and the keys of those of b.txt."""
-    [document] = [one.uid for one in tree.documents.values() if one.identity == "b.txt"]
-    return nodes.segments, tree.groups[group].collection, tree.groups[group].builds[document].keys
+    [document] = [one.uid for one in tree.documents() if one.identity == "b.txt"]
+    return nodes.segments, tree.groups[group].collection, tree.build_of(group, document).keys
 
 
 def _held_vectors(nodes, tree, group):
@@ -651,7 +651,7 @@ def test_a_document_that_is_live_nowhere(made, tmp_path, group):
     again.
     """
     shelf = made.copied(tmp_path)
-    shelf.plant(Fault("", _of_group("DELETE FROM live", group), "", ""))
+    shelf.plant(Fault("", _of_group("UPDATE build SET until = 0", group), "", ""))
     with shelf.open() as docs:
         assert ("missing", group, "b.txt") in told(docs.maintenance.verify())
         answers(docs)  # nothing but a StoreError
@@ -668,7 +668,7 @@ def test_a_touched_file_without_a_root(made, tmp_path, dataset):
     shutil.copytree(dataset, own)
     shelf = made.copied(tmp_path)
     shelf.dataset = own
-    shelf.plant(Fault("", _of_group("DELETE FROM live", LAZY_ROOT_NAME), "", ""))
+    shelf.plant(Fault("", _of_group("UPDATE build SET until = 0", LAZY_ROOT_NAME), "", ""))
     os.utime(own / "b.txt", (1.5e9, 1.5e9))
     with shelf.open() as docs:
         answers(docs)  # nothing but a StoreError
@@ -1017,3 +1017,162 @@ def test_several_faults_at_once(made, tmp_path_factory, faults):
         assert docs.maintenance.repair() == ()
         assert list(docs.maintenance.dump()) == made.dump
         assert answers(docs) == made.answers
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE node_group SET documents = documents + 1",
+        "UPDATE node_group SET nodes = nodes - 1",
+        "UPDATE node_group SET filled = 0",
+        "UPDATE space SET nodes = nodes + 1",
+        "UPDATE term_state SET live = live - 1, dead = x'80'",
+        "UPDATE term_state SET tokens = tokens + 1",
+    ],
+)
+def test_a_wrong_count_of_what_is_live(made, tmp_path, change):
+    """It is found, and counted again."""
+    shelf = made.copied(tmp_path)
+
+    def plant(file):
+        with file.writing() as connection:
+            connection.execute(change)
+
+    shelf.plant(Fault("", plant, "", ""))
+    with shelf.open() as docs:
+        assert {one.kind for one in docs.maintenance.verify()} == {"damaged"}
+        assert docs.maintenance.repair() == ()
+        assert list(docs.maintenance.dump()) == made.dump
+        assert answers(docs) == made.answers
+
+
+def _statement(statement):
+    """Run a statement in the store file."""
+
+    def plant(file):
+        with file.writing() as connection:
+            connection.execute(statement)
+
+    return plant
+
+
+def _of_documents(change):
+    """A change of the document b.txt."""
+    return _statement(f"UPDATE document SET {change} WHERE identity = 'b.txt'")  # noqa: S608
+
+
+def _of_builds(change, *groups):
+    """A change of the builds of b.txt in some groups."""
+    change = f"UPDATE build SET {change}"  # noqa: S608
+
+    def plant(file):
+        for group in groups:
+            _of_group(change, group)(file)
+
+    return plant
+
+
+_FOREVER = 1 << 62
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        _of_documents("until = 0"),
+        _of_documents("until = 1"),
+        _of_documents("since = 1000000"),
+        _statement("UPDATE ledger SET changes = 1"),
+        _of_builds("since = 1000000", "line"),
+        _of_builds("since = 1000000", LAZY_ROOT_NAME),
+        _of_builds("until = 1000000", "line"),
+        _of_builds("until = 1000000", LAZY_ROOT_NAME),
+        _of_builds("until = 0", LAZY_ROOT_NAME),
+        _of_builds("status = 'writing'", "line"),
+        _of_builds("status = 'writing'", LAZY_ROOT_NAME),
+    ],
+)
+def test_a_damaged_interval(made_of_texts, tmp_path, plant):
+    """It is found, and corrected by the status and the counter of changes: a text has no other
+    source.
+    """
+    shelf = made_of_texts.copied(tmp_path)
+    shelf.plant(Fault("", plant, "", ""))
+    with shelf.open() as docs:
+        assert "damaged" in {problem.kind for problem in docs.maintenance.verify()}
+        assert docs.maintenance.repair() == ()
+        assert docs.maintenance.verify() == ()
+        assert list(docs.maintenance.dump()) == made_of_texts.dump
+        assert answers(docs) == made_of_texts.answers
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        _of_documents(f"until = {_FOREVER}"),
+        _of_documents("until = 1000000"),
+        _of_builds(f"until = {_FOREVER}, since = 1", *GROUPS),
+        _of_builds("until = 1000000", *GROUPS),
+    ],
+)
+def test_a_deleted_document_that_is_seen_again(made_of_texts, tmp_path, plant):
+    """Whoever deleted it must not find it again."""
+    shelf = made_of_texts.copied(tmp_path)
+    with shelf.open() as docs:
+        docs.delete_files(["b.txt"])
+        without = list(docs.maintenance.dump())
+    shelf.plant(Fault("", plant, "", ""))
+    with shelf.open() as docs:
+        assert "damaged" in {problem.kind for problem in docs.maintenance.verify()}
+        assert docs.maintenance.repair() == ()
+        assert docs.maintenance.verify() == ()
+        assert list(docs.maintenance.dump()) == without
+
+
+@pytest.fixture(scope="module")
+def made_of_texts(tmp_path_factory):
+    """A whole store of texts, which have no files."""
+    folder = tmp_path_factory.mktemp("made_of_texts")
+    shelf = FaultyShelf(folder, None)
+    with shelf.open() as docs:
+        docs.add_texts(FILES)
+        return Made(shelf, answers(docs), list(docs.maintenance.dump()))
+
+
+@pytest.mark.parametrize("group", GROUPS[1:])
+def test_a_part_without_its_row_of_live_rows(made, tmp_path, group):
+    """Nobody knows which of its rows are live: an error says so, until it is repaired."""
+    shelf = made.copied(tmp_path)
+    state = "DELETE FROM term_state WHERE part IN (SELECT id FROM term_part{})"
+    where = _OF_SPACE.replace("?", "'{}'").format("terms", group)
+    shelf.plant(Fault("", _statement(state.format(where)), "", ""))
+    with shelf.open() as docs:
+        for call in (
+            lambda: Retriever(docs, group, similarity="bm25")("tea"),
+            lambda: docs.delete_files(["a.txt"]),
+        ):
+            with pytest.raises(StoreError, match=r"verify\(\) and repair\(\)"):
+                call()
+        [problem] = docs.maintenance.verify()
+        assert (problem.kind, problem.where) == ("damaged", f"{group} by en")
+        assert docs.maintenance.repair() == ()
+        assert docs.maintenance.verify() == ()
+        assert list(docs.maintenance.dump()) == made.dump
+        assert answers(docs) == made.answers
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_documents_are_added_beside_a_damaged_part(made_in_files, tmp_path, is_gone):
+    """Verify names it, and repair makes it again."""
+    shelf = made_in_files.copied(tmp_path)
+    change = Path.unlink if is_gone else lambda path: path.write_bytes(path.read_bytes()[:100])
+    shelf.plant(Fault("", _array_file("terms", "line", change), "", ""))
+    with shelf.open() as docs:
+        assert docs.add_texts({"d": "green tea\ncold water"}).added == ("d",)
+        damaged = [one for one in docs.maintenance.verify() if one.kind == "damaged"]
+        assert {problem.where for problem in damaged} == {"line by en"}
+        assert docs.maintenance.repair() == ()
+        hits = Retriever(docs, "line", topk=9, similarity="bm25")("tea")
+        assert sorted(node.path for node in hits) == ["a.txt", "a.txt", "d"]
+        docs.delete_files(["d"])
+        assert list(docs.maintenance.dump()) == made_in_files.dump
+        assert answers(docs) == made_in_files.answers

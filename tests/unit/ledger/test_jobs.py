@@ -22,6 +22,7 @@ from lazyrag import Document
 from lazyrag.errors import ConfigError, DatasetPathError, NotRegisteredError, StoreError
 from lazyrag.server import jobs as module
 from lazyrag.server.jobs import Jobs, Worker
+from tests.earlier_formats import to_format_3
 
 TEA = {"texts": {"tea": "Green tea is not roasted."}}
 
@@ -562,6 +563,7 @@ def test_a_store_of_an_earlier_release_gets_its_table(tmp_path):
     path = tmp_path / "store.db"
     with Document(store_conf=conf(path)) as docs:
         docs.add_texts(TEA["texts"])
+    to_format_3(path)
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("DROP TABLE job")
         connection.execute("ALTER TABLE ledger DROP COLUMN switched")
@@ -610,6 +612,7 @@ _WORKER = """
 import sys, threading
 from lazyrag import Document
 from lazyrag.server.jobs import Worker
+from tests.earlier_formats import to_format_3
 
 conf = {"segment_store": {"type": "map", "kwargs": {"uri": sys.argv[1]}}}
 with Document(store_conf=conf) as docs:

@@ -17,8 +17,10 @@ from lazyrag.data.segment import LAZY_ROOT_NAME, child_uids, root_uid
 from lazyrag.document import open as opening
 from lazyrag.errors import ConfigError, IngestionError, LoadError, StoreError, TransformError
 from lazyrag.ledger.ledger import Flip, Ledger, NewPart
+from lazyrag.ledger.liveness import PartBuilds, TermParts, corrections
 from lazyrag.ledger.tables import BuildRow, DocumentRow
 from lazyrag.ledger.tree import Build, Tree, load_tree
+from lazyrag.stores.liveness import FOREVER
 from lazyrag.stores.sqlite import StoreFile
 
 
@@ -66,10 +68,13 @@ class Made:
             self.ledger.flip([flip], **arguments)
         return flip
 
-    def part(self, flip, file="0" * 32 + ".arr", arrays=b"x"):
+    def part(self, flip):
         """A part of the lexical index that holds a document's nodes."""
-        builds = np.array([[flip.builds[self.line], 2]], "<i8").tobytes()
-        return NewPart(self.index, file, arrays, 2, builds)
+        builds = PartBuilds(np.array([flip.builds[self.line]]), np.array([2]))
+        lengths = np.array([3, 4], np.int32)
+        arrays = {"builds": builds.numbers, "ends": builds.ends, "lengths": lengths}
+        name, content = self.file.arrays.write_or_inline(arrays, 1 << 20)
+        return NewPart(self.index, name, content, builds, lengths)
 
     def rows(self, table):
         """How many rows a table has."""
@@ -86,25 +91,28 @@ def made(tmp_path):
 
 def identities(tree):
     """The live documents, in order."""
-    return [one.identity for one in tree.in_order()]
+    return [one.identity for one in tree.documents()]
+
+
+def builds(tree, group):
+    """The live builds of a group."""
+    return list(tree.builds(tree.groups[group]))
 
 
 def plain(tree):
     """A tree as values that can be compared, with all that follows from it."""
     return (
         tree.changes,
-        dict(tree.documents.items()),  # their order says nothing: see `Tree.in_order`
+        list(tree.documents()),
         {
             name: (
                 (group.id, group.parent, group.fingerprint, group.collection, group.complete),
-                {uid: chain(build) for uid, build in group.builds.items()},
+                (group.documents, group.nodes, group.filled),
+                [chain(build) for build in tree.builds(group)],
                 {
                     key: (
-                        (index.id, index.collection, index.dimension, index.complete),
-                        [
-                            (one.id, one.file, one.builds.tolist(), one.rows.tolist())
-                            for one in index.parts
-                        ],
+                        (index.id, index.collection, index.dimension, index.complete, index.nodes),
+                        index.parts,
                     )
                     for key, index in group.indexes.items()
                 },
@@ -141,13 +149,16 @@ def test_a_flip_is_seen_as_a_whole(made, tmp_path):
             assert identities(tree) == ["a", "b"]
             for flip in flips:
                 root, line = (
-                    tree.groups[name].builds[flip.row.uid] for name in (LAZY_ROOT_NAME, "line")
+                    tree.build_of(name, flip.row.uid) for name in (LAZY_ROOT_NAME, "line")
                 )
                 assert (root.number, line.number) == tuple(flip.builds.values())
                 assert line.parent is root
                 assert line.uids == tuple(child_uids(root_uid(flip.row.identity), "line", [1, 2]))
             [index] = tree.groups["line"].indexes.values()
-            assert [part.builds.tolist() for part in index.parts] == [[flips[0].builds[made.line]]]
+            [part] = index.parts
+            numbers = ledger.parts.builds(part.id).numbers.tolist()
+            assert numbers == [flips[0].builds[made.line]]
+            assert (part.live, part.tokens, part.dead) == (2, 7, None)
             assert [one.number for one in ledger.documents.versions(flips[0].row.id)] == [1]
 
 
@@ -160,7 +171,7 @@ def test_a_flip_that_fails_changes_nothing(made):
         before, versions = plain(made.ledger.tree), made.rows("version")
         flips = [made.built("a", is_live=False), made.built("b", is_live=False)]
         with pytest.raises(StoreError):
-            made.ledger.flip(flips, [made.part(flips[0], arrays=None)])
+            made.ledger.flip(flips, [made.part(flips[0])._replace(arrays=None)])
         assert plain(made.ledger.tree) == before
         assert made.rows("version") == versions
         assert made.rows("term_part") == 0
@@ -175,7 +186,7 @@ def test_a_flip_takes_the_place_of_another(made):
     with made.ledger.lease.held():
         first = made.built("a")
         second = made.built("a", count=3)
-        [build] = made.ledger.tree.groups["line"].builds.values()
+        [build] = builds(made.ledger.tree, "line")
         assert (build.number, build.size) == (second.builds[made.line], 3)
         dead = [number for number, _, _ in made.ledger.builds.dead(time.time())]
         assert dead == sorted(first.builds.values())
@@ -211,7 +222,7 @@ def test_an_invisible_flip(made):
         made.ledger.flip([Flip(flip.row, {**flip.builds, other: number})], visible=False)
         assert plain(made.ledger.tree) == before
         made.ledger.switch([other], [], [made.line])
-        [build] = made.ledger.tree.groups["line"].builds.values()
+        [build] = builds(made.ledger.tree, "line")
         assert (made.ledger.tree.groups["line"].id, build.size) == (other, 5)
         assert [number for number, _ in made.ledger.groups.dropped_groups(time.time())] == [
             made.line
@@ -239,9 +250,7 @@ def test_a_tombstone_hides_at_once(made):
         made.built("b")
         made.ledger.documents.tombstone([flip.row.id], "deleted")
         assert identities(made.ledger.tree) == ["b"]
-        assert {one.document for one in made.ledger.tree.groups["line"].builds.values()} == {
-            root_uid("b")
-        }
+        assert {one.document for one in builds(made.ledger.tree, "line")} == {root_uid("b")}
         assert made.ledger.documents.versions(flip.row.id) == []
         dead = [number for number, _, _ in made.ledger.builds.dead(time.time())]
         assert dead == sorted(flip.builds.values())
@@ -256,8 +265,8 @@ def test_discarding_takes_all_below(made):
         made.ledger.builds.discard([flip.root])
         tree = made.ledger.tree
         assert (
-            set(tree.groups["line"].builds)
-            == set(tree.groups[LAZY_ROOT_NAME].builds)
+            {one.document for one in builds(tree, "line")}
+            == {one.document for one in builds(tree, LAZY_ROOT_NAME)}
             == {other.row.uid}
         )
         assert made.ledger.builds.missing(made.line) == {flip.row.id}
@@ -269,8 +278,8 @@ def test_discarding_the_lower_one(made):
         flip = made.built("a")
         made.ledger.builds.discard([flip.builds[made.line]])
         tree = made.ledger.tree
-        assert tree.groups["line"].builds == {}
-        assert set(tree.groups[LAZY_ROOT_NAME].builds) == {flip.row.uid}
+        assert builds(tree, "line") == []
+        assert [one.document for one in builds(tree, LAZY_ROOT_NAME)] == [flip.row.uid]
 
 
 def test_what_an_index_lacks(made):
@@ -424,7 +433,7 @@ def test_a_ledger_that_is_not_there_yet(tmp_path):
     path = tmp_path / "store.db"
     with closing(StoreFile(path)) as file, closing(StoreFile(path, read_only=True)) as other:
         reader = Ledger(other, "default")
-        assert (reader.tree, reader.removals, reader.writer()) == (Tree(), 0, "")
+        assert (reader.tree.changes, reader.removals, reader.writer()) == (-1, 0, "")
         made = Made(file)
         with made.ledger.lease.held():
             made.built("a")
@@ -533,6 +542,51 @@ class World:
         self.define()
 
 
+def mistakes(connection, parts):
+    """What is counted or marked otherwise than the intervals of builds and documents say."""
+    groups = connection.execute("SELECT id FROM node_group WHERE status <> 'dropped'").fetchall()
+    for (group,) in groups:
+        yield from (one.problem for one in corrections(connection, parts, group))
+    query = "SELECT identity FROM document WHERE (status = 'live') <> (until = ?)"
+    yield from connection.execute(query, (FOREVER,)).fetchall()
+    query = (
+        "SELECT document, node_group, count(*) FROM build WHERE until = ?"
+        " GROUP BY document, node_group HAVING count(*) > 1"
+    )
+    yield from connection.execute(query, (FOREVER,)).fetchall()
+
+
+def live_in(connection, table, changes):
+    """What is live in one state."""
+    column = {"build": "number", "document": "id"}[table]
+    query = f"SELECT {column} FROM {table} WHERE since <= ? AND until > ?"  # noqa: S608  names of our own
+    return {number for (number,) in connection.execute(query, (changes, changes))}
+
+
+class States:
+    """What was live in each state, as long as a reader of that state may ask for it."""
+
+    def __init__(self):
+        """None yet."""
+        self.removals, self.states = -1, {}
+
+    def check(self, connection):
+        """Ask for what is live in each of them; then remember the present one."""
+        changes, removals = connection.execute("SELECT changes, removals FROM ledger").fetchone()
+        if removals != self.removals:
+            self.removals, self.states = removals, {}
+        for earlier, (documents, builds) in self.states.items():
+            assert live_in(connection, "document", earlier) == documents
+            assert live_in(connection, "build", earlier) >= builds
+        live = connection.execute(
+            "SELECT number FROM build JOIN node_group ON id = node_group"
+            " WHERE until = ? AND node_group.status = 'live'",
+            (FOREVER,),
+        )
+        documents = connection.execute("SELECT id FROM document WHERE status = 'live'")
+        self.states[changes] = {one for (one,) in documents}, {one for (one,) in live}
+
+
 def embed(text):
     """Two numbers."""
     return [float(len(text)), 1.0]
@@ -550,16 +604,19 @@ def test_following_step_by_step(tmp_path_factory, operations):
         world = World(tmp_path_factory.mktemp("world"))
         world.define()
         always, now_and_then = Tree(), Tree()
+        states = States()
         try:
             with closing(StoreFile(world.store, read_only=True)) as file:
                 for number, operation in enumerate(operations):
                     world.do(*operation)
                     with file.reading() as connection:
-                        fresh = load_tree(connection, 1, Tree())
-                        always = load_tree(connection, 1, always)
+                        assert list(mistakes(connection, TermParts(file))) == []
+                        states.check(connection)
+                        fresh = load_tree(connection, 1, Tree(), file.reading)
+                        always = load_tree(connection, 1, always, file.reading)
                         assert plain(always) == plain(fresh)
                         if number % 3 == 2 or number == len(operations) - 1:
-                            now_and_then = load_tree(connection, 1, now_and_then)
+                            now_and_then = load_tree(connection, 1, now_and_then, file.reading)
                             assert plain(now_and_then) == plain(fresh)
             assert world.docs.maintenance.verify() == ()
         finally:

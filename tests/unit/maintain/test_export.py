@@ -5,14 +5,19 @@ written.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
+import sqlite3
+import threading
+from contextlib import closing
 
 import numpy as np
 import pytest
 
 from lazyrag import Document, Retriever
 from lazyrag.errors import ConfigError, StoreError
+from lazyrag.maintain import export
 
 TEXTS = {"a": "green tea\nblack tea", "b": "hot coffee", "c": "still water\nred wine"}
 
@@ -130,6 +135,22 @@ def test_a_sound_export(original):
         assert docs.maintenance.import_from(original[0]) == len(TEXTS)
         assert nodes(docs.maintenance.dump()) == nodes(original[1])
         assert docs.maintenance.verify() == ()
+
+
+def test_the_order_in_which_indexes_were_made_is_not_in_an_export(tmp_path):
+    """The same files, whatever index came first."""
+
+    def exported(name, *activations):
+        with opened() as docs:
+            docs.add_texts(TEXTS)
+            for activation in activations:
+                docs.activate_group("line", **activation)
+            folder = docs.maintenance.export(tmp_path / name)
+        return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+    terms = {"analysers": ["en"]}
+    vectors = {"embed_keys": ["dense"]}
+    assert exported("a", terms, vectors) == exported("b", vectors, terms)
 
 
 NAMES = (
@@ -350,3 +371,167 @@ def test_an_import_that_is_interrupted_can_be_repeated(copy, monkeypatch):
                 patched.undo()
         assert docs.maintenance.import_from(copy) == len(TEXTS)
         assert docs.maintenance.verify() == ()
+
+
+def test_documents_that_are_removed_meanwhile(tmp_path, monkeypatch):
+    """An export has the documents that were live when it began; where they are purged before it has
+    read them, an error says so.
+    """
+    monkeypatch.setattr("lazyrag.document.open._GRACE_S", 0)
+    with opened(store_conf=str(tmp_path / "store.db")) as docs:
+        docs.add_texts(TEXTS)
+        docs.activate_group("line")
+        builds = docs.reader.indexer.ledger.builds
+        rows = builds.rows
+
+        def purging(numbers):
+            docs.delete_files(["a"])
+            docs.maintenance.purge("b")
+            return rows(numbers)
+
+        monkeypatch.setattr(builds, "rows", purging)
+        with pytest.raises(StoreError, match=r"were removed while.*export\(\) again"):
+            docs.maintenance.export(tmp_path / "out")
+        monkeypatch.undo()
+        assert not (tmp_path / "out").exists()
+        folder = docs.maintenance.export(tmp_path / "out")
+    assert (folder / "documents.jsonl").read_text(encoding="utf-8").count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE segment SET content = 'red tea' WHERE content = 'black tea'",
+        "DELETE FROM segment WHERE content = 'black tea'",
+    ],
+)
+def test_nodes_that_differ_from_those_that_were_written(tmp_path, damage):
+    """An export is no copy of damage: it says which group, and what to do; nothing of it stays."""
+    store = str(tmp_path / "store.db")
+    with opened(store_conf=store) as docs:
+        docs.add_texts(TEXTS)
+        docs.activate_group("line")
+    with closing(sqlite3.connect(store)) as connection, connection:
+        assert connection.execute(damage).rowcount == 1
+    with opened(store_conf=store) as docs:
+        with pytest.raises(StoreError, match=r"rows of group 'line'.*verify\(\) and repair"):
+            docs.maintenance.export(tmp_path / "out")
+        assert list(tmp_path.glob("out*")) == []
+        assert docs.maintenance.repair() == ()
+        docs.maintenance.export(tmp_path / "out")
+
+
+def test_an_interrupted_import_is_continued(original, tmp_path, monkeypatch):
+    """What it has written keeps its number and is not written again, also by another program."""
+    folder, expected = original
+    monkeypatch.setattr("lazyrag.maintain.export.BATCH_ROWS", 1)
+    written = []
+
+    def observed(docs, last):
+        segments = docs.reader.indexer.nodes.segments
+        upsert = segments.upsert
+
+        def write(collection, rows):
+            if len(written) >= last:
+                raise KeyboardInterrupt
+            written.extend(row.key for row in rows)
+            upsert(collection, rows)
+
+        monkeypatch.setattr(segments, "upsert", write)
+
+    with opened(store_conf=str(tmp_path / "copy.db")) as docs:
+        observed(docs, 4)
+        with pytest.raises(KeyboardInterrupt):
+            docs.maintenance.import_from(folder)
+    with opened(store_conf=str(tmp_path / "copy.db")) as docs:
+        assert docs.status().documents == 0
+        observed(docs, 100)
+        assert docs.maintenance.import_from(folder) == len(TEXTS)
+        assert nodes(docs.maintenance.dump()) == nodes(expected)
+        assert docs.maintenance.verify() == ()
+    assert len(written) == len(set(written)) == 8  # three root nodes, five lines
+
+
+@pytest.fixture
+def shared(tmp_path, monkeypatch):
+    """A store file, and a Document that writes it and removes what is deleted at once."""
+    monkeypatch.setattr("lazyrag.document.open._GRACE_S", 0.0)
+    path = str(tmp_path / "store.db")
+    with opened(store_conf=path) as writer:
+        writer.add_texts({f"{number:02}": f"tea {number}\nmilk" for number in range(20)})
+        Retriever(writer, "line", similarity="bm25")("tea")
+        Retriever(writer, "line", embed_keys=["dense"])("tea")
+        yield path, writer
+
+
+def remove(writer):
+    """Delete documents, and what stores have of them; in another thread, as another program does."""
+
+    def work():
+        writer.delete_files(["03", "15"])
+        writer.maintenance.compact()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.parametrize("lines", [1, 5, 25, 60])
+def test_documents_that_are_removed_during_a_dump(shared, lines):
+    """The dump ends with an error, and the next one is whole."""
+    path, writer = shared
+    with opened(store_conf=path, read_only=True) as reader:
+        rest = reader.maintenance.dump()
+        for _ in range(lines):
+            next(rest)
+        remove(writer)
+        with pytest.raises(StoreError, match=r"removed while .* Call dump\(\) again"):
+            list(rest)
+        assert list(reader.maintenance.dump()) == list(writer.maintenance.dump())
+
+
+def test_documents_that_change_during_a_dump(shared):
+    """They are dumped as they were while nothing of them is removed."""
+    path, writer = shared
+    before = list(writer.maintenance.dump())
+    with opened(store_conf=path, read_only=True) as reader:
+        rest = reader.maintenance.dump()
+        lines = [next(rest)]
+        writer.add_texts({"new": "coffee"})
+        assert [*lines, *rest] == before
+
+
+@pytest.mark.parametrize("calls", range(3))
+def test_documents_that_are_removed_during_an_export(shared, tmp_path, monkeypatch, calls):
+    """The export fails, whichever of its files it writes, and leaves nothing."""
+    path, writer = shared
+    read_builds = export.read_builds
+    numbers = itertools.count()
+
+    def read_after_removal(*arguments):
+        if next(numbers) == calls:
+            remove(writer)
+        return read_builds(*arguments)
+
+    monkeypatch.setattr(export, "read_builds", read_after_removal)
+    with opened(store_conf=path, read_only=True) as reader:
+        with pytest.raises(StoreError, match=r"removed while .* Call export\(\) again"):
+            reader.maintenance.export(tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+        folder = reader.maintenance.export(tmp_path / "again")
+    with opened() as other:
+        other.maintenance.import_from(folder)
+        assert other.maintenance.verify() == ()
+        assert len(other.documents()) == 18
+
+
+def test_the_order_of_a_dump():
+    """Documents come as Python sorts their ids, those with half a surrogate pair among them."""
+    ids = ["z", "A", "é", "x\ud800", "xz", "\ud7ff", "\ue000", "😀", "x\udfff", "xa", "a\x00", "a"]
+    with opened() as docs:
+        docs.add_texts(dict.fromkeys(ids, "tea"))
+        lines = map(json.loads, docs.maintenance.dump())
+        dumped = [line["identity"] for line in lines if line["is"] == "document"]
+        assert dumped == sorted(ids)
+        root, *_ = docs.get_nodes("line")
+        assert root.path == dumped[0]

@@ -255,8 +255,8 @@ def test_a_copy_survives_a_power_cut_once_it_is_visible(tmp_path, monkeypatch):
     writing, is_durable = StoreFile.writing, []
 
     @contextmanager
-    def observed(self, *, durable=False, checked=True):
-        with writing(self, durable=durable, checked=checked) as connection:
+    def observed(self, *, durable=False):
+        with writing(self, durable=durable) as connection:
             yield connection
             if (
                 self.path == tmp_path / "new.db"

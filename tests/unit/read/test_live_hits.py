@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lazyrag.data.segment import store_key
 from lazyrag.errors import ConfigError, StoreError
-from lazyrag.ledger.tree import Build, LiveGroup, Tree
+from lazyrag.ledger.tree import LiveGroup
 from lazyrag.read.nodes import live_hits
 
 BUILDS = 12
@@ -41,9 +41,15 @@ class Rows:
 
 def found(numbers, topk, search, instead=None):
     """What is found of the builds with some numbers."""
-    builds = {f"d{number}": Build(number, f"d{number}", "line", None, "[1]") for number in numbers}
-    group = LiveGroup(1, "line", None, "f", "c", complete=True, builds=builds)
-    return live_hits(Tree(), group, "c", topk, search, instead=instead)
+    group = LiveGroup(1, "line", None, "f", "c", complete=True)
+    return live_hits(
+        lambda builds: {build: build in numbers for build in builds},
+        group,
+        "c",
+        topk,
+        search,
+        instead=instead,
+    )
 
 
 @given(

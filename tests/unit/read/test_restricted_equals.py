@@ -464,9 +464,9 @@ def test_vectors_are_filtered_inside_the_search(labelled):
 def test_indexes_that_depend_on_hidden_rows_are_refused(labelled):
     """The error names the index and the way out; the Document itself takes them."""
     view = labelled.restricted({"label": "guest"})
-    for index, similarity in (("ann", None), ("smart_embedding_index", None), ("native", "bm25")):
+    for index, similarity in (("ann", None), ("smart_embedding_index", None), ("server", "bm25")):
         assert Retriever(labelled, "line", similarity, index=index)
-        with pytest.raises(ConfigError, match=f"{index}.*index='default'"):
+        with pytest.raises(ConfigError, match=f"{index}.*index='exact'.*'shared'"):
             Retriever(view, "line", similarity, index=index)
 
 

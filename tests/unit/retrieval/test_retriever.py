@@ -837,7 +837,7 @@ class TestIndex:
         ask = Retriever(Document(), "FineChunk", similarity, index="native")
         with pytest.raises(
             UnsupportedError,
-            match=r"MapSegmentStore has none\. Use index='default', or .*'opensearch'",
+            match=r"MapSegmentStore has none\. Use index='exact', or .*'opensearch'",
         ):
             ask("tea 茶")
 
@@ -845,38 +845,31 @@ class TestIndex:
         """A server ranks each Document by its own statistics: asking several is refused, saying
         so.
         """
-        ask = Retriever([Document(), Document()], "FineChunk", "bm25", index="native")
         with pytest.raises(
             ConfigError, match=r"2 Documents together.*scores do not compare\. Search one Document"
         ):
-            ask("tea")
+            Retriever([Document(), Document()], "FineChunk", "bm25", index="server")
 
     @pytest.mark.parametrize("given", [{"k1": 1.2}, {"b": 0.5}, {"variant": "okapi"}], ids=repr)
     def test_native_search_has_parameters_of_its_own(self, given):
-        """Those of our BM25 are refused, each by its name, when the Retriever is made."""
-        with pytest.raises(
-            ConfigError, match=rf"index='native' takes no '{next(iter(given))}'.*Omit it"
-        ):
-            Retriever(Document(), "FineChunk", "bm25", index="native", **given)
+        """Those of our BM25 are refused when the Retriever is made; its defaults are not."""
+        with pytest.raises(ConfigError, match=r"index='server' takes no k1.*index='exact'"):
+            Retriever(Document(), "FineChunk", "bm25", index="server", **given)
+        assert Retriever(Document(), "FineChunk", "bm25", index="server", k1=1.5, b=0.75)
 
     def test_native_search_takes_an_analyser(self):
         """It decides which terms the server is asked for, and is no parameter of the ranking."""
         assert Retriever(Document(), "FineChunk", "bm25", index="native", analyser="zh") is not None
 
     def test_native_search_is_by_terms(self):
-        """Another similarity than BM25, vectors or a function of one's own, is refused when the
-        Retriever is made.
-        """
+        """A function of one's own is refused when the Retriever is made."""
 
         @register_similarity(mode="text", batch=False)
         def shared_letters(query, node):
             return len(set(query) & set(node.get_text()))
 
-        for similarity in ("cosine", "shared_letters"):
-            with pytest.raises(
-                ConfigError, match=rf"'{similarity}' does not\. Use similarity='bm25' or"
-            ):
-                Retriever(Document(embed=embed), "FineChunk", similarity, index="native")
+        with pytest.raises(ConfigError, match=r"'shared_letters' does not\. Use 'bm25'"):
+            Retriever(Document(), "FineChunk", "shared_letters", index="server")
 
 
 @given(query=st.text(max_size=60))

@@ -471,8 +471,11 @@ def test_a_document_refuses_its_configuration_at_once():
 
 REFUSED = [
     ({"vectorstore": {}}, ["'vectorstore'", "Did you mean 'vector_store'?", "segment_store"]),
-    ({"segment": {}}, ["'segment'", "Known: ledger, segment_store, vector_store"]),
-    ({5: {}}, ["5", "Known: ledger"]),
+    (
+        {"segment": {}},
+        ["'segment'", "Known: exact_rows, ledger, search, segment_store, vector_store"],
+    ),
+    ({5: {}}, ["5", "ledger"]),
     (
         {"segment_store": {"typ": "map"}},
         ["store_conf['segment_store']", "'typ'", "Did you mean 'type'?"],
@@ -490,7 +493,7 @@ REFUSED = [
         {"segment_store": {"type": "chroma"}},
         ["'chroma'", "Known: map, memory, opensearch, postgresql, sqlite"],
     ),
-    ({"vector_store": {"type": "opensearch"}}, ["'opensearch'", "chromadb", "milvus"]),
+    ({"vector_store": {"type": "opensearch"}}, ["lacks 'uris'", "'opensearch'"]),
     ({"vector_store": {"type": "chromdb"}}, ["'chromdb'", "Did you mean 'chromadb'?"]),
     ({"vector_store": {"type": None}}, ["None", "map"]),
     ({"vector_store": {"type": ["map"]}}, ["['map']"]),
@@ -538,6 +541,8 @@ REFUSED = [
     ({"segment_store": {"type": "map", "kwargs": 0}}, ["kwargs", "mapping"]),
     ([("segment_store", {})], ["must be a mapping"]),
     ("map", ["'map'", "must be a mapping"]),
+    ({"search": "native"}, ["store_conf['search']", "'native'", "exact, server"]),
+    ({"exact_rows": -1}, ["store_conf['exact_rows'] must be", "-1"]),
     (5, ["must be a mapping"]),
 ]
 
@@ -550,6 +555,64 @@ def test_a_wrong_configuration_is_refused(store_conf, said):
     with pytest.raises(ConfigError) as caught:
         StoreConf.parse(store_conf)
     assert [part for part in said if part not in str(caught.value)] == []
+
+
+SHORT = [
+    ("tea.db", {"type": "map", "uri": "tea.db"}),
+    ("postgresql://db/tea", {"type": "postgresql", "uri": "postgresql://db/tea"}),
+    ("milvus://db:19530", {"type": "milvus", "uri": "db:19530", "client_kwargs": {}}),
+    (
+        "milvus://tea:a%40b@db:19530",
+        {
+            "type": "milvus",
+            "uri": "https://db:19530",
+            "client_kwargs": {"user": "tea", "password": "a@b"},
+        },
+    ),
+    (
+        "opensearch://tea:secret@db:9200",
+        {
+            "type": "opensearch",
+            "uris": "https://db:9200",
+            "client_kwargs": {"user": "tea", "password": "secret"},
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("short", "flat"), SHORT, ids=[short for short, _ in SHORT])
+def test_a_url_and_a_flat_mapping_are_short_for_the_parts(short, flat, tmp_path):
+    """All three give the same configuration; what is beside the stores may be in a flat one."""
+    kwargs = {name: value for name, value in flat.items() if name != "type"}
+    part = "vector_store" if flat["type"] == "milvus" else "segment_store"
+    long = {part: {"type": flat["type"], "kwargs": kwargs}}
+    expected = StoreConf.parse(long, tmp_path)
+    assert StoreConf.parse(short, tmp_path) == StoreConf.parse(flat, tmp_path) == expected
+    ledger = {"ledger": str(tmp_path / "l.db"), "exact_rows": 5}
+    assert StoreConf.parse({**flat, **ledger}) == StoreConf.parse({**long, **ledger})
+
+
+@pytest.mark.parametrize(
+    ("store_conf", "said"),
+    [
+        ("milvus", "Or pass {'type': "),
+        ("milvus://", "must be milvus://HOST:PORT"),
+        ("milvus://db/leaves", "must be milvus://HOST:PORT"),
+        ("opensearch://db:9200/index", "opensearch://HOST:PORT"),
+        ("opensearch://me:secret@db:9200/index", "got 'opensearch://db:9200/index'"),
+        ("milvs://db:19530", "For a server pass store_conf='milvus://HOST:PORT'"),
+        ({"type": "mlvus"}, "Did you mean 'milvus'"),
+        ({"type": "map", "ur": "x.db"}, "Did you mean 'uri'"),
+        ({"type": "map", "kwargs": {"uri": "x"}, "uri": "y"}, "'uri' twice"),
+        ({"type": "map", "kwargs": 5}, "store_conf['kwargs'] must be"),
+    ],
+)
+def test_a_wrong_short_form_says_the_way_out(store_conf, said, tmp_path):
+    """No message shows a password."""
+    with pytest.raises(ConfigError) as caught:
+        StoreConf.parse(store_conf, tmp_path)
+    assert said in str(caught.value)
+    assert "secret" not in str(caught.value)
 
 
 def test_a_wrong_second_part_is_found_behind_a_right_first_one():

@@ -305,3 +305,9 @@ def test_a_window_is_no_longer_than_messages_and_milvus_allow() -> None:
     assert windows[0] == 16_384
     assert windows == sorted(windows, reverse=True)
     assert windows[-1] == 1
+
+
+def test_an_unknown_consistency_is_refused() -> None:
+    """With those that Milvus has."""
+    with pytest.raises(ConfigError, match=r"consistency.*Bounded"):
+        MilvusVectorStore("localhost:19530", consistency="Linear")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lazyrag import DataType, DocField
 from lazyrag.data.fields import make_schema
-from lazyrag.data.segment import Location, Segment
+from lazyrag.data.segment import Location, Segment, content_text
 from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError
 from lazyrag.stores.opensearch import OpenSearchSegmentStore
 from lazyrag.stores.opensearch_encoding import (
@@ -94,6 +94,41 @@ def test_what_filters_read_is_not_written_twice():
     assert json.loads(json.loads(line)["segment"])[7] == {"sizes": [1.0, -0.0], "pages": 7}
 
 
+def test_other_tools_can_read_a_document():
+    """The text is there once, as itself; what UTF-8 or a text field cannot have is in the rest."""
+    row = make_segments()[0]._replace(content="绿茶 🍵", path="a/茶.md", span=(3, 7))
+    encode = segment_encoder(Shape(SCHEMA, ()))
+    line = encode(row)
+    document = json.loads(line)
+    assert (document["text"], document["path"], document["span"]) == ("绿茶 🍵", "a/茶.md", [3, 7])
+    assert line.count("绿茶") == 1
+    broken = json.loads(encode(row._replace(content="a\ud83c", path="\udcff")).encode())
+    assert (broken["text"], broken["path"]) == ("a?", "?")
+    assert json.loads(encode(row._replace(content={"tea": 1})))["text"] == content_text({"tea": 1})
+
+
+def test_a_document_of_the_last_release_is_read():
+    """Its text is in the list of the rest."""
+    row = make_segments()[0]
+    document = json.loads(segment_encoder(Shape(SCHEMA, ()))(row))
+    parts = json.loads(document["segment"])
+    parts[5] = document.pop("text", parts[5])
+    del document["path"]
+    assert decode_segment({**document, "segment": json.dumps(parts)}) == row
+    mapping = Shape(SCHEMA, ()).body({}, {})["mappings"]
+    mapping["_meta"]["lazyrag"]["layout"] = 2
+    assert read_shape(mapping) == Shape(SCHEMA, ())
+
+
+def test_the_servers_analyser_of_texts_is_a_mapping():
+    """The text field may be defined by the user; our other fields may not."""
+    text = {"type": "text", "analyzer": "smartcn"}
+    body = Shape(SCHEMA, ()).body({}, {"properties": {"text": text}})
+    assert body["mappings"]["properties"]["text"] == text
+    with pytest.raises(ConfigError, match="'meta'"):
+        OpenSearchSegmentStore("localhost", {}, {"mappings": {"properties": {"meta": {}}}})
+
+
 def test_what_is_no_json_is_refused():
     """The error names the node and its group."""
     row = make_segments()[0]._replace(metadata={"when": object()})
@@ -168,7 +203,7 @@ def test_wrong_index_kwargs(index_kwargs, told):
 def test_features_follow_the_analysers():
     """Native text needs terms; an empty mapping stands for the default."""
     both = OpenSearchSegmentStore("localhost:9200", {}, {"mappings": {}, "settings": None})
-    assert both.features == {"persistent", "shared", "native text"}
+    assert both.features == {"persistent", "shared", "native text", "server"}
     assert OpenSearchSegmentStore("localhost:9200", {}, {"analysers": []}).features == {
         "persistent",
         "shared",

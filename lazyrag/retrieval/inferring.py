@@ -1,0 +1,99 @@
+"""`FieldRetriever`: prefers the documents that a question names by values of their fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from lazyrag.data.filters import Condition, Filter
+from lazyrag.data.node import DocNode
+from lazyrag.ranking.fusion import rank_by_sum
+from lazyrag.read.field_values import infer_values
+from lazyrag.read.snapshot import NodeKey, Snapshot
+from lazyrag.retrieval.base import BaseRetriever, LazyStage, Query
+from lazyrag.retrieval.stages import callable_name
+from lazyrag.text.field_values import Inference
+
+
+class FieldRetriever(BaseRetriever[list[DocNode]]):
+    """Searches with another retriever, and prefers the documents that the question means.
+
+    Names, years, quarters and days in the question are looked up in the dictionary of
+    `Document.field_values`. Nodes of the documents that match get a share of the best score on top
+    of their own. Other nodes keep their scores, and no node is left out.
+
+    Args:
+        retriever: A `Retriever` or a `HybridRetriever`. Functions and similarities whose smaller
+            scores are better rank as before.
+    """
+
+    def __init__(self, retriever: BaseRetriever[list[DocNode]]) -> None:
+        self._set_retrievers([retriever])
+        self.own_topk = retriever.own_topk
+        self.__name__ = callable_name(retriever)  # in traces
+
+    @property
+    def higher_is_better(self) -> bool | None:
+        """As the retriever."""
+        return self.retrievers[0].higher_is_better
+
+    def run(self, query: Query, snapshot: Snapshot) -> LazyStage:
+        """Infer what the question means, and run the retriever with it."""
+        [retriever] = self.retrievers
+        inference = self.infer(query.text)
+        return retriever.run(replace(query, preference=inference), snapshot)
+
+    def infer(self, question: str) -> Inference | None:
+        """What a question names of the values of fields; None for nothing."""
+        sources: Iterable[Any] = self.sources
+        inferences = (infer_values(reader, question) for reader in sources)
+        return next(filter(None, inferences), None)
+
+
+def inferred_values(retriever: object, question: str) -> dict[str, list[str]]:
+    """What a retriever infers from a question, by field; empty for one that infers nothing."""
+    values: dict[str, list[str]] = {}
+    if isinstance(retriever, FieldRetriever) and (inference := retriever.infer(question)):
+        for name, text in inference.values:
+            values.setdefault(name, []).append(text)
+    return values
+
+
+def prefer(
+    ranked: LazyStage,
+    preference: Inference,
+    rank_within: Callable[[Filter], LazyStage],
+    topk: int,
+) -> LazyStage:
+    """Rank the nodes of preferred documents together with the best of all.
+
+    Args:
+        ranked: The best nodes of all, at least one.
+        preference: The documents.
+        rank_within: Ranks the nodes that satisfy a filter, by the same scores.
+        topk: At most so many nodes.
+    """
+    source = ranked if ranked.group else ranked.inputs[0]
+    best = abs(ranked.hits[0][1])
+    stages = {0.0: ranked}
+    for level, names in sorted(preference.levels.items(), reverse=True):
+        stages[level] = rank_within(Condition("file_name", "in", sorted(names)))
+    shares: dict[NodeKey, list[float]] = {}
+    for number, (level, stage) in enumerate(stages.items()):
+        for key, score in stage.hits:
+            parts = shares.setdefault(key, [0.0] * len(stages))
+            if not any(parts[1:]):  # else another document of that name matches better
+                parts[number] = level * best + (0.0 if parts[0] else score)
+    fused = LazyStage(
+        "fusion",
+        "fields",
+        rank_by_sum(shares),
+        ranked.snapshot,
+        source.group,
+        source.embed_key,
+        tuple(stages.values()),
+        {key: tuple(parts) for key, parts in shares.items()},
+        {"inferred": str(preference)},
+    )
+    return fused.cut(topk)

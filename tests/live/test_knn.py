@@ -1,0 +1,92 @@
+"""The vector store on a real OpenSearch with its k-NN plug-in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from opensearchpy import OpenSearch
+
+from lazyrag import Document, Retriever
+from lazyrag.errors import ConfigError, SchemaMismatchError
+from lazyrag.stores.opensearch_vectors import OpenSearchVectorStore
+from lazyrag.stores.protocol import VectorRow, VectorSchema
+from lazyrag.testing import VectorStoreContract
+from lazyrag.testing.samples import SCHEMA
+
+ONE_COPY = {"settings": {"number_of_replicas": 0}}
+
+
+@pytest.fixture(autouse=True)
+def _emptied(opensearch_address: str) -> Iterator[None]:
+    """Without collections before and after each test."""
+    with closing(OpenSearch(opensearch_address)) as client:
+        client.indices.delete(index="lr_*")
+        yield
+        client.indices.delete(index="lr_*")
+
+
+class TestVectorsOnAServer(VectorStoreContract):
+    """The contract."""
+
+    @pytest.fixture(autouse=True)
+    def _address(self, opensearch_address: str) -> None:
+        self.address = opensearch_address
+
+    def make_store(self) -> OpenSearchVectorStore:
+        """A new store; the server has no collections yet."""
+        return OpenSearchVectorStore(self.address, {}, ONE_COPY)
+
+    def reopen_store(self, store: object) -> OpenSearchVectorStore:
+        """Another client of the same server."""
+        return self.make_store()
+
+    share_store = reopen_store
+
+
+def test_other_vectors_and_wrong_settings_are_refused(opensearch_address: str) -> None:
+    """A collection keeps its dimension and metric; there are no analysers."""
+    with pytest.raises(ConfigError, match="analysers"):
+        OpenSearchVectorStore(opensearch_address, {}, {"analysers": ["en"]})
+    with closing(OpenSearchVectorStore(opensearch_address, {}, ONE_COPY)) as store:
+        store.open()
+        store.create("lr_v", VectorSchema(4, "cosine", SCHEMA))
+        with pytest.raises(SchemaMismatchError, match="metric 'cosine'; got 4 and 'l2'"):
+            store.create("lr_v", VectorSchema(4, "l2", SCHEMA))
+        store.upsert("lr_v", [VectorRow("a", np.ones(4, np.float32))])
+        assert store.count("lr_v") == 1
+
+
+def embed(text: str) -> list[float]:
+    """How often a text has each of some letters."""
+    return [text.count(letter) + 0.1 for letter in "aeiout"]
+
+
+def test_a_document_whose_nodes_and_vectors_are_on_one_cluster(
+    opensearch_address: str, tmp_path: Path
+) -> None:
+    """The server ranks both; restricted views are exact; what is updated is found."""
+    kwargs = {"uris": opensearch_address, "client_kwargs": {}, "index_kwargs": ONE_COPY}
+    store = {"type": "opensearch", "kwargs": kwargs}
+    conf = {
+        "segment_store": store,
+        "vector_store": store,
+        "ledger": str(tmp_path / "ledger.db"),
+    }
+    texts = {"a": "banana", "b": "tee tee tee", "c": "iii"}
+    with Document(store_conf=conf, name="knn", embed=embed) as docs:
+        docs.add_texts(texts)
+        assert [node.text for node in docs.search("eee", topk=1)] == ["tee tee tee"]
+        nearest = Retriever(docs, "MediumChunk", "cosine", topk=2)
+        assert nearest("iiii")[0].text == "iii"
+        exact = Retriever(docs, "MediumChunk", "cosine", topk=2, index="exact")
+        assert [node.uid for node in exact("iiii")] == [node.uid for node in nearest("iiii")]
+        view = docs.restricted({"file_name": "a"})
+        assert [node.text for node in Retriever(view, "MediumChunk", "cosine")("iiii")] == [
+            "banana"
+        ]
+        docs.add_texts({"a": "ooo"})
+        assert nearest("oooo")[0].path == "a"
