@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,11 +29,12 @@ from lazyrag.evaluation.metrics import (
     measure,
     source_span,
 )
-from lazyrag.loaders.records import Located, located_json
+from lazyrag.loaders.records import LocatedValue, located_json
 from lazyrag.retrieval.hybrid import RetrievalMethod, retriever_for
 from lazyrag.retrieval.similarity import similarities
 from lazyrag.retrieval.stages import NodeRetriever, retrieve_nodes
 from lazyrag.text.sentences import CJK_LETTERS
+from lazyrag.types import JsonObject, PathLike
 from lazyrag.validation import (
     require,
     validate_choice,
@@ -111,7 +111,7 @@ class LocationLabel:
 
     def _locate_text(self, texts: Mapping[str, str]) -> SourceSpan:
         pattern = re.compile(r"\s+".join(map(re.escape, self.text.split())))
-        spans: list[SourceSpan] = []
+        spans = []
         for name, text in texts.items():
             spans += [SourceSpan(name, *match.span()) for match in pattern.finditer(text)]
         if len(spans) == 1:
@@ -349,7 +349,7 @@ def read_golden(path: str | Path) -> Golden:
         raise ConfigError(f"{path}{mark} {exc}") from exc
 
 
-def _located(path: Path, text: str) -> Located:
+def _located(path: Path, text: str) -> LocatedValue:
     validate_choice("suffix", path.suffix, (".json", ".yaml", ".yml"))
     if path.suffix == ".json":
         return located_json(text)
@@ -374,7 +374,7 @@ class _GoldenEntry:
     """
 
     name: str
-    located: Located
+    located: LocatedValue
 
     @property
     def line(self) -> int:
@@ -428,7 +428,7 @@ class _GoldenEntry:
             )
         return path
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> JsonObject:
         """A mapping without lines."""
         return {name: _plain(entry.located) for name, entry in self.entries().items()}
 
@@ -437,7 +437,7 @@ def _validate_type(name: str, value: Any, kind: type, expected: str) -> None:
     require(isinstance(value, kind), name, value, expected)
 
 
-def _plain(located: Located) -> Any:
+def _plain(located: LocatedValue) -> Any:
     if isinstance(located.value, dict):
         return {name: _plain(value) for name, value in located.value.items()}
     if isinstance(located.value, list):
@@ -456,7 +456,7 @@ _FILE_FIELDS = (
 )
 
 
-def _golden(path: Path, located: Located) -> Golden:
+def _golden(path: Path, located: LocatedValue) -> Golden:
     file = _GoldenEntry("The file", located)
     entries = file.fields(*_FILE_FIELDS, required=("questions", "thresholds"))
     if "documents" not in entries and "store_conf" not in entries:
@@ -548,7 +548,7 @@ def _text_label(entry: _GoldenEntry) -> LocationLabel:
 def _thresholds(
     entry: _GoldenEntry, questions: tuple[GoldenQuestion, ...], topk: int
 ) -> Mapping[GoldenMeasure, float]:
-    thresholds: dict[GoldenMeasure, float] = {}
+    thresholds = {}
     for name, value in entry.entries().items():
         with _errors_with(f"line {value.line}: "):
             measure = golden_measure(name)
@@ -702,7 +702,7 @@ class GoldenReport:
             )
         return comparisons
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Convert to values of JSON."""
         questions = [
             {
@@ -717,7 +717,7 @@ class GoldenReport:
         return {"passed": self.passed, "measures": measures, "questions": questions}
 
 
-def _hit_dict(hit: Hit) -> dict[str, Any]:
+def _hit_dict(hit: Hit) -> JsonObject:
     score = None if math.isnan(hit.score) else hit.score  # JSON has no nan
     return {
         "id": hit.id,
@@ -770,7 +770,7 @@ def judge(
             for item in golden.questions
         }
         _validate_ids(golden, opened)  # now the groups are built
-        values: dict[str, Mapping[str, float]] = {}
+        values = {}
         verdicts = []
         for measure, threshold in golden.thresholds.items():
             by_question = _values(measure, golden, retrieved, locations)
@@ -826,8 +826,8 @@ def _values(
             values[item.question] = has_answer(texts, item.references, measure.depth)
         return values
     by_span = measure.labels == "locations"
-    judgements: dict[str, dict[Any, int]] = {}
-    run: dict[str, list[tuple[Any, float]]] = {}
+    judgements = {}
+    run = {}
     for item in questions:
         labels = locations[item.question] if by_span else item.ids
         judgements[item.question] = dict.fromkeys(labels, 1)
@@ -921,18 +921,18 @@ class MeasureReport:
         ]
         return "\n".join(["| measure | mean | questions |", "|---|---|---|", *rows])
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Convert means, counts and rows to values of JSON; missing values are None."""
         rows = [{"name": name, **row} for name, row in zip(self.names, self.rows, strict=True)]
         return {"means": self.means, "counts": self.counts, "rows": rows}
 
-    def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
+    def to_json(self, path: PathLike | None = None) -> str:
         """Convert to JSON, and write it to a file if there is a path."""
         return _written(
             json.dumps(self.to_dict(), ensure_ascii=False, indent=2, allow_nan=False), path
         )
 
-    def plot(self, path: str | os.PathLike[str] | None = None) -> str:
+    def plot(self, path: PathLike | None = None) -> str:
         """Draw a bar for each mean as SVG, and write it to a file if there is a path.
 
         Measures have different units: each bar is its mean divided by the larger of 1 and the
@@ -963,7 +963,7 @@ def _format(value: float | None) -> str:
     return "-" if value is None else f"{value:.4f}"
 
 
-def _written(text: str, path: str | os.PathLike[str] | None) -> str:
+def _written(text: str, path: PathLike | None) -> str:
     if path is not None:
         Path(path).write_text(text + "\n", encoding="utf-8")
     return text

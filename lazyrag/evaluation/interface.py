@@ -38,7 +38,7 @@ from lazyrag.retrieval.stages import (
     retrieve_nodes,
 )
 from lazyrag.text.sentences import resolve_language
-from lazyrag.types import Metadata
+from lazyrag.types import JsonMapping, JsonObject, Metadata
 from lazyrag.validation import is_list_of, known_arguments, require, validate_integer
 
 if TYPE_CHECKING:
@@ -586,7 +586,7 @@ class PipelineRAG(_Adapter):
         Without contexts the answer says that nothing was found.
 
         Raises:
-            ConfigError: If the pipeline has no generator, or the question is blank.
+            ConfigError: If the question is blank.
             GenerationError: If the model fails.
 
         Warns:
@@ -693,7 +693,7 @@ class Sample:
                 hint = "Give each text an id of its own."
                 require(is_distinct, f"Sample.{name}", value, "a list of distinct ids", hint)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return the known fields, not copied, as RAGAS's samples do."""
         return {name: value for name in _ALL_FIELDS if (value := getattr(self, name)) is not None}
 
@@ -887,7 +887,7 @@ def _samples(*columns: Sequence[Any]) -> list[Sample]:
 
 def _sample(
     number: int,
-    record: Mapping[str, Any],
+    record: JsonMapping,
     retrieval: RetrievalResult[Any] | None,
     generation: GenerationResult[Any] | None = None,
 ) -> Sample:

@@ -420,7 +420,7 @@ def holm(p_values: Mapping[Q, float]) -> dict[Q, float]:
         >>> holm({"a": 0.01, "b": 0.04, "c": 0.03})
         {'a': 0.03, 'b': 0.06, 'c': 0.06}
     """
-    adjusted: dict[Q, float] = {}
+    adjusted = {}
     reached = 0.0
     for number, (name, p) in enumerate(sorted(p_values.items(), key=lambda item: item[1])):
         reached = max(reached, min(1.0, p * (len(p_values) - number)))
@@ -566,6 +566,10 @@ class SourceSpan:
         return self.end - self.start
 
 
+SpanGrades: TypeAlias = Mapping[SourceSpan, float]
+"""Relevance grades by span; 1 and more is relevant."""
+
+
 def source_span(node: DocNode) -> SourceSpan:
     """Locate a node's text in its document.
 
@@ -601,9 +605,7 @@ def source_span(node: DocNode) -> SourceSpan:
     return SourceSpan(node.path, 0, len(node.root.text))
 
 
-def char_recall(
-    found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int | None = None
-) -> float:
+def char_recall(found: Sequence[SourceSpan], grades: SpanGrades, k: int | None = None) -> float:
     """Share of the relevant characters that is found: |F and R| / |R|.
 
     Args:
@@ -626,9 +628,7 @@ def char_recall(
     return shared / relevant_size if relevant_size else 0.0
 
 
-def char_precision(
-    found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int | None = None
-) -> float:
+def char_precision(found: Sequence[SourceSpan], grades: SpanGrades, k: int | None = None) -> float:
     """Share of the found characters that is relevant: |F and R| / |F|.
 
     Args:
@@ -650,9 +650,7 @@ def char_precision(
     return shared / found_size if found_size else 0.0
 
 
-def char_f1(
-    found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int | None = None
-) -> float:
+def char_f1(found: Sequence[SourceSpan], grades: SpanGrades, k: int | None = None) -> float:
     """Harmonic mean of `char_recall` and `char_precision`: 2 |F and R| / (|F| + |R|).
 
     Args:
@@ -668,9 +666,7 @@ def char_f1(
     return 2 * shared / (found_size + relevant_size) if found_size + relevant_size else 0.0
 
 
-def char_iou(
-    found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int | None = None
-) -> float:
+def char_iou(found: Sequence[SourceSpan], grades: SpanGrades, k: int | None = None) -> float:
     """Intersection over union of found and relevant characters: |F and R| / |F or R|.
 
     Args:
@@ -690,9 +686,7 @@ def char_iou(
     return shared / either if either else 0.0
 
 
-def span_recall(
-    found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int | None = None
-) -> float:
+def span_recall(found: Sequence[SourceSpan], grades: SpanGrades, k: int | None = None) -> float:
     """Share of the relevant spans that one of the first k matches.
 
     Args:
@@ -713,9 +707,7 @@ def span_recall(
     return len(matched) / len(relevant) if relevant else 0.0
 
 
-def span_precision(
-    found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int
-) -> float:
+def span_precision(found: Sequence[SourceSpan], grades: SpanGrades, k: int) -> float:
     """Share of the first k found spans that match a relevant one. If fewer are found, the rest does
     not match.
 
@@ -732,9 +724,7 @@ def span_precision(
     return sum(_matches(found, grades, k)) / k
 
 
-def span_success(
-    found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int | None = None
-) -> float:
+def span_success(found: Sequence[SourceSpan], grades: SpanGrades, k: int | None = None) -> float:
     """Whether one of the first k found spans matches a relevant one: 1 or 0.
 
     Args:
@@ -750,7 +740,7 @@ def span_success(
 
 
 def span_reciprocal_rank(
-    found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int | None = None
+    found: Sequence[SourceSpan], grades: SpanGrades, k: int | None = None
 ) -> float:
     """1 / rank of the first found span that matches a relevant one, ranks from 1; 0 without one.
     Its mean is span_MRR.

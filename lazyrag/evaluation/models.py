@@ -22,6 +22,7 @@ from lazyrag.ledger.ledger import Ledger
 from lazyrag.progress.calls import raise_if_canceled
 from lazyrag.retrieval.retriever import Retriever
 from lazyrag.text.tokens import token_counters
+from lazyrag.types import PathLike
 from lazyrag.validation import require, validate_integer
 
 
@@ -55,7 +56,7 @@ def change_model(
     candidate: str,
     *,
     group: str | None = None,
-    questions: str | os.PathLike[str] | None = None,
+    questions: PathLike | None = None,
     token_budget: int | None = None,
     switch: bool | None = None,
 ) -> ModelChange:
@@ -144,7 +145,7 @@ def _compared(
     groups: Sequence[str],
     embed_key: str,
     candidate: str,
-    questions: str | os.PathLike[str],
+    questions: PathLike,
 ) -> dict[str, dict[str, float]]:
     """The means of two models' answers to golden questions, by measure, with the significance of
     their differences.

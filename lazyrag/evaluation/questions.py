@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from lazyrag.evaluation.golden import LocationLabel
 from lazyrag.models.chat import ChatCallable, as_chat_model
 from lazyrag.models.protocols import ChatModel
 from lazyrag.text.sentences import sentence_spans
+from lazyrag.types import PathLike
 from lazyrag.validation import validate_integer
 
 _LETTERS = 12, 300  # of a sentence that is asked
@@ -27,7 +27,7 @@ _PROMPT = (
 
 def write_questions(
     docs: Document,
-    folder: str | os.PathLike[str],
+    folder: PathLike,
     count: int = 100,
     *,
     model: ChatModel | ChatCallable | None = None,
@@ -79,7 +79,7 @@ def write_questions(
     write = None if model is None else _writer(model)
     questions = []
     texts.mkdir(parents=True, exist_ok=True)
-    written: set[str] = set()
+    written = set()
     for number, text in enumerate(documents):
         path = f"{number:05d}.txt"
         places = [place for place in picked if place.document == number]

@@ -6,12 +6,13 @@ from lazyrag._lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "lazyrag.data.result": "AnswerDelta GenerationDelta",
+        "lazyrag.data.result": "AnswerDelta Finding GenerationDelta Statement",
         "lazyrag.generation.citations": (
             "CitationManager CitationStream QuoteCheck ResolvedCitations"
         ),
         "lazyrag.generation.context": "ContextBuilder",
         "lazyrag.generation.generator": "Generator",
+        "lazyrag.generation.judge": "chat_judge",
         "lazyrag.generation.prompts": "ContextTemplate Prompts",
         "lazyrag.generation.refiners": "Refined Refiner TreeRefiner register_refiner",
     },

@@ -14,9 +14,11 @@ from itertools import chain
 from pathlib import PurePosixPath
 from typing import Any
 
-from lazyrag.data.result import Citation, Hit
+from lazyrag.data.result import Citation, Hit, Statement
 from lazyrag.data.segment import Span
 from lazyrag.errors import GenerationError
+from lazyrag.generation.claim_words import ENGLISH_FUNCTION_WORDS
+from lazyrag.generation.claims import Judge, StatementChecker, tidy
 from lazyrag.generation.markers import (
     Marker,
     MarkerScanner,
@@ -26,7 +28,7 @@ from lazyrag.generation.markers import (
     scan,
 )
 from lazyrag.text.analyzers import english_terms
-from lazyrag.text.sentences import CJK_LETTERS, last_break, sentence_spans
+from lazyrag.text.sentences import CJK_LETTERS, last_break, sentence_ends, sentence_spans
 from lazyrag.validation import is_list_of, require, validate_integer
 
 # Claims
@@ -108,18 +110,11 @@ def cited_span(source: str, claim: str) -> Span:
 _FUNCTION_CHARACTERS = frozenset(
     "的了是在和有也就不都这那们与以及或其而但被把于之我你他她它您吗呢吧啊着"
 )
-_FUNCTION_WORDS = (
-    "about above after again all also am any because been before being below between both can could"
-    " did do does doing down during each few from further had has have having he her here hers him"
-    " his i its just me more most my nor now off once only other our out over own same she should"
-    " so some than those through too under until up us very we were would you your may might must"
-    " shall"
-)
 
 
 @functools.cache
 def _function_terms() -> frozenset[str]:
-    return frozenset(english_terms(_FUNCTION_WORDS))
+    return frozenset(english_terms(" ".join(ENGLISH_FUNCTION_WORDS)))
 
 
 def _is_content(term: str) -> bool:
@@ -206,7 +201,7 @@ def _cited_by_sentence(
     text: str, markers: Sequence[Marker], sources: int
 ) -> tuple[list[int], dict[int, dict[int, None]]]:
     """The start of each sentence, and the numbers that it cites."""
-    starts: list[int] = []
+    starts = []
     worded: list[int] = []  # by sentence: itself, or the last one before it that has words
     for number, (start, end) in enumerate(sentence_spans(text)):
         starts.append(start)
@@ -271,10 +266,13 @@ def citing_markers(
         [29]
     """
     texts = [hit.text for hit in sources]
+    folded = "\n".join(texts).lower()
+    marks = {text: text.lower() in folded for text in {marker.text for marker in markers}}
     citing = []
     for marker in markers:
         before = response[max(0, marker.start - _AROUND) : marker.start]
-        if not is_copied(marker, before, response[marker.end : marker.end + _AROUND], texts):
+        behind = response[marker.end : marker.end + _AROUND]
+        if not marks[marker.text] or not is_copied(marker, before, behind, texts):
             citing.append(marker)
     return citing
 
@@ -451,7 +449,7 @@ def plain(text: str) -> str:
 def _plain(text: str) -> tuple[str, list[int]]:
     """Normalise a text, and return the index of each character in the original."""
     plain: list[str] = []
-    positions: list[int] = []
+    positions = []
     is_parted = False
     for position, character in enumerate(text):
         for letter in unicodedata.normalize("NFKC", character).casefold():
@@ -491,6 +489,96 @@ def _one_word(character: str, following: str) -> bool:
     )
 
 
+# Statements
+
+MAX_STATEMENTS = 1_000
+"""Number of statements of an answer that are checked; the others are not checkable."""
+
+# Where a list item, a row or a heading begins; a heading; the head of a table.
+_BLOCK = re.compile(
+    r"\n(?=[ \t]*(?:[-*•|#>]|\d{1,3}[.)、]\s))|^[ \t]*#{1,6} .*$|^[ \t]*\|.*\n[ \t]*\|[ :|-]+$",
+    re.MULTILINE,
+)
+_LEAD = re.compile(r"[\s>|]*(?:[-*•]\s+|\d{1,3}[.)、]\s+)?")
+
+
+def statement_spans(text: str, code: Sequence[Span] = ()) -> list[Span]:
+    r"""Return start and end of the sentences, list items and rows of an answer, without headings.
+
+    Args:
+        text: The answer.
+        code: Start and end of its pieces of code: blocks are left out.
+
+    Example:
+        >>> text = "# Tea\n- Pour it.\n- Wait."
+        >>> [text[start:end] for start, end in statement_spans(text)]
+        ['Pour it.', 'Wait.']
+    """
+    blocks = [match.span() for match in _BLOCK.finditer(text)]
+    blocks += [(start, end) for start, end in code if "\n" in text[start:end]]
+    spans = []
+    at = 0
+    for first, last in [*sorted(blocks), (len(text), len(text))]:
+        for start, end in sentence_spans(text[at:first]):
+            sentence = text[at + start : at + end].rstrip()
+            lead = _LEAD.match(sentence)
+            words = sentence[lead.end() :] if lead else sentence
+            if any(map(str.isalnum, words)):
+                spans.append((at + start + len(sentence) - len(words), at + start + len(sentence)))
+        at = max(at, last)
+    return spans
+
+
+def check_statements(
+    text: str,
+    scanned: Scanned,
+    markers: Sequence[Marker],
+    checker: StatementChecker,
+    sources: int,
+    *,
+    offset: int = 0,
+) -> Iterator[Statement]:
+    """Compare the sentences of an answer with their sources.
+
+    Args:
+        text: The answer.
+        scanned: Its markers and code.
+        markers: Those of its markers that cite.
+        checker: Compares them.
+        sources: Number of sources.
+        offset: Added to all places: where the text begins in the complete answer.
+    """
+    pieces = []
+    at = 0
+    for marker in scanned.markers:
+        pieces += [text[at : marker.start], " " * (marker.end - marker.start)]
+        at = marker.end
+    plain = "".join([*pieces, text[at:]])
+    spans = [
+        (start, end)
+        for start, end in statement_spans(text, scanned.code)
+        if any(map(str.isalnum, plain[start:end]))
+    ]
+    starts = [marker.start for marker in markers]
+    cited = cited_with(text, markers, spans, sources=sources)
+    for number, ((start, end), indices) in enumerate(zip(spans, cited, strict=True)):
+        words = start + len(plain[start:end]) - len(plain[start:end].lstrip())
+        inside = dict.fromkeys(
+            index
+            for marker in markers[bisect_left(starts, words) : bisect_left(starts, end)]
+            for index in marker.numbers
+            if 1 <= index <= sources
+        )
+        sentence = plain[start:end].strip(" |\n\t")
+        start += plain[start:end].index(sentence)  # noqa: PLW2901  behind markers
+        end = start + len(sentence)  # noqa: PLW2901
+        if number >= MAX_STATEMENTS or not is_statement(sentence):
+            span = offset + start, offset + end
+            yield Statement(tidy(sentence), span, "not_checkable", indices)
+        else:
+            yield checker.check(sentence, tuple(inside) or indices, offset + start)
+
+
 # Resolution
 
 
@@ -502,6 +590,7 @@ class ResolvedCitations:
         citations: A citation for each cited source, in the order of their first markers.
         problems: Malformed markers, numbers without a source, and quotations that the cited sources
             do not contain: a sentence each, each once.
+        statements: The sentences of the answer, compared with the sources that they cite.
 
     Example:
         >>> from lazyrag import CitationManager, Hit
@@ -515,9 +604,10 @@ class ResolvedCitations:
 
     citations: tuple[Citation, ...]
     problems: tuple[str, ...] = ()
+    statements: tuple[Statement, ...] = ()
 
 
-def resolve(response: str, sources: Sequence[Hit]) -> ResolvedCitations:
+def resolve(response: str, sources: Sequence[Hit], judge: Judge | None) -> ResolvedCitations:
     """Match the markers of an answer with its sources; see `CitationManager.resolve`."""
     scanned = scan(response)
     markers = citing_markers(response, scanned.markers, sources)
@@ -527,8 +617,13 @@ def resolve(response: str, sources: Sequence[Hit]) -> ResolvedCitations:
         before = response[max(0, marker.start - CLAIM_CHARACTERS) : marker.start]
         citations += new_citations(marker, before, sources, seen)
     problems = [marker_problem(marker, len(sources)) for marker in markers]
-    problems += [check.problem for check in quote_checks(response, scanned, sources)]
-    return ResolvedCitations(tuple(citations), tuple(dict.fromkeys(filter(None, problems))))
+    problems += [check.problem for check in quote_checks(response, scanned, sources, markers)]
+    checker = StatementChecker([hit.text for hit in sources], judge)
+    statements = tuple(check_statements(response, scanned, markers, checker, len(sources)))
+    problems += checker.problems
+    return ResolvedCitations(
+        tuple(citations), tuple(dict.fromkeys(filter(None, problems))), statements
+    )
 
 
 def new_citations(
@@ -577,11 +672,19 @@ def marker_problem(marker: Marker, sources: int) -> str:
     return f"The answer cites {named}, which {are}; it was given {range_of_sources}."
 
 
-def quote_checks(response: str, scanned: Scanned, sources: Sequence[Hit]) -> list[QuoteCheck]:
-    """Check each quotation whose sentence cites a source, except names of files and titles."""
+def quote_checks(
+    response: str, scanned: Scanned, sources: Sequence[Hit], markers: Sequence[Marker]
+) -> list[QuoteCheck]:
+    """Check each quotation whose sentence cites a source, except names of files and titles.
+
+    Args:
+        response: The answer.
+        scanned: Its markers and code.
+        sources: The hits in the order of their numbers.
+        markers: Those of its markers that cite, see `citing_markers`.
+    """
     spans = [span for span in quotations(response) if not _within(span[0], scanned.code)]
-    starts = [marker.start for marker in scanned.markers]
-    markers = citing_markers(response, scanned.markers, sources)
+    starts = [marker.start for marker in markers]
     cited = cited_with(response, markers, spans, sources=len(sources))
     texts: dict[int, QuotedText] = {}
     names: set[str] | None = None
@@ -590,7 +693,7 @@ def quote_checks(response: str, scanned: Scanned, sources: Sequence[Hit]) -> lis
         if not indices:
             continue
         quote = response[start:end]
-        for marker in scanned.markers[bisect_left(starts, start) : bisect_left(starts, end)]:
+        for marker in markers[bisect_left(starts, start) : bisect_left(starts, end)]:
             quote = quote.replace(marker.text, "")
         names = _names(sources) if names is None else names
         if plain(quote) in names:
@@ -647,6 +750,10 @@ def _validate_response(response: Any) -> str:
 _KEPT = 8 * CLAIM_CHARACTERS  # cut only now and then, since a cut copies the rest
 
 
+_BRACKETS = re.compile(r"(?:\s*[\[【［〔][^\]】］〕\n]*(?:[\]】］〕]|$))+")
+_FENCES = re.compile(r"^ {0,3}(?:```|~~~)", re.MULTILINE)
+
+
 class CitationStream:
     """Finds citations in a streamed answer; `CitationManager.stream` makes one.
 
@@ -657,6 +764,7 @@ class CitationStream:
 
     Args:
         sources: The hits of the answer, in the order of their numbers.
+        judge: See `CitationManager`; it is asked at the end.
 
     Raises:
         ConfigError: If they are not hits.
@@ -672,9 +780,13 @@ class CitationStream:
         ('80 degrees [1].', ())
     """
 
-    def __init__(self, sources: Sequence[Hit]) -> None:
+    def __init__(self, sources: Sequence[Hit], judge: Judge | None = None) -> None:
         self._sources = _validate_sources(sources)
+        self._judge = judge
         self._texts = [hit.text for hit in self._sources]
+        self._checker = StatementChecker(self._texts)
+        self._checked = 0  # characters of the text whose statements were returned
+        self._unchecked = ""  # the text behind them
         self._pieces: list[str] = []
         self._scanner = MarkerScanner()
         self._tail = ""  # the end of the text, for claims
@@ -703,6 +815,7 @@ class CitationStream:
                 "The citation stream is finished; make one stream for each answer."
             )
         self._pieces.append(text)
+        self._unchecked += text
         self._tail += text
         markers = self._scanner.feed(text)
         citations = self._citations(markers)
@@ -715,8 +828,42 @@ class CitationStream:
     def finish(self) -> ResolvedCitations:
         """Return the citations and problems of the complete answer. Idempotent."""
         if self._resolved is None:
-            self._resolved = resolve(self.text, self._sources)
+            self._resolved = resolve(self.text, self._sources, self._judge)
         return self._resolved
+
+    def statements(self) -> tuple[Statement, ...]:
+        """Return the statements that the text so far completes, each once, without a second
+        opinion.
+
+        A sentence is complete when the next one has words, as citations may follow its full stop.
+        `finish` returns all, by the complete answer: also those behind a paragraph of thousands of
+        characters.
+        """
+        text = self._unchecked
+        if len(text) > _KEPT:  # a text without sentences, which would be read again and again
+            return ()
+        for end in reversed(sentence_ends(text)[:-1]):
+            if any(map(str.isalnum, _BRACKETS.sub("", text[end:]))):
+                break
+        else:
+            return ()
+        if len(_FENCES.findall(text, 0, end)) % 2:
+            return ()
+        # Markers behind a full stop belong to its sentence; at the beginning of a line to the next
+        # one, too.
+        behind = _BRACKETS.match(text, end)
+        part = text[: behind.end() if behind else end]
+        at = end if text[end - 1] == "\n" else len(part)
+        offset = self._checked
+        self._checked += at
+        self._unchecked = text[at:]
+        scanned = scan(part)
+        markers = citing_markers(part, scanned.markers, self._sources)
+        return tuple(
+            check_statements(
+                part, scanned, markers, self._checker, len(self._sources), offset=offset
+            )
+        )
 
     def _citations(self, markers: Sequence[Marker]) -> tuple[Citation, ...]:
         citations: list[Citation] = []
@@ -744,10 +891,19 @@ class CitationManager:
     and dashes. Links, ``[1](https://...)``, Markdown code, and brackets without numbers are not
     markers.
 
+    Args:
+        judge: A second opinion on statements whose words are not in their sources: a function of a
+            statement and the text of a source that returns a verdict, such as `chat_judge`; None
+            for the rules alone.
+
     Example:
         >>> CitationManager().extract_citations("泡茶用80度的水[2]，三分钟[资料1，资料2]。")
         [2, 1]
     """
+
+    def __init__(self, judge: Judge | None = None) -> None:
+        require(judge is None or callable(judge), "judge", judge, "a function or None")
+        self._judge = judge
 
     def extract_citations(self, response: str) -> list[int]:
         """Return the numbers that an answer cites, in the order of their first markers, each once.
@@ -804,10 +960,11 @@ class CitationManager:
         )
 
     def resolve(self, response: str, sources: Sequence[Hit]) -> ResolvedCitations:
-        """Return the citations of an answer and their problems, without warnings.
+        """Return the citations of an answer, their problems, and its statements, without warnings.
 
-        A citation's snippet is the sentence of the source that shares the most terms with the claim
-        before the source's first marker.
+        Each statement has a verdict, see `lazyrag.data.result.Statement`. A citation's snippet is
+        the sentence of the source that shares the most terms with the claim before the source's
+        first marker.
 
         Args:
             response: The answer.
@@ -820,7 +977,7 @@ class CitationManager:
             >>> CitationManager().resolve("It is hot [2].", [Hit("n", "It is hot.", 1.0)]).problems
             ('The answer cites [2], which is no source; it was given only [1].',)
         """
-        return resolve(_validate_response(response), _validate_sources(sources))
+        return resolve(_validate_response(response), _validate_sources(sources), self._judge)
 
     def check_quotes(self, response: str, sources: Sequence[Hit]) -> list[QuoteCheck]:
         """Check whether the cited sources contain the quotations of an answer.
@@ -842,9 +999,9 @@ class CitationManager:
             >>> [check.ok for check in checks]
             [False]
         """
-        return quote_checks(
-            _validate_response(response), scan(response), _validate_sources(sources)
-        )
+        scanned = scan(_validate_response(response))
+        markers = citing_markers(response, scanned.markers, _validate_sources(sources))
+        return quote_checks(response, scanned, sources, markers)
 
     def renumber(self, response: str, mapping: Mapping[int, int | None]) -> str:
         """Replace the numbers of an answer's markers, in their style.
@@ -899,7 +1056,7 @@ class CitationManager:
             >>> [citation.index for citation in stream.feed("]!")]
             [1]
         """
-        return CitationStream(sources)
+        return CitationStream(sources, self._judge)
 
 
 def _renumbered(

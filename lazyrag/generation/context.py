@@ -6,6 +6,7 @@ import dataclasses
 import math
 import numbers
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
@@ -13,6 +14,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from lazyrag.data.node import DocNode
 from lazyrag.data.result import Hit, RAGContext, RetrievalResult
 from lazyrag.errors import ConfigError
+from lazyrag.generation.extractive import ranks_of
 from lazyrag.generation.prompts import (
     SOURCES_HEAD,
     TEMPLATES,
@@ -20,15 +22,19 @@ from lazyrag.generation.prompts import (
     as_template,
     harmless,
 )
+from lazyrag.generation.selection import refine_best_first
+from lazyrag.text.analyzers import query_terms, term_spans
 from lazyrag.text.sentences import CJK_LETTERS, Language, resolve_language, sentence_ends
 from lazyrag.text.tokens import TiktokenCounter, TokenCounter, counter_for_model, resolve_counter
 from lazyrag.validation import (
+    is_list_of,
     known_arguments,
     require,
     validate_boolean,
     validate_choice,
     validate_integer,
     validate_text,
+    without_none,
 )
 
 _LONG = 1000  # characters
@@ -37,6 +43,8 @@ _WORD_END = re.compile(rf"\S(?=\s)|[{CJK_LETTERS}]")
 
 Order: TypeAlias = Literal["rank", "lost_in_the_middle", "document"]
 """Order of sources in a context: best first; best at both ends; as in their documents."""
+HiddenText: TypeAlias = Literal["drop", "keep"]
+"""Whether text that readers of a file do not see is left out of a context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,7 @@ class Packed:
         left_out: Ids of hits for which there was no room.
         blank: Ids of hits without a text.
         duplicates: Ids of hits that add nothing new.
+        refined: Ids of hits of which sentences were left out, in favour of better ones of others.
     """
 
     hits: tuple[Hit, ...]
@@ -56,6 +65,7 @@ class Packed:
     left_out: tuple[str, ...] = ()
     blank: tuple[str, ...] = ()
     duplicates: tuple[str, ...] = ()
+    refined: tuple[str, ...] = ()
 
 
 class _Seen:
@@ -108,11 +118,11 @@ def pack(hits: Sequence[Hit], room: int, cost: Callable[[Hit], int], *, dedupe: 
         dedupe: Whether to drop hits that add nothing new: the same id, the same text except for
             white space, or a text within one of the same document, as of an overlapping chunk.
     """
-    taken: list[Hit] = []
+    taken = []
     cut: list[str] = []
-    left_out: list[str] = []
-    blank: list[str] = []
-    duplicates: list[str] = []
+    left_out = []
+    blank = []
+    duplicates = []
     seen = _Seen()
     for hit in hits:
         if not hit.text.strip():
@@ -237,8 +247,11 @@ class ContextBuilder:
     003).
 
     The budget applies to the final text: template, question, headings and texts together never take
-    more tokens by ``counter``. The best hits come first. The first one that does not fit is cut at
-    the end of a sentence. The context's metadata name the hits that were cut and left out.
+    more tokens by ``counter``. Hits that do not fit together are refined: their best sentences for
+    the question are kept, see `lazyrag.generation.selection.refine_best_first`. Without a question
+    that has words in common with them, or with ``refine=False``, the best hits come first, and the
+    first one that does not fit is cut at the end of a sentence.
+    The context's metadata say what was left out.
 
     Args:
         model: The chat model whose tokens count, by OpenAI's name. Its vocabulary is used if
@@ -254,6 +267,10 @@ class ContextBuilder:
             selected by rank.
         dedupe: Whether to leave out hits that add nothing new: the same id, the same text, a text
             within a better hit's of the same document.
+        refine: Whether to keep the best sentences of hits that do not fit together, instead of the
+            first hits.
+        hidden_text: ``"drop"``: text of hits that readers of the file do not see is left out;
+            ``"keep"``: it is not.
 
     Raises:
         ConfigError: If an argument is invalid.
@@ -285,6 +302,8 @@ class ContextBuilder:
         language: Language = "auto",
         order: Order = "rank",
         dedupe: bool = True,
+        refine: bool = True,
+        hidden_text: HiddenText = "drop",
     ) -> None:
         self.model = validate_text("model", model)
         self.counter = resolve_counter(
@@ -294,6 +313,8 @@ class ContextBuilder:
         self.language: Language = validate_choice("language", language, get_args(Language))
         self.order: Order = validate_choice("order", order, get_args(Order))
         self.dedupe = validate_boolean("dedupe", dedupe)
+        self.refine = validate_boolean("refine", refine)
+        self.hidden_text = validate_choice("hidden_text", hidden_text, get_args(HiddenText))
 
     def __repr__(self) -> str:
         return f"ContextBuilder({self.model!r}, counter={self.counter.name!r})"
@@ -353,15 +374,19 @@ class ContextBuilder:
         Returns:
             The text, its tokens, and its sources in the order of their numbers, each with the text
             that fits. Metadata: ``counter``, ``language``, ``max_tokens``, and as tuples of ids
-            ``cut``, ``left_out`` (no room), ``duplicates`` and ``blank``; ``template`` if it was
-            passed to this call.
+            ``cut``, ``refined`` (only their best sentences), ``left_out`` (no room),
+            ``duplicates``, ``blank`` and ``hidden`` (without what readers of the file do not
+            see); ``dropped``, the number of ``passages`` that are left out
+            as a whole for want of room, and of ``tokens`` of all texts for which there was none;
+            ``template`` if it was passed to this call.
 
         Raises:
             ConfigError: If template and question alone take more than ``max_tokens``, or an
                 argument is invalid.
         """
         limit = validate_integer("max_tokens", max_tokens, 1)
-        hits = _as_hits(results)
+        complete = _as_hits(results)
+        hits = complete if self.hidden_text == "keep" else list(map(_visible, complete))
         page = self._page(query, template, hits)
         packed = self._packed(page, hits, limit)
         sources = order_hits(packed.hits, self.order)
@@ -380,7 +405,12 @@ class ContextBuilder:
             "cut": packed.cut,
             "left_out": packed.left_out,
             "duplicates": packed.duplicates,
+            "refined": packed.refined,
             "blank": packed.blank,
+            "dropped": self._dropped(hits, packed),
+            "hidden": tuple(
+                hit.id for hit, visible in zip(complete, hits, strict=True) if visible is not hit
+            ),
         }
         return RAGContext(
             query, text, _result(results, sources), self.counter.count(text), metadata
@@ -488,10 +518,69 @@ class ContextBuilder:
         def cost(hit: Hit) -> int:
             return count(page.written(len(hits), hit)) + separator
 
-        packed = pack(hits, limit - frame, cost, dedupe=self.dedupe)
+        room = limit - frame
+        packed = pack(hits, room, cost, dedupe=self.dedupe)
+        if self.refine and page.query and (packed.cut or packed.left_out):
+            packed = self._refined(page.query, hits, room, cost) or packed
         while packed.hits and count(page.text(order_hits(packed.hits, self.order))) > limit:
             packed = self._shrunk(packed, page, limit)
         return packed
+
+    def _refined(
+        self, query: str, hits: Sequence[Hit], room: int, cost: Callable[[Hit], int]
+    ) -> Packed | None:
+        """The hits with their best sentences, without those that have none; None if none fits, or
+        no hit has a word of the question, as where it is in another language.
+        """
+        terms = query_terms(query)
+        if not any(term_spans(hit.text, terms) for hit in hits):
+            return None
+        complete = pack(hits, sys.maxsize, cost, dedupe=self.dedupe)
+        refined = self._best_sentences(query, complete.hits, room, cost)
+        best = len(complete.hits)
+        while best > 1 and not refined:  # the headings alone take the room
+            best //= 2
+            refined = self._best_sentences(query, complete.hits[:best], room, cost)
+        if len(refined) < len(complete.hits):  # the others have the room of their headings as well
+            chosen = {hit.id for hit in refined}
+            fewer = [hit for hit in complete.hits if hit.id in chosen]
+            refined = self._best_sentences(query, fewer, room, cost)
+        packed = pack(refined, room, cost, dedupe=False)
+        if not packed.hits:
+            return None
+        texts = {hit.id: hit.text for hit in complete.hits}
+        packed_ids = {hit.id for hit in packed.hits}
+        return dataclasses.replace(
+            packed,
+            left_out=tuple(uid for uid in texts if uid not in packed_ids),
+            blank=complete.blank,
+            duplicates=complete.duplicates,
+            refined=tuple(hit.id for hit in packed.hits if hit.text != texts[hit.id]),
+        )
+
+    def _best_sentences(
+        self, query: str, hits: Sequence[Hit], room: int, cost: Callable[[Hit], int]
+    ) -> list[Hit]:
+        headings = sum(cost(dataclasses.replace(hit, text="")) for hit in hits)
+        texts = refine_best_first(
+            query,
+            [hit.text for hit in hits],
+            budget=max(0, room - headings),
+            counter=self.counter,
+            ranks=ranks_of(hits),
+            cuts=False,
+        )
+        pairs = zip(hits, texts, strict=True)
+        return [dataclasses.replace(hit, text=text) for hit, text in pairs if text]
+
+    def _dropped(self, hits: Sequence[Hit], packed: Packed) -> dict[str, int]:
+        """How much of the hits is left out for want of room."""
+        if not (packed.cut or packed.refined or packed.left_out):
+            return {"passages": 0, "tokens": 0}
+        before = pack(hits, sys.maxsize, lambda _: 0, dedupe=self.dedupe).hits
+        tokens_before = sum(self.counter.count(hit.text) for hit in before)
+        tokens = tokens_before - sum(self.counter.count(hit.text) for hit in packed.hits)
+        return {"passages": len(before) - len(packed.hits), "tokens": tokens}
 
     def _shrunk(self, packed: Packed, page: _ContextPage, limit: int) -> Packed:
         """Shorten or drop the last hit, since the whole takes more tokens than its parts."""
@@ -541,6 +630,28 @@ def _result(results: Any, sources: Sequence[Hit]) -> RetrievalResult[Any]:
     )
 
 
+def _visible(hit: Hit) -> Hit:
+    """The hit without its hidden text, whose places are of the file's own reader; hits of other
+    programs may have anything under that name.
+    """
+    places = hit.metadata.get("hidden_text")
+    if not places or not is_list_of(places, (list, tuple)) or not all(map(_is_place, places)):
+        return hit
+    visible = []
+    end_of_last = 0
+    for start, end, _ in sorted(places):
+        visible.append(hit.text[end_of_last:start])
+        end_of_last = max(end_of_last, end)
+    visible.append(hit.text[end_of_last:])
+    metadata = {name: value for name, value in hit.metadata.items() if name != "hidden_text"}
+    return dataclasses.replace(hit, text="".join(visible), metadata=metadata)
+
+
+def _is_place(place: Sequence[Any]) -> bool:
+    """Whether this is a start, an end and a reason."""
+    return len(place) == 3 and all(map(isinstance, place, (int, int, str)))
+
+
 def _as_hits(results: Any) -> list[Hit]:
     is_valid = isinstance(results, Iterable) and not isinstance(results, (str, bytes, Mapping))
     require(is_valid, "results", results, "a RetrievalResult or a list of hits")
@@ -552,7 +663,7 @@ def _as_hit(value: Any) -> Hit:
     if isinstance(value, DocNode):
         return Hit.from_node(value)
     fields: dict[str, Any] = {name: getattr(value, name, None) for name in _FIELDS}
-    present = {name: value for name, value in fields.items() if value is not None}
+    present = without_none(fields)
     for name, kind in _KINDS.items():
         is_valid = (
             isinstance(present[name], kind) if name in present else name not in ("id", "text")

@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from lazyrag.data.node import DocNode
 from lazyrag.errors import (
@@ -20,6 +20,13 @@ from lazyrag.errors import (
     warn_user,
 )
 from lazyrag.generation.generator import read_answer
+from lazyrag.generation.selection import (
+    Piece,
+    SelectedPieces,
+    cut,
+    join_sentences,
+    refine_best_first,
+)
 from lazyrag.models.chat import ChatCallable, as_chat_model, visible
 from lazyrag.models.protocols import ChatModel, ChatOptions, RerankModel
 from lazyrag.models.rerank import (
@@ -33,10 +40,10 @@ from lazyrag.models.rerank import (
 from lazyrag.models.structured_output import find_json, object_schema, with_schema
 from lazyrag.ranking.fusion import min_max
 from lazyrag.registry import Registry
-from lazyrag.text.analyzers import matching_function, query_terms, term_spans
-from lazyrag.text.sentences import is_boundary, resolve_language, sentence_spans
+from lazyrag.text.analyzers import matching_function
+from lazyrag.text.sentences import resolve_language, sentence_spans
 from lazyrag.text.structure import markdown_headings
-from lazyrag.text.tokens import TokenCounter, resolve_counter, with_fit_methods
+from lazyrag.text.tokens import TokenCounter, resolve_counter
 from lazyrag.validation import (
     check_keywords,
     function_name,
@@ -135,129 +142,6 @@ def _best_first(scores: Sequence[float], supports: Sequence[Sequence[int]]) -> l
     )
 
 
-def cut(text: str, limit: int, counter: TokenCounter) -> str:
-    """Cut a text to a number of tokens: to complete sentences if one fits, else to complete
-    characters.
-
-    Example:
-        >>> from lazyrag.text.tokens import token_counters
-        >>> cut("绿茶好。红茶也好。", 5, token_counters["utf8"])
-        '绿茶好。'
-    """
-    end = with_fit_methods(counter).fit_forward(text, 0, limit)
-    if end >= len(text):
-        return text
-    sentences = [last for _, last in sentence_spans(text) if last <= end]
-    if not sentences:
-        while end > 0 and not is_boundary(text, end):
-            end -= 1
-    return text[: sentences[-1] if sentences else end].rstrip()
-
-
-_CUT_FLOOR = 0.25  # of the budget; measured by benchmarks/refine.py
-_MAX_TERMS = 500
-# of words that spaces divide
-_INSIDE_WORD = re.compile(r"(?<=[^\W\u1100-\U0010ffff])[^\W\u1100-\U0010ffff]")
-
-
-def passage(text: str, terms: frozenset[str], limit: int, counter: TokenCounter) -> tuple[int, int]:
-    """Find the span of at most a number of tokens that has the most distinct terms; the first of
-    several.
-
-    Example:
-        >>> from lazyrag.text.tokens import token_counters
-        >>> text = "Far up in the hills green tea grows."
-        >>> text[slice(*passage(text, query_terms("green tea"), 4, token_counters["utf8"]))].strip()
-        'green tea'
-    """
-    counting = with_fit_methods(counter)
-    spans = term_spans(text, terms)[:_MAX_TERMS]
-    most = 0
-    first = 0
-    last = 0
-    for _, end, _ in spans:
-        start = _word_boundary(text, counting.fit_backward(text, end, limit), 1)
-        count = len({term for begin, stop, term in spans if start <= begin and stop <= end})
-        if count > most:
-            most = count
-            first = start
-    if most:
-        last = _word_boundary(text, counting.fit_forward(text, first, limit), -1)
-    return (first, last) if last > first else (0, len(cut(text, limit, counter)))
-
-
-def _word_boundary(text: str, position: int, step: int) -> int:
-    while not is_boundary(text, position) or _INSIDE_WORD.match(text, position):
-        position += step
-    return position
-
-
-class _Piece(NamedTuple):
-    """A selected part: its number among the parts of all texts, plus 0.5 if it is cut, and its
-    text.
-    """
-
-    order: float
-    text: str
-
-
-class _Selection:
-    """Pieces of texts within a budget of tokens.
-
-    Args:
-        query: The query.
-        texts: Number of texts.
-        budget: Maximum number of tokens.
-        counter: Counts the tokens.
-        join: Makes one text of the pieces of a text.
-    """
-
-    def __init__(
-        self,
-        query: str,
-        texts: int,
-        budget: int,
-        counter: TokenCounter,
-        join: Callable[[Sequence[_Piece]], str],
-    ) -> None:
-        self.pieces: list[list[_Piece]] = [[] for _ in range(texts)]
-        self._terms = query_terms(query)
-        self._budget = budget
-        self._counter = counter
-        self._join = join
-        self._tokens = [0] * texts
-
-    def add(self, at: int, others: Sequence[_Piece], piece: _Piece, *, may_cut: bool) -> bool:
-        """Select a piece beside others of its text; whether it is selected.
-
-        A piece that does not fit is cut, while a quarter of the budget is left.
-        """
-        if self._replace(at, [*others, piece]):
-            return True
-        limit = self._budget - sum(self._tokens)
-        if not may_cut or limit < _CUT_FLOOR * self._budget:
-            return False
-        for fewer in range(limit, 0, -1):  # the tokens of two texts do not add up to those of both
-            start, end = passage(piece.text, self._terms, fewer, self._counter)
-            excerpt = _Piece(piece.order + 0.5, piece.text[start:end].strip())
-            if excerpt.text and self._replace(at, [*others, excerpt]):
-                return True
-        return False
-
-    def texts(self) -> list[str]:
-        """What is selected of each text."""
-        return list(map(self._join, self.pieces))
-
-    def _replace(self, at: int, pieces: Sequence[_Piece]) -> bool:
-        tried = sorted(pieces)
-        count = self._counter.count(self._join(tried))
-        if sum(self._tokens) - self._tokens[at] + count > self._budget:
-            return False
-        self.pieces[at] = tried
-        self._tokens[at] = count
-        return True
-
-
 # Sentences
 
 
@@ -285,8 +169,8 @@ def refine_by_sentences(
     Returns:
         One text for each, "" if no sentence is left.
     """
-    places: list[int] = []
-    sentences: list[str] = []
+    places = []
+    sentences = []
     for at, text in enumerate(texts):
         of_text = [text[start:end] for start, end in sentence_spans(text)]
         of_text = [sentence for sentence in of_text if sentence.strip()]
@@ -295,28 +179,15 @@ def refine_by_sentences(
     stripped = [sentence.strip() for sentence in sentences]
     scores = scores_of(query, stripped, model)
     supports = supports_of(query, places, stripped, scores, model)
-    selection = _Selection(query, len(texts), budget, counter, _join_sentences)
+    selection = SelectedPieces(query, len(texts), budget, counter, join_sentences)
     taken: set[int] = set()
     for number in _best_first(scores, supports):
         if number in supports[number] or not taken.isdisjoint(supports[number]):
             at = places[number]
-            piece = _Piece(number, sentences[number])
+            piece = Piece(number, sentences[number])
             if selection.add(at, selection.pieces[at], piece, may_cut=number in supports[number]):
                 taken.add(number)
     return selection.texts()
-
-
-def _join_sentences(pieces: Sequence[_Piece]) -> str:
-    """Join neighbours unchanged, others as separate lines."""
-    runs: list[str] = []
-    last = -1.0
-    for piece in pieces:
-        if runs and piece.order == last + 1:
-            runs[-1] += piece.text
-        else:
-            runs.append(piece.text)
-        last = piece.order
-    return "\n".join(run.strip() for run in runs)
 
 
 # Excerpts of a chat model
@@ -383,6 +254,7 @@ RefineFunction: TypeAlias = Callable[..., Any]
 nothing is left."""
 
 refiners: Registry[RefineFunction] = Registry("refiner", entry_point_group="lazyrag.refiners")
+refiners.register("best_first", refine_best_first)
 refiners.register("chat", refine_by_chat)
 refiners.register("extractive", refine_by_sentences)
 
@@ -719,11 +591,11 @@ class TreeRefiner:
         """Return the selected parts of each tree, in order; none contains another. A leaf may be
         cut.
         """
-        rows: list[_Row] = []
+        rows = []
         for number, tree in enumerate(trees):
             rows += _rows(tree, number)
         scores, supports = self._scores(query, rows)
-        selection = _Selection(query, len(trees), budget, counter, _join_parts)
+        selection = SelectedPieces(query, len(trees), budget, counter, _join_parts)
         for at in _best_first(scores, supports):
             row = rows[at]
             pieces = selection.pieces[row.tree]
@@ -735,7 +607,7 @@ class TreeRefiner:
                 piece for piece in pieces if not at <= piece.order < at + row.last - row.first
             ]
             may_cut = at in supports[at] and not row.part.parts
-            selection.add(row.tree, others, _Piece(at, row.part.text), may_cut=may_cut)
+            selection.add(row.tree, others, Piece(at, row.part.text), may_cut=may_cut)
         return [_parts_of(pieces, rows) for pieces in selection.pieces]
 
     def _scores(self, query: str, rows: Sequence[_Row]) -> tuple[list[float], list[list[int]]]:
@@ -780,7 +652,7 @@ def _text_of(parts: Sequence[TextPart]) -> str:
     return "\n".join(part.text for part in parts)
 
 
-def _parts_of(pieces: Sequence[_Piece], rows: Sequence[_Row]) -> list[TextPart]:
+def _parts_of(pieces: Sequence[Piece], rows: Sequence[_Row]) -> list[TextPart]:
     return [
         rows[int(piece.order)].part if piece.order % 1 == 0 else TextPart(piece.text)
         for piece in pieces
@@ -807,7 +679,7 @@ def _prefer_sections(
             supports[at] = [at]
 
 
-def _join_parts(pieces: Sequence[_Piece]) -> str:
+def _join_parts(pieces: Sequence[Piece]) -> str:
     return "\n".join(piece.text for piece in pieces)
 
 

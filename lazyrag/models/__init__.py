@@ -14,6 +14,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "lazyrag.models.onnx.models": "MaxSimModel OnnxCrossEncoder OnnxEmbedder",
         "lazyrag.models.openai.client": "Endpoint RateLimit",
         "lazyrag.models.openai.models": "HttpChatModel HttpEmbedder HttpRerankModel",
+        "lazyrag.models.openai.shared_rate_limit": "SharedRateLimit",
         "lazyrag.models.openai.transcription": "HttpTranscriber",
         "lazyrag.models.protocols": (
             "ChatChoice ChatCompletion ChatDelta ChatModel ChatOptions Embedder Message RerankModel"

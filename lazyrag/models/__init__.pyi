@@ -13,6 +13,7 @@ from lazyrag.models.openai.client import RateLimit as RateLimit
 from lazyrag.models.openai.models import HttpChatModel as HttpChatModel
 from lazyrag.models.openai.models import HttpEmbedder as HttpEmbedder
 from lazyrag.models.openai.models import HttpRerankModel as HttpRerankModel
+from lazyrag.models.openai.shared_rate_limit import SharedRateLimit as SharedRateLimit
 from lazyrag.models.openai.transcription import HttpTranscriber as HttpTranscriber
 from lazyrag.models.protocols import ChatChoice as ChatChoice
 from lazyrag.models.protocols import ChatCompletion as ChatCompletion

@@ -29,7 +29,7 @@ from lazyrag.models.protocols import (
     Prompt,
     as_messages,
 )
-from lazyrag.validation import keyword_names, require
+from lazyrag.validation import keyword_names, require, without_none
 
 MAX_ANSWER_LENGTH = 100_000
 """Maximum characters of an answer that is read; a longer one comes from a model that does not
@@ -365,9 +365,7 @@ class CallableChatModel:
         named = {
             name: getattr(options, name) for name in ("temperature", "max_tokens", "stop", "seed")
         }
-        named = {name: value for name, value in named.items() if value is not None} | dict(
-            options.extra or {}
-        )
+        named = without_none(named) | dict(options.extra or {})
         chosen = {
             name: value
             for name, value in named.items()

@@ -8,7 +8,6 @@ cancelled query would wait for its retriever.
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
 import os
 import sys
@@ -16,6 +15,8 @@ import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextvars import ContextVar, copy_context
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from lazyrag.progress.calls import during_call, raise_if_canceled
 
 if TYPE_CHECKING:
     import asyncio
@@ -33,6 +34,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
     Raises:
         RuntimeError: If called on the private loop itself, where waiting would never end.
+        CanceledError: If the task that waits for this thread was cancelled, see `in_thread`.
 
     Example:
         >>> import asyncio
@@ -46,12 +48,17 @@ def run(work: Coroutine[Any, Any, T]) -> T:
             " coroutine instead."
         )
         raise RuntimeError(msg)
+    waiting = _WAITING.get()
     future = _submit(work)
+    waiting.add(future)
     try:
+        raise_if_canceled()
         return future.result()
     except BaseException:
         future.cancel()  # no effect if the coroutine itself raised
         raise
+    finally:
+        waiting.discard(future)
 
 
 def settle(result: Any) -> Any:
@@ -211,6 +218,8 @@ _POOL_SIZE = 32
 # pool, as many of the former as it has threads would wait for ever; so each level has a pool of its
 # own.
 _LEVEL: ContextVar[int] = ContextVar("lazyrag_thread_level", default=0)
+# What a thread waits for, of a call that a task may cancel.
+_WAITING: ContextVar[set[Future[Any]]] = ContextVar("lazyrag_waiting", default=set())  # noqa: B039
 
 _starting = threading.Lock()
 _pools: list[ThreadPoolExecutor] = []
@@ -219,16 +228,30 @@ _pools: list[ThreadPoolExecutor] = []
 async def in_thread(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     """Call a function in a thread, with the caller's context variables.
 
-    Cancelling returns immediately; a running call ends by itself, as threads cannot be stopped, and
-    a call that waits for a free thread is withdrawn.
+    Cancelling returns immediately, and stops the call: a request to a model at once, ingestion at
+    its next safe point, a function of the user when it returns. A call that waits for a free thread
+    is withdrawn.
     """
     import asyncio
 
     level = _LEVEL.get()
-    context = copy_context()
-    context.run(_LEVEL.set, level + 1)
-    call = functools.partial(context.run, function, *args, **kwargs)
-    return await asyncio.get_running_loop().run_in_executor(_pool(level), call)
+    cancel = threading.Event()
+    waiting: set[Future[Any]] = set()
+
+    def call() -> T:
+        _LEVEL.set(level + 1)
+        _WAITING.set(waiting)
+        with during_call(cancel=cancel):
+            return function(*args, **kwargs)
+
+    pool = _pool(level)
+    try:
+        return await asyncio.get_running_loop().run_in_executor(pool, copy_context().run, call)
+    except asyncio.CancelledError:
+        cancel.set()
+        for future in tuple(waiting):
+            future.cancel()
+        raise
 
 
 def map_in_threads(function: Callable[[S], T], items: Sequence[S], workers: int) -> Iterator[T]:

@@ -432,6 +432,20 @@ def _dimension(key: Any) -> int:
     return dimension
 
 
+def other_length_error(embed_key: str, of_query: int, of_nodes: int) -> EmbeddingError:
+    """The error for a query's vector that has another length or kind than the nodes' vectors."""
+    msg = (
+        f"The query's embedding under {embed_key!r} is {_describe_length(of_query)} and the nodes'"
+        f" are {_describe_length(of_nodes)}: the embed callable returned vectors of different"
+        f" lengths or kinds. {MODEL_CHANGED}."
+    )
+    return EmbeddingError(msg, embed_key=embed_key)
+
+
+def _describe_length(dimension: int) -> str:
+    return "sparse" if dimension == SPARSE else f"of {dimension} numbers"
+
+
 def length_of(vector: Embedding) -> int:
     """Return the length of a dense vector; `SPARSE` for a sparse one.
 

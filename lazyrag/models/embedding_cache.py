@@ -40,7 +40,7 @@ from lazyrag.models.embedding import (
 )
 from lazyrag.models.protocols import Embedded, EmbeddedBatch, Embedder, InputType
 from lazyrag.storage.database import Database, FileFormat
-from lazyrag.types import Closable, Embedding, Matrix
+from lazyrag.types import Closable, Embedding, Matrix, PathLike
 from lazyrag.validation import known_arguments, require, validate_integer
 
 ROW_BYTES = 512
@@ -424,7 +424,7 @@ class EmbeddingCache(Closable):
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: PathLike,
         *,
         max_bytes: int = _DEFAULT_MAX_BYTES,
         timeout_s: float = 30.0,
@@ -443,7 +443,7 @@ class EmbeddingCache(Closable):
     def __repr__(self) -> str:
         return f"EmbeddingCache({os.fspath(self.path)!r}, max_bytes={self.max_bytes})"
 
-    def copy_to(self, path: str | os.PathLike[str]) -> None:
+    def copy_to(self, path: PathLike) -> None:
         """Write all of it into another file, all or nothing.
 
         Args:
@@ -821,7 +821,7 @@ class CachedEmbedder(Closable):
     def __init__(
         self,
         embedder: Embedder | EmbedCallable,
-        cache: EmbeddingCache | str | os.PathLike[str],
+        cache: EmbeddingCache | PathLike,
         *,
         identity: str | None = None,
     ) -> None:
@@ -892,7 +892,7 @@ class CachedEmbedder(Closable):
         space = replace(self._space, input_type=input_type)
         dimension = space.dimension
         distinct = list(positions)
-        missing: list[str] = []
+        missing = []
         for start in range(0, len(distinct), _LOOKED_UP_AT_ONCE):
             some = distinct[start : start + _LOOKED_UP_AT_ONCE]
             cached = self.cache.get_many(space, some)
@@ -957,7 +957,7 @@ def _batch(
 ) -> EmbeddedBatch:
     """Results by text as results by place; equal texts share one."""
     places: list[int] = []
-    repeated: list[Embedded] = []
+    repeated = []
     for text, result in results.items():
         places += positions[text]
         repeated += [result] * len(positions[text])

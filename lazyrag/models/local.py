@@ -22,9 +22,10 @@ from lazyrag.models.rerank import (
     checked_ranking,
 )
 from lazyrag.models.sentence_transformers import SentenceTransformerCrossEncoder
+from lazyrag.types import PathLike, PlaceRanking
 from lazyrag.validation import known_arguments, validate_integer
 
-LocalModel: TypeAlias = "str | os.PathLike[str]"
+LocalModel: TypeAlias = PathLike
 """Folder of a cross-encoder, or its id on the hub."""
 
 _MADE_OF = {".onnx", ".onnx_data", ".safetensors", ".bin", ".json", ".txt", ".model"}
@@ -136,9 +137,7 @@ class AsyncReranker:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r})"
 
-    async def rerank(
-        self, query: str, documents: Sequence[str], top_k: int = 5
-    ) -> list[tuple[int, float]]:
+    async def rerank(self, query: str, documents: Sequence[str], top_k: int = 5) -> PlaceRanking:
         """Rank documents.
 
         Args:

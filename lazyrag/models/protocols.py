@@ -19,7 +19,7 @@ from typing import (
 )
 
 from lazyrag.errors import ConfigError
-from lazyrag.types import Embedding, Matrix
+from lazyrag.types import Embedding, JsonMapping, Matrix, PlaceRanking
 from lazyrag.validation import (
     is_list_of,
     require,
@@ -339,7 +339,7 @@ class ChatOptions:
     logprobs: bool = False
     extra: Mapping[str, Any] | None = None
     # no setting of the model
-    json_schema: Mapping[str, Any] | None = field(default=None, repr=False)
+    json_schema: JsonMapping | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         temperature = self.temperature
@@ -407,7 +407,7 @@ class RerankModel(Protocol):
 
     def __call__(
         self, query: str, documents: Sequence[str], top_n: int | None = None
-    ) -> list[tuple[int, float]]:
+    ) -> PlaceRanking:
         """Rank documents.
 
         Args:

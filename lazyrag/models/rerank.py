@@ -33,6 +33,7 @@ from lazyrag.models.protocols import (
 from lazyrag.models.structured_output import find_json, object_schema
 from lazyrag.text.analyzers import matching_function, term_function
 from lazyrag.text.sentences import Language, resolve_language
+from lazyrag.types import JsonMapping, PlaceRanking
 from lazyrag.validation import (
     check_call,
     is_list_of,
@@ -89,7 +90,7 @@ class CallableRerankModel:
 
     def __call__(
         self, query: str, documents: Sequence[str], top_n: int | None = None, **keywords: Any
-    ) -> list[tuple[int, float]]:
+    ) -> PlaceRanking:
         """Rank documents; further keywords are passed to the callable.
 
         Raises:
@@ -119,9 +120,7 @@ def as_rerank_model(model: RerankModel | RerankCallable) -> RerankModel:
     return cast("RerankModel", model) if is_model else CallableRerankModel(model)
 
 
-def checked_ranking(
-    returned: Any, count: int, name: str = "The rerank model"
-) -> list[tuple[int, float]]:
+def checked_ranking(returned: Any, count: int, name: str = "The rerank model") -> PlaceRanking:
     """Validate and sort the result of a rerank model.
 
     Args:
@@ -157,7 +156,7 @@ def checked_ranking(
     return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
 
 
-def rank_scores(scores: Iterable[float], top_n: int, name: str) -> list[tuple[int, float]]:
+def rank_scores(scores: Iterable[float], top_n: int, name: str) -> PlaceRanking:
     """Return the best documents of a model, from the scores of all in their order.
 
     Raises:
@@ -253,7 +252,7 @@ class Bm25RerankModel:
 
     def __call__(
         self, query: str, documents: Sequence[str], top_n: int | None = None
-    ) -> list[tuple[int, float]]:
+    ) -> PlaceRanking:
         """Rank documents; see `RerankModel`."""
         checked_query(query)
         documents, top_n = checked_documents(documents, top_n)
@@ -287,7 +286,7 @@ class _JudgeModel:
         language: Language,
         prompt: str | None,
         options: ChatOptions,
-        schema: Mapping[str, Any],
+        schema: JsonMapping,
     ) -> None:
         self.model = as_chat_model(model)
         self.language: Language = validate_choice("language", language, get_args(Language))
@@ -296,7 +295,7 @@ class _JudgeModel:
 
     def __call__(
         self, query: str, documents: Sequence[str], top_n: int | None = None
-    ) -> list[tuple[int, float]]:
+    ) -> PlaceRanking:
         """Rank documents; see `RerankModel`."""
         documents, top_n = checked_documents(documents, top_n)
         ranked = concurrency.run(self._rank(checked_query(query), documents))
@@ -304,21 +303,17 @@ class _JudgeModel:
 
     async def arerank(
         self, query: str, documents: Sequence[str], top_n: int | None = None
-    ) -> list[tuple[int, float]]:
+    ) -> PlaceRanking:
         """Rank documents, in any event loop. Cancelling the task ends the calls."""
         documents, top_n = checked_documents(documents, top_n)
         ranked = await concurrency.arun(self._rank(checked_query(query), documents))
         return self._warned(*ranked)[:top_n]
 
-    async def _rank(
-        self, query: str, documents: Sequence[str]
-    ) -> tuple[list[tuple[int, float]], int, int]:
+    async def _rank(self, query: str, documents: Sequence[str]) -> tuple[PlaceRanking, int, int]:
         """Return the ranking, the number of unreadable answers and the number of answers."""
         raise NotImplementedError
 
-    def _warned(
-        self, ranking: list[tuple[int, float]], unread: int, answers: int
-    ) -> list[tuple[int, float]]:
+    def _warned(self, ranking: PlaceRanking, unread: int, answers: int) -> PlaceRanking:
         if unread:
             msg = (
                 f"{unread} of {answers} answers of {self.model!r} could not be read;"
@@ -395,9 +390,7 @@ class PointwiseRerankModel(_JudgeModel):
         """Scale and chat model; "" if the chat model has no identity."""
         return f"pointwise:{self.scale}:{self.model.identity}" if self.model.identity else ""
 
-    async def _rank(
-        self, query: str, documents: Sequence[str]
-    ) -> tuple[list[tuple[int, float]], int, int]:
+    async def _rank(self, query: str, documents: Sequence[str]) -> tuple[PlaceRanking, int, int]:
         import asyncio
 
         passages = list(dict.fromkeys(document for document in documents if document.strip()))
@@ -487,9 +480,7 @@ class ListwiseRerankModel(_JudgeModel):
         identity = self.model.identity
         return f"listwise:{self.window}:{self.step}:{identity}" if identity else ""
 
-    async def _rank(
-        self, query: str, documents: Sequence[str]
-    ) -> tuple[list[tuple[int, float]], int, int]:
+    async def _rank(self, query: str, documents: Sequence[str]) -> tuple[PlaceRanking, int, int]:
         order = list(range(len(documents)))
         unread = calls = 0
         last = len(order)
@@ -521,7 +512,7 @@ class ListwiseRerankModel(_JudgeModel):
         return read_permutation(answer.text, len(passages))
 
 
-def _options(options: ChatOptions, schema: Mapping[str, Any] | None) -> ChatOptions:
+def _options(options: ChatOptions, schema: JsonMapping | None) -> ChatOptions:
     """Add a JSON schema to options, unless they have one or the prompt is the user's own."""
     is_valid = isinstance(options, ChatOptions) and options.n == 1
     expected = "ChatOptions with n=1, for example ChatOptions(temperature=0)"

@@ -14,6 +14,7 @@ from lazyrag.models.onnx.folder import FileFingerprint
 from lazyrag.models.onnx.session import unknown_share
 from lazyrag.models.protocols import InputType
 from lazyrag.models.rerank import checked_documents, checked_query, rank_scores
+from lazyrag.types import PlaceRanking
 from lazyrag.validation import (
     known_arguments,
     require,
@@ -265,7 +266,7 @@ class SentenceTransformerCrossEncoder(_PackageModel):
 
     def __call__(
         self, query: str, documents: Sequence[str], top_n: int | None = None
-    ) -> list[tuple[int, float]]:
+    ) -> PlaceRanking:
         """Rank documents; see `RerankModel`. A pair that is too long is a RetrievalError."""
         checked_query(query)
         passages, limit = checked_documents(documents, top_n)

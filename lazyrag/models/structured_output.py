@@ -7,14 +7,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
 from lazyrag.models.chat import CallableChatModel
 from lazyrag.models.protocols import ChatModel, ChatOptions
+from lazyrag.types import JsonMapping, JsonObject
 
 
-def object_schema(**properties: Any) -> dict[str, Any]:
+def object_schema(**properties: Any) -> JsonObject:
     """JSON schema of an object whose properties are all required, as strict structured output wants
     it.
 
@@ -30,7 +31,7 @@ def object_schema(**properties: Any) -> dict[str, Any]:
     }
 
 
-def with_schema(model: ChatModel, schema: Mapping[str, Any]) -> ChatOptions | None:
+def with_schema(model: ChatModel, schema: JsonMapping) -> ChatOptions | None:
     """Return a model's own options with a JSON schema; None for a model whose options are
     unknown.
     """
@@ -155,7 +156,7 @@ class _Reader:
     def _list(self, depth: int) -> list[Any]:
         closing = _CLOSING[self._text[self._at]]
         self._at += 1
-        values: list[Any] = []
+        values = []
         while not self._ends(closing):
             value = self.value(depth + 1)
             if self.is_cut:
@@ -164,10 +165,10 @@ class _Reader:
             self._skip_separator(closing)
         return values
 
-    def _object(self, depth: int) -> dict[str, Any]:
+    def _object(self, depth: int) -> JsonObject:
         closing = _CLOSING[self._text[self._at]]
         self._at += 1
-        values: dict[str, Any] = {}
+        values: JsonObject = {}
         while not self._ends(closing):
             mark = self._next()
             key = self._string(mark) if mark in _QUOTES else self._word()

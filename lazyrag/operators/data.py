@@ -183,9 +183,7 @@ def validate_data(data: Any) -> RAGData:
     return data  # type: ignore[no-any-return]  # a TypedDict is a dict at run time
 
 
-def append_fields(
-    data: RAGData, fields: Mapping[str, Any], owned: Sequence[str], by: str
-) -> dict[str, Any]:
+def append_fields(data: RAGData, fields: Trace, owned: Sequence[str], by: str) -> dict[str, Any]:
     """Return a new trace with more fields; the given dict stays unchanged.
 
     Args:
@@ -249,7 +247,7 @@ def from_legacy(data: Trace, *, results_of: str | None = None) -> dict[str, Any]
             " results_of='refining'."
         )
     names = {**_RENAMED, "results": f"{results_of}_results"}
-    renamed: dict[str, Any] = {}
+    renamed = {}
     for name, value in data.items():
         new = names.get(name, name)
         if new in renamed:

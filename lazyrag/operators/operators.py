@@ -525,7 +525,7 @@ class RerankOperator(_AsyncOperator):
         ]
 
 
-def _score(row: Mapping[str, Any]) -> float:
+def _score(row: Trace) -> float:
     score = row.get("score")
     return float(score) if isinstance(score, (int, float)) else math.nan
 

@@ -8,7 +8,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "lazyrag.pipeline.pipeline": "RAGPipeline",
         "lazyrag.pipeline.defaults": "PipelineSettings",
-        "lazyrag.pipeline.external": "MilvusCollection",
+        "lazyrag.pipeline.external": "MilvusCollection OpenSearchIndex",
         "lazyrag.pipeline.settings": "Settings",
     },
 )

@@ -1,5 +1,5 @@
-"""Search in indexes that other programs filled: Milvus and Chroma collections, faiss indexes with
-their texts.
+"""Search in indexes that other programs filled: Milvus and Chroma collections, OpenSearch indexes,
+faiss indexes with their texts.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from lazyrag.data.filters import FilterLike
+from lazyrag.data.node import DocNode
 from lazyrag.data.result import Hit
 from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError, errors_of, known_names
 from lazyrag.indexes.dense import read_faiss_index
@@ -25,7 +26,8 @@ from lazyrag.models.concurrency import in_thread
 from lazyrag.models.embedding import CheckedEmbedder, as_vector
 from lazyrag.models.protocols import is_embedder
 from lazyrag.pipeline.search import RetrievedItems
-from lazyrag.validation import require
+from lazyrag.types import JsonMapping, JsonObject, PathLike
+from lazyrag.validation import require, validate_integer, validate_text, validate_texts
 
 _SOURCE_FIELDS = ("source", "file_name", "path", "file", "url", "title")
 _DOCUMENT_FIELDS = ("document_id", "doc_id", "file_id")
@@ -122,7 +124,7 @@ def _filter_values(filters: FilterLike | None, where: str) -> dict[str, list[Any
         filters,
         f"{{field: value}} or {{field: [values]}} for {where}",
     )
-    values: dict[str, list[Any]] = {}
+    values = {}
     for name, value in filters.items() if isinstance(filters, Mapping) else ():
         values[name] = list(value) if isinstance(value, (list, tuple, set, frozenset)) else [value]
         require(
@@ -146,6 +148,7 @@ _MILVUS_METHODS = (
 )
 _TEXT_FIELDS = ("text", "content", "page_content", "chunk", "chunk_text", "passage")
 _FIELD = re.compile(r"[A-Za-z_]\w*\Z", re.ASCII)
+_OPENSEARCH_TOPK = 6
 _UNSAFE = re.compile(r"[\"'\\\x00-\x1f]")
 
 
@@ -160,7 +163,7 @@ class MilvusCollection:
         vector_field: The field with the vectors; None if there is only one.
 
     Raises:
-        ConfigError: If the client is not one.
+        ConfigError: If the client is not a Milvus client.
 
     Example::
 
@@ -337,7 +340,7 @@ def _milvus_hit(row: Mapping[str, Any], layout: _Layout) -> Hit:
     key = row.get(layout.key, row.get("id"))
     text = fields.pop(layout.text, None)
     if not isinstance(text, str):
-        problem = f"has {text!r:.40} in {layout.text!r}, which is no text. Give text_field=...."
+        problem = f"has {text!r:.40} in {layout.text!r}, which is no text. Set text_field."
         raise RetrievalError(f"The row {key!r} of the collection {problem}")
     fields.pop(layout.vector, None)
     fields.pop(layout.key, None)
@@ -345,6 +348,82 @@ def _milvus_hit(row: Mapping[str, Any], layout: _Layout) -> Hit:
     return foreign_hit(
         str(key), text, distance_score(distance) if layout.metric == "L2" else distance, fields
     )
+
+
+# OpenSearch
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSearchIndex:
+    """An OpenSearch index that another program filled, as a retriever. It is only read.
+
+    The server ranks by its own analysers; scores are its BM25. Pass it as
+    ``RAGPipeline(retriever=)`` or to a `HybridRetriever`.
+
+    Args:
+        client: A connected ``opensearchpy.OpenSearch``.
+        index: The index, or an alias.
+        text_field: The field with the texts.
+        search_fields: The fields that are searched, such as ``"title^2"``; () for the texts alone.
+
+    Raises:
+        ConfigError: If an argument is invalid.
+
+    Example::
+
+        articles = OpenSearchIndex(OpenSearch("https://search:9200"), "articles", "body")
+        pipeline = RAGPipeline(retriever=articles)
+    """
+
+    client: Any
+    index: str
+    text_field: str = "text"
+    search_fields: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        is_client = callable(getattr(self.client, "search", None))
+        require(is_client, "client", self.client, "an OpenSearch client of opensearch-py")
+        validate_text("index", self.index)
+        validate_text("text_field", self.text_field)
+        validate_texts("search_fields", self.search_fields)
+
+    def __call__(
+        self, query: str, filters: FilterLike | None = None, topk: int | None = None
+    ) -> list[DocNode]:
+        """Return at most ``topk`` nodes, 6 by default, best first; equal scores by id.
+
+        Args:
+            query: The query.
+            filters: ``{field: value}`` or ``{field: [values]}``, all of which must match.
+            topk: Maximum number of nodes.
+
+        Raises:
+            ConfigError: If an argument is invalid.
+            RetrievalError: If OpenSearch fails, or returns documents without a text.
+        """
+        values = _filter_values(filters, "an OpenSearch index")
+        fields = list(self.search_fields) or [self.text_field]
+        body = {
+            "query": {
+                "bool": {
+                    "must": [{"multi_match": {"query": query, "fields": fields}}],
+                    "filter": [{"terms": {name: allowed}} for name, allowed in values.items()],
+                }
+            },
+            "size": _OPENSEARCH_TOPK if topk is None else validate_integer("topk", topk, 1),
+        }
+        with errors_of(f"The OpenSearch index {self.index!r}", RetrievalError):
+            answer = self.client.search(index=self.index, body=body)
+        hits = sorted(answer["hits"]["hits"], key=lambda hit: (-hit["_score"], hit["_id"]))
+        return [self._node(hit) for hit in hits]
+
+    def _node(self, hit: JsonMapping) -> DocNode:
+        fields = dict(hit["_source"])
+        text = fields.pop(self.text_field, None)
+        if not isinstance(text, str):
+            problem = f"has {text!r:.40} in {self.text_field!r}, which is no text"
+            raise RetrievalError(f"The document {hit['_id']!r} {problem}. Set text_field.")
+        return DocNode(text=text, uid=hit["_id"], metadata=fields, score=hit["_score"])
 
 
 # Chroma
@@ -422,8 +501,8 @@ class ChromaFinder:
         return str(index.get("space") or metadata.get("hnsw:space") or "l2")
 
 
-def _chroma_filter(filters: FilterLike | None) -> dict[str, Any] | None:
-    parts: list[dict[str, Any]] = []
+def _chroma_filter(filters: FilterLike | None) -> JsonObject | None:
+    parts: list[JsonObject] = []
     for name, values in _filter_values(filters, "a Chroma collection").items():
         is_valid = all(isinstance(value, (str, int, float)) for value in values)
         require(
@@ -464,7 +543,7 @@ class FaissFinder:
         self,
         embedding: Any,
         index: Any,
-        documents: str | os.PathLike[str] | Sequence[Mapping[str, Any]],
+        documents: PathLike | Sequence[Mapping[str, Any]],
     ) -> None:
         self._embed = query_embedding(embedding)
         self._index = (
@@ -501,7 +580,7 @@ class FaissFinder:
             )
         scores, rows = await in_thread(self._index.search, vector, min(topk, len(self._hits)))
         is_product = getattr(self._index, "metric_type", _INNER_PRODUCT) == _INNER_PRODUCT
-        scored: list[tuple[float, int]] = []
+        scored = []
         for number, row in zip(map(float, scores[0]), map(int, rows[0]), strict=True):
             if row >= 0:  # graphs return -1 if they find fewer
                 scored.append((number if is_product else distance_score(number), row))
@@ -511,7 +590,7 @@ class FaissFinder:
         )
 
 
-def _faiss_hits(documents: str | os.PathLike[str] | Sequence[Mapping[str, Any]]) -> list[Hit]:
+def _faiss_hits(documents: PathLike | Sequence[Mapping[str, Any]]) -> list[Hit]:
     if not isinstance(documents, (str, os.PathLike)):
         return [_faiss_hit(number, row, "documents") for number, row in enumerate(documents)]
     path = os.fspath(documents)

@@ -24,6 +24,7 @@ from lazyrag.data.result import Answer, AnswerDelta, Hit, RAGContext, RetrievalR
 from lazyrag.document.document import Document
 from lazyrag.errors import ConfigError, LazyRAGError
 from lazyrag.generation.citations import CitationManager
+from lazyrag.generation.claims import Judge
 from lazyrag.generation.context import ContextBuilder
 from lazyrag.generation.generator import Generator
 from lazyrag.models import concurrency as background
@@ -59,6 +60,7 @@ from lazyrag.validation import (
     validate_boolean,
     validate_choice,
     validate_integer,
+    validate_number,
     validate_text,
 )
 
@@ -156,11 +158,15 @@ class RAGPipeline:
             filters=None, topk=None) that returns nodes or hits and may be asynchronous, or a client
             with ``search``, see `HybridRetriever`.
         generator: A `Generator`, a chat model, or a callable from a text to a text; for `answer`
-            and `astream`.
+            and `astream`. None: answers are quotations of the best passages and their neighbours.
         context_builder: Writes the contexts; by default ``ContextBuilder()``.
         settings: `PipelineSettings`, or `Settings` of the environment: the defaults of calls.
+        abstain_at: With a generator: below which probability that the library answers a question it
+            is not called, and the answer quotes the closest passages, from 0 to 1; None: it is
+            always called. See docs/generation.md for the error rates.
         name: Of the pipeline, for traces.
         capture_content: Whether traces contain questions, texts and answers; see docs/tracing.md.
+        judge: A second opinion on the statements of answers, see `CitationManager`.
 
     Raises:
         ConfigError: If there is not exactly one way to find hits, or an argument is invalid.
@@ -186,8 +192,10 @@ class RAGPipeline:
         generator: Generator | ChatModel | ChatCallable | None = None,
         context_builder: ContextBuilder | None = None,
         settings: PipelineSettings | Any = None,
+        abstain_at: float | None = None,
         name: str = "rag",
         capture_content: bool = False,
+        judge: Judge | None = None,
     ) -> None:
         is_builder = context_builder is None or isinstance(context_builder, ContextBuilder)
         require(is_builder, "context_builder", context_builder, "a ContextBuilder")
@@ -219,7 +227,8 @@ class RAGPipeline:
                 if generator is None or isinstance(generator, Generator)
                 else Generator(generator)
             ),
-            citations=CitationManager(),
+            abstain_at=_validate_abstention(abstain_at),
+            citations=CitationManager(judge),
             settings=chosen,
             name=validate_text("name", name),
             capture_content=validate_boolean("capture_content", capture_content),
@@ -252,7 +261,7 @@ class RAGPipeline:
             reranker: See there.
             context_builder: See there.
             settings: See there.
-            more: ``name``, ``capture_content``.
+            more: ``abstain_at``, ``name``, ``capture_content``, ``judge``.
 
         Raises:
             ConfigError: If the settings' cross-encoder is not on this machine, they require hybrid
@@ -406,7 +415,7 @@ class RAGPipeline:
         history: History | None = None,
     ) -> Answer:
         """Answer a question with citations. If nothing is found the model is not called, and the
-        answer says so.
+        answer says so; it is ``weak`` if the library does not seem to answer the question.
 
         Args:
             query: The question.
@@ -416,7 +425,7 @@ class RAGPipeline:
             history: See there. The model also reads it, before the context.
 
         Raises:
-            ConfigError: If the pipeline has no generator, or as in `retrieve_with_context`.
+            ConfigError: See `retrieve_with_context`.
             RetrievalError: If the retriever or the reranker fails.
             GenerationError: If the model fails, or its answer is unusable; its ``context`` is the
                 model's input.
@@ -443,8 +452,7 @@ class RAGPipeline:
             query: See `build_context`.
 
         Raises:
-            ConfigError: If the pipeline has no generator, there is no question, or as in
-                `build_context`.
+            ConfigError: If there is no question, or as in `build_context`.
             GenerationError: See `answer`.
 
         Warns:
@@ -581,6 +589,13 @@ async def _run_queries(
     """Run `run_all` for questions. Collected errors are not part of the type."""
     _validate_queries(queries)
     return cast("list[T]", await run_all(function, queries, concurrency, on_error))
+
+
+def _validate_abstention(abstain_at: float | None) -> float | None:
+    if abstain_at is not None:
+        expected = "a number from 0 to 1, or None"
+        validate_number("abstain_at", abstain_at, expected, lambda value: 0 <= value <= 1)
+    return abstain_at
 
 
 def _validate_queries(queries: Any) -> None:

@@ -32,8 +32,10 @@ from lazyrag.errors import (
     sentence,
     warn_user,
 )
+from lazyrag.generation.answerable import WEAK_BELOW, answerable
 from lazyrag.generation.citations import CitationManager
 from lazyrag.generation.context import ContextBuilder
+from lazyrag.generation.extractive import quote_answer
 from lazyrag.generation.generator import Generator
 from lazyrag.models.chat import UnreadableAnswerError
 from lazyrag.models.concurrency import in_thread
@@ -159,6 +161,8 @@ NOT_FOUND: Mapping[str, str] = {
     "zh": "没有找到可以回答这个问题的资料。",
 }
 """The answer if nothing is found; the model is not called."""
+_TIMES_TOKENS = 4
+"""Of the usual size of a context: without a model, nobody pays for its tokens."""
 NO_ROOM: Mapping[str, str] = {
     "en": "What was found does not fit into the context.",
     "zh": "找到了资料，但上下文中放不下。",
@@ -176,7 +180,8 @@ class Parts:
         reranker: The reranker's name.
         has_reranker: Whether the user chose it.
         builder: Writes contexts.
-        generator: Answers; None without one.
+        generator: Answers; None: answers are quoted.
+        abstain_at: The probability below which the generator is not called; None: it always is.
         citations: Reads answers.
         settings: Defaults of calls.
         name: Of the pipeline, for traces.
@@ -189,6 +194,7 @@ class Parts:
     has_reranker: bool
     builder: ContextBuilder
     generator: Generator | None
+    abstain_at: float | None
     citations: CitationManager
     settings: PipelineSettings
     name: str
@@ -294,13 +300,21 @@ class Run:
         span = context_span(max_tokens, capture_content=self.parts.capture_content)
         with self._timed("context"), span as building:
             built = await in_thread(self.parts.builder.build, self.query, results, max_tokens)
+            probability = await in_thread(answerable, self.search_query, built.sources.contexts)
             building.set(
                 {
                     "lazyrag.context.tokens": built.total_tokens,
                     "lazyrag.context.sources": len(built.sources),
                 }
             )
-        metadata = {**built.metadata, "seconds": self.seconds, **self._conversation()}
+        weak_below = WEAK_BELOW if self.parts.abstain_at is None else self.parts.abstain_at
+        metadata = {
+            **built.metadata,
+            "answerable": probability,
+            "weak": probability < weak_below,
+            "seconds": self.seconds,
+            **self._conversation(),
+        }
         return RAGContext(built.query, built.context, built.sources, built.total_tokens, metadata)
 
     async def complete_context(
@@ -310,6 +324,19 @@ class Run:
         max_tokens = self._max_tokens(max_tokens)  # validated before any work
         await self.condense()
         return await self.context(await self.result(await self.best(top_k, filters)), max_tokens)
+
+    async def context_to_answer(
+        self, top_k: int | None, max_tokens: int | None, filters: FilterLike | None
+    ) -> RAGContext:
+        """The complete context; without a generator with the neighbours of the best passages."""
+        if self.parts.generator is not None:
+            return await self.complete_context(top_k, max_tokens, filters)
+        best = await (await self.best(top_k, filters)).with_neighbours()
+        return await self.context(await self.result(best), max_tokens or self.tokens_to_quote())
+
+    def tokens_to_quote(self) -> int:
+        """Size of a context that quotations are chosen from."""
+        return _TIMES_TOKENS * self._max_tokens(None)
 
     async def best(self, top_k: int | None, filters: FilterLike | None) -> RetrievedItems:
         """Retrieve, and rerank if that is set."""
@@ -323,12 +350,10 @@ class Run:
         filters: FilterLike | None = None,
     ) -> Answer:
         """Run all stages, without warnings."""
-        self.generator()  # validated before any work
-        return await self._answered(lambda: self.complete_context(top_k, max_tokens, filters))
+        return await self._answered(lambda: self.context_to_answer(top_k, max_tokens, filters))
 
     async def answer_from(self, results: Sequence[Hit], max_tokens: int | None) -> Answer:
         """Answer from hits, without warnings."""
-        self.generator()
         if not self.query.strip():
             raise ConfigError(
                 "There is no question. Pass query='...', or results that a pipeline retrieved."
@@ -342,14 +367,18 @@ class Run:
             return answer
 
     async def answer(self, context: RAGContext) -> Answer:
-        """Answer with the model, and resolve the answer's citations."""
-        generator = self.generator()
+        """Answer with the model, or by quotations, and resolve the answer's citations."""
         if not context.sources:
             return self.not_found(context)
+        generator = self.generator_for(context)
+        if generator is None:
+            with self._timed("generate"):
+                quoted = await in_thread(quote_answer, context)
+            return _with_quotes(self._resolved(context, quoted))
         with self._timed("generate"), self._chat_span(generator) as chat, _errors_with(context):
             generation = await generator.agenerate(context)
             chat.generated(generation)
-        return self._resolved(context, generation)
+        return await in_thread(self._resolved, context, generation)
 
     async def deltas(
         self,
@@ -359,21 +388,23 @@ class Run:
         results: Sequence[Hit] | None = None,
     ) -> AsyncGenerator[AnswerDelta, None]:
         """Run all stages, or those behind the retrieval of some hits, and stream the answer."""
-        generator = self.generator()
         with self.span(current=False) as span:
             with span.as_current():
                 pending = (
-                    self.complete_context(top_k, max_tokens, filters) if results is None else None
+                    self.context_to_answer(top_k, max_tokens, filters) if results is None else None
                 )
                 context = await (pending or self.context(results or (), max_tokens))
-            if not context.sources:
-                answer = self.not_found(context)
-                yield AnswerDelta(answer.text)
+            generator = self.generator_for(context)
+            if generator is None or not context.sources:
+                answer = await self.answer(context)
+                span.answered(answer.text)
+                yield AnswerDelta(answer.text, answer.citations, statements=answer.statements)
                 yield AnswerDelta("", (), answer)
                 return
             reading = self.parts.citations.stream(context.sources)
             generation: GenerationResult[Any] | None = None
             yielded: set[int] = set()
+            checked = 0  # characters of the answer whose statements were yielded
             with (
                 self._timed("generate"),
                 self._chat_span(generator, span) as chat,
@@ -387,17 +418,22 @@ class Run:
                         generation = piece.result or generation
                         completed = reading.feed(piece.text)
                         yielded.update(citation.index for citation in completed)
-                        if piece.text or completed:
-                            yield AnswerDelta(piece.text, completed)
+                        statements = reading.statements()
+                        checked = statements[-1].span[1] if statements else checked
+                        if piece.text or completed or statements:
+                            yield AnswerDelta(piece.text, completed, statements=statements)
                 if generation is None:
                     raise GenerationError(
                         "The generator's stream ended without a result in its last piece."
                     )
                 chat.generated(generation)
-            answer = self._resolved(context, generation)
+            answer = await in_thread(self._resolved, context, generation)
             span.answered(answer.text)
             last = tuple(citation for citation in answer.citations if citation.index not in yielded)
-            yield AnswerDelta("", last, answer)
+            rest = tuple(
+                statement for statement in answer.statements if statement.span[0] >= checked
+            )
+            yield AnswerDelta("", last, answer, rest)
 
     async def result(self, items: RetrievedItems, **more: Any) -> RetrievalResult[dict[str, Any]]:
         """Return hits with the query, the seconds so far, and more metadata."""
@@ -407,18 +443,10 @@ class Run:
             hits, {"query": self.query, "seconds": self.seconds, **more}
         )
 
-    def generator(self) -> Generator:
-        """Return the generator.
-
-        Raises:
-            ConfigError: If the pipeline has none.
-        """
-        if self.parts.generator is None:
-            raise ConfigError(
-                "The pipeline has no generator. Pass RAGPipeline(...,"
-                " generator=HttpChatModel(...))."
-            )
-        return self.parts.generator
+    def generator_for(self, context: RAGContext) -> Generator | None:
+        """Return the generator; None if there is none, or if it abstains: the answer is quoted."""
+        abstains = self.parts.abstain_at is not None and context.metadata["weak"]
+        return None if abstains else self.parts.generator
 
     def not_found(self, context: RAGContext) -> Answer:
         """Return the answer for a context without sources."""
@@ -452,6 +480,7 @@ class Run:
             generation,
             problems,
             metadata,
+            resolved.statements,
         )
 
     def _conversation(self) -> dict[str, Any]:
@@ -483,6 +512,18 @@ class Run:
             yield
         finally:
             self.seconds[stage] = time.perf_counter() - begun
+
+
+def _with_quotes(answer: Answer) -> Answer:
+    """The quoted words as the snippets of an answer's citations: of several, the first."""
+    words: dict[int, str] = {}
+    for quote in answer.generation.metadata["quotes"]:
+        words.setdefault(quote["index"], quote["text"])
+    citations = tuple(
+        dataclasses.replace(citation, text_snippet=words.get(citation.index, citation.text_snippet))
+        for citation in answer.citations
+    )
+    return dataclasses.replace(answer, citations=citations)
 
 
 def emit_answer_warnings(result: T) -> T:

@@ -14,9 +14,14 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.result import Hit
 from lazyrag.errors import RetrievalError, errors_of
 from lazyrag.models.concurrency import in_thread
+from lazyrag.read.windows import is_window
 from lazyrag.retrieval.base import check_retrievers, hits_of
+from lazyrag.retrieval.postprocessors import Windows
 from lazyrag.retrieval.stages import callable_name
 from lazyrag.validation import is_list_of
+
+_WITH_NEIGHBOURS = 3
+"""The best nodes, whose neighbours are read as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,19 @@ class RetrievedItems:
         """Select some by index, with new scores."""
         chosen: Any = [_scored(self.items[at], score) for at, score in ranking]
         return RetrievedItems(chosen)
+
+    async def with_neighbours(self) -> RetrievedItems:
+        """Add the nodes before and behind the best ones, after all others.
+
+        Hits, and nodes that are not in the tree of a Document, have none.
+        """
+        nodes = [item for item in self.items if isinstance(item, DocNode)]
+        if len(nodes) < len(self.items):
+            return self
+        in_tree = [node for node in nodes if node.reader is not None and not is_window(node)]
+        windows = await in_thread(Windows(merge=False), in_tree[:_WITH_NEIGHBOURS])
+        hits = set(nodes)
+        return RetrievedItems([*nodes, *(node for node in windows if node not in hits)])
 
     async def hits(self) -> list[Hit]:
         """Return complete hits, of one state of their Documents."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from lazyrag.errors import ConfigError, known_names, missing_package, sentence
 from lazyrag.pipeline.defaults import PipelineSettings, as_settings
+from lazyrag.types import PathLike
 from lazyrag.validation import validate_choice
 
 try:
@@ -67,7 +68,7 @@ class Settings(BaseSettings):
         as_settings(self)
 
 
-def read_settings(env_file: str | os.PathLike[str] | None = None) -> PipelineSettings:
+def read_settings(env_file: PathLike | None = None) -> PipelineSettings:
     """Read settings from the environment as a plain value.
 
     Args:

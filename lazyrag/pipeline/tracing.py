@@ -29,6 +29,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from lazyrag._version import __version__
 from lazyrag.data.result import GenerationResult, Hit
 from lazyrag.models.protocols import ChatOptions, Message
+from lazyrag.types import JsonObject
+from lazyrag.validation import without_none
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span as OtelSpan
@@ -63,7 +65,7 @@ class Span:
     def set(self, attributes: Mapping[str, Any]) -> None:
         """Set attributes; None values are left out. Never put texts of users here."""
         if self._otel is not None and self._otel.is_recording():
-            self._otel.set_attributes(_without_none(attributes))
+            self._otel.set_attributes(without_none(attributes))
 
     def hits(self, hits: Sequence[Hit], name: str = "gen_ai.retrieval.documents") -> None:
         """Record what was found: ids and scores, best first; with ``capture_content`` also the
@@ -180,7 +182,7 @@ def span(
     context = (
         None if parent is None or parent._otel is None else api.set_span_in_context(parent._otel)
     )
-    present = _without_none(
+    present = without_none(
         {**(attributes or {}), **(content if content and capture_content else {})}
     )
     otel = tracer.start_span(name, context, api.SpanKind[kind.upper()], present)
@@ -319,7 +321,7 @@ def chat_span(
         >>> with chat_span("qwen3", provider="openai") as tracing:
         ...     tracing.generated(GenerationResult("80 degrees."))
     """
-    attributes: dict[str, Any] = {
+    attributes: JsonObject = {
         _OPERATION: "chat",
         "gen_ai.provider.name": provider,
         "gen_ai.request.model": model or None,
@@ -359,15 +361,11 @@ def _api() -> ModuleType | None:
     return trace
 
 
-def _without_none(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in attributes.items() if value is not None}
-
-
-def _as_message(role: str, text: str) -> dict[str, Any]:
+def _as_message(role: str, text: str) -> JsonObject:
     return {"role": role, "parts": [{"type": "text", "content": text}]}
 
 
-def _as_document(hit: Hit, *, with_text: bool) -> dict[str, Any]:
+def _as_document(hit: Hit, *, with_text: bool) -> JsonObject:
     score = {"score": float(hit.score)} if math.isfinite(hit.score) else {}
     return {"id": hit.id, **score, **({"content": hit.text} if with_text else {})}
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from lazyrag.errors import ConfigError, known_names, sentence
 from lazyrag.models.protocols import InputType
+from lazyrag.types import JsonObject
 
 TOKENIZER = "tokenizer.json"
 _USUAL_GRAPHS = (
@@ -73,7 +74,7 @@ class ModelFolder:
         graphs = [path.relative_to(self.path) for path in paths]
         return self.path / choose_graph([path.as_posix() for path in graphs], file, str(self.path))
 
-    def read_json_object(self, name: str) -> dict[str, Any]:
+    def read_json_object(self, name: str) -> JsonObject:
         """Read a file with a JSON object; {} if it is missing.
 
         Raises:
@@ -84,7 +85,7 @@ class ModelFolder:
             raise self._unusable(name, f"it holds {value!r:.60}, not an object")
         return value
 
-    def modules(self) -> list[dict[str, Any]] | None:
+    def modules(self) -> list[JsonObject] | None:
         """The steps from a text to a vector that sentence-transformers' modules.json lists; None
         where it is missing.
 
@@ -169,7 +170,7 @@ class ModelFolder:
         """
         return self._sentence_settings().get("do_lower_case") is True
 
-    def _sentence_settings(self) -> dict[str, Any]:
+    def _sentence_settings(self) -> JsonObject:
         """sentence_bert_config.json, or the one of another name that older models have in its
         place.
         """

@@ -15,6 +15,7 @@ from typing import Any
 
 from lazyrag.errors import ConfigError, DatasetPathError, missing_package, sentence
 from lazyrag.models.onnx.folder import TENSORS, TOKENIZER, ModelFolder, choose_graph, data_pattern
+from lazyrag.types import PathLike
 
 _HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
 _DESCRIPTIONS = (
@@ -34,7 +35,7 @@ class AmbiguousModelError(ConfigError):
 
 
 def find_model(
-    model: str | os.PathLike[str],
+    model: PathLike,
     *,
     revision: str | None = None,
     download: bool = False,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import os
 import struct
 import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, cast, get_args
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, cast, get_args
 
 import numpy as np
 
@@ -40,14 +39,12 @@ from lazyrag.models.onnx.pooling import normalised, settle
 from lazyrag.models.onnx.session import Ids, Output, Row, TextModel, TooLong, run_batches, windows
 from lazyrag.models.protocols import Embedded, EmbeddedBatch, InputType
 from lazyrag.models.rerank import checked_documents, checked_query, rank_scores
-from lazyrag.types import Matrix, Vector
+from lazyrag.types import FloatArray, Matrix, PathLike, PlaceRanking, Vector
 from lazyrag.validation import known_arguments, require, sendable, validate_choice, validate_integer
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 Activation = Literal["sigmoid", "softmax", "identity"]
 
-_Logits: TypeAlias = "NDArray[np.float64]"  # (labels,)
+_Logits: TypeAlias = "FloatArray"  # (labels,)
 
 
 @known_arguments
@@ -87,7 +84,7 @@ class OnnxCrossEncoder:
 
     def __init__(
         self,
-        model: str | os.PathLike[str],
+        model: PathLike,
         *,
         download: bool = False,
         revision: str | None = None,
@@ -132,7 +129,7 @@ class OnnxCrossEncoder:
 
     def __call__(
         self, query: str, documents: Sequence[str], top_n: int | None = None
-    ) -> list[tuple[int, float]]:
+    ) -> PlaceRanking:
         """Rank documents; see `RerankModel`.
 
         Scores are in [0, 1], except for the activation ``"identity"``, and comparable across
@@ -158,7 +155,7 @@ class OnnxCrossEncoder:
                 " at once, those of a document and special ones among them. Shorten the query."
             )
             raise ConfigError(msg)
-        rows: list[tuple[int, Row]] = []
+        rows = []
         for number, ids in enumerate(document_ids):
             rows += [
                 (number, self._model.two.row(query_ids, window))
@@ -318,7 +315,7 @@ class OnnxEmbedder:
 
     def __init__(
         self,
-        model: str | os.PathLike[str],
+        model: PathLike,
         *,
         download: bool = False,
         revision: str | None = None,
@@ -332,7 +329,7 @@ class OnnxEmbedder:
         too_long: TooLong = "split",
         batch_size: int | None = None,
         threads: int | None = None,
-        token_cache: EmbeddingCache | str | os.PathLike[str] | None = None,
+        token_cache: EmbeddingCache | PathLike | None = None,
     ) -> None:
         folder = find_model(model, download=download, revision=revision, file=file)
         self.name = folder.name
@@ -562,7 +559,7 @@ class OnnxEmbedder:
         """Return the rows of each text, several for one that is too long, or an error."""
         prefix = self._recipe.prefix(input_type)
         ids = iter(self._model.ids([prefix + text for text in texts if is_embeddable(text)]))
-        lines: list[list[Row] | EmbeddingError] = []
+        lines = []
         for text in texts:
             if is_embeddable(text):
                 lines.append(self._rows(text, next(ids), self._prefix_ids[input_type]))
@@ -649,7 +646,7 @@ def _from_codes(codes: bytes) -> Matrix:
 
 def _rows_or_error(results: list[T | EmbeddingError]) -> list[T] | EmbeddingError:
     """Return the results of a text's rows, or the first error among them."""
-    rows: list[T] = []
+    rows = []
     for result in results:
         if isinstance(result, EmbeddingError):
             return result
@@ -713,7 +710,7 @@ def max_sim(query: Matrix, document: Matrix) -> float:
     return float(max_sims(query, [document])[0])
 
 
-def max_sims(query: Matrix, documents: Sequence[Matrix]) -> NDArray[np.float64]:
+def max_sims(query: Matrix, documents: Sequence[Matrix]) -> FloatArray:
     """Compute `max_sim` of a query with many documents; no score depends on the other documents.
 
     Args:
@@ -790,7 +787,7 @@ class MaxSimModel:
 
     def __call__(
         self, query: str, documents: Sequence[str], top_n: int | None = None
-    ) -> list[tuple[int, float]]:
+    ) -> PlaceRanking:
         """Rank documents; see `RerankModel`."""
         checked_query(query)
         passages, limit = checked_documents(documents, top_n)

@@ -19,6 +19,7 @@ from lazyrag.errors import ConfigError, missing_package, sentence
 from lazyrag.models.concurrency import map_in_threads
 from lazyrag.models.onnx.folder import TOKENIZER, FileFingerprint, ModelFolder, graph_files
 from lazyrag.models.protocols import Usage, report_usage
+from lazyrag.types import Int64Array
 from lazyrag.validation import validate_integer
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _ALPHABETIC_WORD = re.compile("[^\\W\\d_\u1100-\U0010ffff]{4,}")  # not of sylla
 
 T = TypeVar("T")
 
-Ids: TypeAlias = "NDArray[np.int64]"
+Ids: TypeAlias = "Int64Array"
 """Tokens by their numbers in the vocabulary: shape (n,), int64."""
 
 Output: TypeAlias = "NDArray[np.float32]"

@@ -19,7 +19,7 @@ import time
 import urllib.parse
 import weakref
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from http.client import responses
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar
@@ -28,7 +28,7 @@ from lazyrag.errors import ConfigError, missing_package, sentence
 from lazyrag.models import concurrency as background
 from lazyrag.models.protocols import Usage, report_usage, single_try
 from lazyrag.text.tokens import EstimatedTokenCounter
-from lazyrag.types import Closable
+from lazyrag.types import Closable, JsonMapping, JsonObject
 from lazyrag.validation import (
     check_keywords,
     keyword_names,
@@ -164,7 +164,7 @@ class Endpoint(Closable):
     def __repr__(self) -> str:
         return f"Endpoint({self.base_url!r})"
 
-    async def post(self, path: str, body: Mapping[str, Any], texts: int = 0) -> Any:
+    async def post(self, path: str, body: JsonMapping, texts: int = 0) -> Any:
         """Send JSON and return the JSON of the answer; runs on the private loop.
 
         Args:
@@ -213,7 +213,7 @@ class Endpoint(Closable):
         report_usage(usage_of(answer))
         return answer
 
-    async def events(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[Any, None]:
+    async def events(self, path: str, body: JsonMapping) -> AsyncGenerator[Any, None]:
         """Send JSON and yield the JSON of each event of the answer; runs on the private loop.
 
         Only failures before the first event are retried. A server that answers with plain JSON
@@ -244,7 +244,7 @@ class Endpoint(Closable):
                         piece = await call.within_deadline(anext(pieces, _END))
                 report_usage(usage)
 
-    def _tokens(self, body: Mapping[str, Any]) -> int:
+    def _tokens(self, body: JsonMapping) -> int:
         """The tokens of a request for the rate limit: all of its JSON, and those that the answer
         may have.
         """
@@ -754,8 +754,8 @@ class RateLimit:
 
     Pass one to the `Endpoint` of each model of the account, with any ``base_url``. A call waits
     until enough earlier ones are 60 seconds ago. So no period of 60 seconds exceeds a limit; a
-    token bucket would let up to twice as much through. Limits of this process: others do not know
-    of it.
+    token bucket would let up to twice as much through. Limits of this process: a
+    `SharedRateLimit` is for several.
 
     A call's tokens are those of its request as `lazyrag.text.tokens.EstimatedTokenCounter` counts
     them, on the safe side, 1,500 for a picture, and its ``max_tokens``. A call with more than the
@@ -819,10 +819,20 @@ class RateLimit:
         now = self._clock()
         while self._started and self._started[0][0] + WINDOW_S <= now:
             self._started.popleft()
-        count = len(self._started)
-        used = sum(used_tokens for _, used_tokens in self._started)
+        return self.pause_after(self._started, tokens, now)
+
+    def pause_after(self, started: Collection[tuple[float, int]], tokens: int, now: float) -> float:
+        """Seconds until a call with so many tokens may start.
+
+        Args:
+            started: Times and tokens of the calls of the last 60 seconds, the oldest first.
+            tokens: Tokens of the call.
+            now: The present time.
+        """
+        count = len(started)
+        used = sum(used_tokens for _, used_tokens in started)
         pause = 0.0
-        for start, used_tokens in self._started:
+        for start, used_tokens in started:
             if count < self.requests_per_minute and used + tokens <= self.tokens_per_minute:
                 break
             count = count - 1
@@ -915,7 +925,7 @@ def checked_url(base_url: Any) -> str:
     return url
 
 
-def _encode(body: Mapping[str, Any]) -> dict[str, Any]:
+def _encode(body: JsonMapping) -> JsonObject:
     """JSON as the content of a request."""
     try:
         content = json.dumps(

@@ -46,7 +46,7 @@ from lazyrag.models.protocols import (
     usage_of_calls,
 )
 from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
-from lazyrag.types import Closable, Matrix
+from lazyrag.types import Closable, JsonObject, Matrix, PlaceRanking
 from lazyrag.validation import (
     require,
     sendable,
@@ -54,6 +54,7 @@ from lazyrag.validation import (
     validate_choice,
     validate_integer,
     validate_text,
+    without_none,
 )
 
 
@@ -242,8 +243,8 @@ def _total_usage(usages: Sequence[Usage | None]) -> Usage | None:
     )
 
 
-def _body(model: str, messages: tuple[Message, ...], options: ChatOptions) -> dict[str, Any]:
-    parameters: dict[str, Any] = {
+def _body(model: str, messages: tuple[Message, ...], options: ChatOptions) -> JsonObject:
+    parameters: JsonObject = {
         "n": options.n if options.n > 1 else None,
         "temperature": options.temperature,
         "max_tokens": options.max_tokens,
@@ -257,7 +258,7 @@ def _body(model: str, messages: tuple[Message, ...], options: ChatOptions) -> di
     return {
         "model": model,
         "messages": [{"role": message.role, "content": message.content} for message in messages],
-        **{name: value for name, value in parameters.items() if value is not None},
+        **without_none(parameters),
         **(options.extra or {}),
     }
 
@@ -289,7 +290,7 @@ def choices_of(answer: Any, most: int) -> list[ChatChoice]:
         >>> choices_of({"choices": [{"message": {"content": "Tea."}, "finish_reason": "stop"}]}, 1)
         [ChatChoice(text='Tea.', finish_reason='stop', logprobs=None)]
     """
-    choices = _list_of_dicts(answer, "choices")
+    choices = _choices(answer)
     if not choices:
         raise EndpointError(f"the answer has no candidate: {shown(answer)}.")
     candidates = []
@@ -328,7 +329,7 @@ async def deltas_of(
         async with contextlib.aclosing(events):
             async for event in events:
                 done = event is None
-                for choice in [] if done else _list_of_dicts(event, "choices"):
+                for choice in [] if done else _choices(event):
                     delta = _delta(choice, candidates)
                     if delta.text or delta.finish_reason:
                         count += 1
@@ -365,11 +366,11 @@ class _Candidate:
     came: bool = False
     finished: bool = False
     has_text: bool = False
-    instead: dict[str, Any] | None = None  # a message with a refusal or a tool call
+    instead: JsonObject | None = None  # a message with a refusal or a tool call
     joiner: SurrogateJoiner = field(default_factory=SurrogateJoiner)
 
 
-def _delta(choice: dict[str, Any], candidates: list[_Candidate]) -> ChatDelta:
+def _delta(choice: JsonObject, candidates: list[_Candidate]) -> ChatDelta:
     index = _index(choice)
     if not 0 <= index < len(candidates):
         raise EndpointError(f"a piece belongs to candidate {index} of {len(candidates)}.")
@@ -388,7 +389,7 @@ def _delta(choice: dict[str, Any], candidates: list[_Candidate]) -> ChatDelta:
     return delta
 
 
-def _no_text(message: dict[str, Any], reason: object) -> EndpointError:
+def _no_text(message: JsonObject, reason: object) -> EndpointError:
     why = "the answer holds no text"
     if refusal := message.get("refusal"):
         why += f": the model refused, saying {refusal!r:.200}"
@@ -418,24 +419,24 @@ def _text(content: Any) -> str | None:
     return "".join(texts) if texts else None
 
 
-def _list_of_dicts(answer: Any, name: str) -> list[dict[str, Any]]:
-    entries = answer.get(name, []) if isinstance(answer, dict) else None
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise EndpointError(f"the answer must be {{{name!r}: [...]}}; got {shown(answer)}.")
-    return entries
+def _choices(answer: Any) -> list[JsonObject]:
+    choices = answer.get("choices", []) if isinstance(answer, dict) else None
+    if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
+        raise EndpointError(f"the answer must be {{'choices': [...]}}; got {shown(answer)}.")
+    return choices
 
 
-def _index(choice: dict[str, Any]) -> int:
+def _index(choice: JsonObject) -> int:
     index = choice.get("index", 0)
     return index if type(index) is int else 0
 
 
-def _reason(choice: dict[str, Any]) -> str | None:
+def _reason(choice: JsonObject) -> str | None:
     reason = choice.get("finish_reason")
     return reason if isinstance(reason, str) and reason else None
 
 
-def _logprobs(choice: dict[str, Any]) -> tuple[TokenLogprob, ...] | None:
+def _logprobs(choice: JsonObject) -> tuple[TokenLogprob, ...] | None:
     logprobs = choice.get("logprobs")
     tokens = logprobs.get("content") if isinstance(logprobs, dict) else None
     if tokens is None:
@@ -587,7 +588,7 @@ class HttpEmbedder(_HttpModel):
         )
 
     async def _request(self, texts: list[str]) -> list[Embedded]:
-        body: dict[str, Any] = {"model": self.model, "input": texts, "encoding_format": "float"}
+        body: JsonObject = {"model": self.model, "input": texts, "encoding_format": "float"}
         if self.dimension is not None:
             body["dimensions"] = self.dimension
         answer = await self.endpoint.post("/embeddings", body, len(texts))
@@ -684,7 +685,7 @@ class HttpRerankModel(_HttpModel):
 
     def __call__(
         self, query: str, documents: Sequence[str], top_n: int | None = None
-    ) -> list[tuple[int, float]]:
+    ) -> PlaceRanking:
         """Rank documents; see `RerankModel`."""
         return concurrency.run(
             self._rank(checked_query(query), *checked_documents(documents, top_n))
@@ -692,13 +693,13 @@ class HttpRerankModel(_HttpModel):
 
     async def arerank(
         self, query: str, documents: Sequence[str], top_n: int | None = None
-    ) -> list[tuple[int, float]]:
+    ) -> PlaceRanking:
         """Rank documents, in any event loop. Cancelling the task ends the call."""
         return await concurrency.arun(
             self._rank(checked_query(query), *checked_documents(documents, top_n))
         )
 
-    async def _rank(self, query: str, documents: list[str], top_n: int) -> list[tuple[int, float]]:
+    async def _rank(self, query: str, documents: list[str], top_n: int) -> PlaceRanking:
         async def send(batch: list[str]) -> list[float | None]:
             return await self._scores(query, batch, top_n)
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lazyrag import Document, Retriever
 from lazyrag.errors import ConfigError, RetrievalError
 from lazyrag.evaluation import has_answer, judge, read_golden
-from lazyrag.loaders.records import Located, located_json
+from lazyrag.loaders.records import LocatedValue, located_json
 from lazyrag.loaders.yaml_records import located_yaml
 from tests.shared import shared
 
@@ -355,7 +355,7 @@ def test_json_is_read_as_the_standard_library_does(value, indent):
     """Any value, however it is laid out; and each line is one on which the value's text begins."""
 
     def plain(one):
-        assert isinstance(one, Located)
+        assert isinstance(one, LocatedValue)
         assert 1 <= one.line <= len(lines)
         if isinstance(one.value, dict):
             return {name: plain(held) for name, held in one.value.items()}

@@ -302,6 +302,17 @@ def test_markers_are_compared_with_sources_in_linear_time():
     assert len(CitationManager().resolve("as one says [1] " * 4_000, [source]).citations) == 1
 
 
+@pytest.mark.parametrize("before", ["", "Use hot water "])
+def test_tens_of_thousands_of_markers_are_one_citation(before):
+    """In one sentence, with words or without."""
+    source = Hit("n", "Use hot water. It is so.", 1.0)
+    resolved = CitationManager().resolve(before + "[1]" * 60_000, [source])
+    assert [citation.index for citation in resolved.citations] == [1]
+    assert resolved.problems == ()
+    verdicts = [statement.verdict for statement in resolved.statements]
+    assert verdicts == (["supported"] if before else [])
+
+
 @pytest.mark.parametrize(
     ("claim", "expected"),
     [

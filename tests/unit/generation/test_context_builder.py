@@ -240,6 +240,55 @@ def test_cut_at_a_sentence_and_shorter_hits_are_still_tried():
     assert context.metadata["left_out"] == ("2",)
 
 
+FILLER = "Cups are round. Pots are old. Shelves are long. "
+
+
+def test_the_best_sentences_of_hits_that_do_not_fit_are_kept():
+    """The answer at the end of the second hit is in the context, with its heading; the metadata
+    count what is not. Without refining it is cut off.
+    """
+    hits = hits_of(
+        FILLER * 20, FILLER * 5 + "\n\n# Brewing\n\nGreen tea wants water of 80 degrees."
+    )
+    for refine in (True, False):
+        builder = ContextBuilder(counter="utf8", template="{sources}", refine=refine)
+        context = builder.build("How hot is the water for green tea?", hits, 100)
+        assert context.total_tokens <= 100
+        assert ("Green tea wants water of 80 degrees." in context.context) == refine
+        assert ("# Brewing" in context.context) == refine
+        kept = sum(map(builder.count_tokens, context.sources.contexts))
+        before = sum(builder.count_tokens(hit.text) for hit in hits)
+        assert context.metadata["dropped"] == {
+            "passages": len(context.metadata["left_out"]),
+            "tokens": before - kept,
+        }
+    complete = ContextBuilder(counter="utf8").build("How hot is green tea?", hits, 2000)
+    assert complete.sources.contexts == [hit.text for hit in hits]
+    assert complete.metadata["refined"] == ()
+    assert complete.metadata["dropped"] == {"passages": 0, "tokens": 0}
+
+
+def test_headings_of_many_hits_do_not_take_the_room_of_the_best_sentence():
+    """Where the headings of all hits have no room, the best hits are refined."""
+    filler = "Cups are round. Pots are old. " * 20
+    hits = [Hit(f"c{at}", f"{filler}{at}", 1.0, f"a long folder/cups_{at}.txt") for at in range(8)]
+    hits[1] = Hit("t", f"{filler}Opened tea keeps six weeks.", 0.9, "tea.txt")
+    context = ContextBuilder(counter="estimate").build("How long does tea keep?", hits, 90)
+    assert "Opened tea keeps six weeks." in context.context
+
+
+def test_hits_without_a_word_of_the_question_are_not_refined():
+    """A question in another language says nothing about sentences: the best hit stays."""
+    hits = hits_of(FILLER * 20, FILLER * 5)
+    texts = [
+        ContextBuilder(counter="utf8", template="{sources}", refine=refine).build_context(
+            "绿茶用几度的水？", hits, 100
+        )
+        for refine in (True, False)
+    ]
+    assert texts[0] == texts[1]
+
+
 def test_duplicates_are_told_and_can_be_kept():
     """Equal ids, equal texts but for white space, and texts within a better one of the document say
     nothing new.
@@ -435,7 +484,7 @@ def test_counting_stays_linear():
     hits = hits_of(*(f"Tea number {number} is good. It is green." for number in range(100)))
     context = ContextBuilder(counter=Counting()).build("q", hits, 400)
     assert len(context.sources) > 20
-    assert Counting.calls < 250
+    assert Counting.calls < 450
 
 
 def test_a_text_without_sentences_goes_in_up_to_a_word():
@@ -492,3 +541,13 @@ def test_a_text_cannot_pretend_to_be_another_source(heading):
     lines = [line for line in context.context.splitlines() if "2" in line]
     assert lines
     assert all(CitationManager().extract_citations(line) == [] for line in lines)
+
+
+@pytest.mark.parametrize(
+    "hidden_text", ["no", [], [1, 2], [(0, 5)], [(0, 5, None)], [("0", 5, "")]]
+)
+def test_the_hidden_text_of_another_program_is_no_place(hidden_text):
+    """Metadata of a foreign hit may have that name: its text stays complete."""
+    hit = Hit("1", "Green tea.", 0.9, metadata={"hidden_text": hidden_text})
+    context = ContextBuilder(counter="utf8").build_context("tea?", [hit], max_tokens=200)
+    assert "Green tea." in context

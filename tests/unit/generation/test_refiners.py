@@ -40,7 +40,7 @@ def below(part: TextPart) -> list[TextPart]:
     return [one for child in part.parts for one in (child, *below(child))]
 
 
-@pytest.mark.parametrize("name", ["tree", "extractive"])
+@pytest.mark.parametrize("name", ["tree", "extractive", "best_first"])
 @given(texts=TEXTS, budget=st.integers(1, 40))
 def test_what_is_left_fits_and_keeps_its_order(name, texts, budget):
     """The counter's tokens of all texts are at most the budget; every line stands in its source, in

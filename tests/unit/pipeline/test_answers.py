@@ -38,6 +38,7 @@ TEXTS = {
     "black.txt": "Black tea wants boiling water.",
 }
 QUESTION = "How hot is the water for green tea?"
+CHOICE = {"index": 0, "message": {"content": "Hot [1]."}, "finish_reason": "stop"}
 
 
 @pytest.fixture
@@ -145,17 +146,59 @@ class TestAnswer:
         assert model.requests == []
         assert [delta.text for delta in pipeline.sync.stream(question)] == [NOT_FOUND[language], ""]
 
-    def test_without_a_generator_it_says_so_before_anything_is_asked(self, docs):
-        """For whole answers and for pieces."""
+    def test_without_a_generator_the_answer_is_quoted(self, docs):
+        """With its exact words as the citation, complete and in pieces."""
+        pipeline = RAGPipeline.over(docs, "FineChunk")
+        answer = pipeline.sync.answer(QUESTION)
+        words = "Green tea wants water of 80 degrees."
+        assert answer.text.startswith(f"“{words}” [1] “It is steamed in spring.” [1]")
+        assert answer.citations[0].source == "green.txt"
+        assert answer.citations[0].text_snippet.startswith(words)
+        [quote, *_] = answer.generation.metadata["quotes"]
+        assert (
+            answer.context.sources[quote["index"] - 1].text[slice(*quote["span"])]
+            == (quote["text"])
+        )
+        assert not answer.weak
+        pieces = asyncio.run(collected(pipeline.astream(QUESTION)))
+        assert "".join(piece.text for piece in pieces) == answer.text
+        assert pieces[-1].answer.citations == answer.citations
 
-        def never(query, filters=None, topk=None):
-            raise AssertionError
+    def test_without_a_generator_neighbours_of_the_best_passages_are_read(self):
+        """The answer is in the passage behind the only hit."""
+        docs = Document()
+        sentences = "The mill of Shimen has a wheel. The wheel was built in 1869. It is old."
+        docs.add_texts({"mill.txt": sentences})
+        docs.create_node_group("sentence", transform="SentenceWindow")
+        pipeline = RAGPipeline.over(docs, "sentence")
+        answer = pipeline.sync.answer("When was the wheel of the mill of Shimen built?", top_k=1)
+        assert "1869" in answer.text
+        assert len(pipeline.sync.retrieve_with_context("the mill", top_k=1).sources) == 1
 
-        pipeline = RAGPipeline(retriever=never)
-        with pytest.raises(ConfigError, match="has no generator"):
-            pipeline.sync.answer(QUESTION)
-        with pytest.raises(ConfigError, match="has no generator"):
-            asyncio.run(collected(pipeline.astream(QUESTION)))
+    def test_a_question_that_the_library_does_not_answer_is_weak(self, pipeline, model):
+        """The model is called all the same, unless the pipeline abstains."""
+        model.faults = [answered({"choices": [CHOICE]})]
+        question = "Which tea did Marco Polo sell in Venice?"
+        assert pipeline.sync.answer(question).weak
+        assert len(model.requests) == 1
+
+    def test_abstaining_quotes_what_is_closest_without_the_model(self, docs, chat, model):
+        """Below the probability; also in pieces. Other questions reach the model."""
+        pipeline = RAGPipeline.over(docs, "FineChunk", generator=chat, abstain_at=0.5)
+        question = "Which tea did Marco Polo sell in Venice?"
+        answer = pipeline.sync.answer(question)
+        assert answer.weak
+        assert answer.text.startswith("No answer found; the closest passages:")
+        assert [delta.text for delta in pipeline.sync.stream(question)] == [answer.text, ""]
+        assert model.requests == []
+        model.faults = [answered({"choices": [CHOICE]})]
+        assert pipeline.sync.answer(QUESTION).text == "Hot [1]."
+
+    @pytest.mark.parametrize("value", [-0.1, 2, "often", True])
+    def test_a_probability_to_abstain_at_is_from_0_to_1(self, docs, value):
+        """The error names the argument."""
+        with pytest.raises(ConfigError, match="abstain_at"):
+            RAGPipeline.over(docs, "FineChunk", abstain_at=value)
 
 
 MALFORMED = {

@@ -1,0 +1,643 @@
+"""Answers without a model: the sentences, table rows and pieces of code that answer a question."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from textwrap import dedent
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from lazyrag.data.result import GenerationResult, Hit, RAGContext
+from lazyrag.text.analyzers import chinese_terms
+from lazyrag.text.sentences import resolve_language, sentence_spans
+
+# Units of a text
+
+Kind: TypeAlias = Literal["sentence", "item", "row", "code", "heading"]
+
+MAX_ITEM = 300
+"""Characters of a list item that is one unit; the sentences of a longer one are units."""
+
+_HEADING = re.compile(r" {0,3}#{1,6}\s")
+_UNDERLINE = re.compile(r"([=\-~^\"'#*+])\1{2,}\s*")
+_FENCE = re.compile(r"[ \t]*(```+|~~~+)")
+_ROW = re.compile(r"[ \t]*\||[^|\n]+ \| [^|\n]+ \| ")
+_ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,3}[.)]|#\.)[ \t]+")
+_MAX_TITLE = 60  # characters
+_NO_TITLE = re.compile(r"[\d.。!?！？；;:：，,|]")
+_BLANK_LINE = re.compile(r"[ \t\r]*\n")
+_WORD = re.compile(r"\s*\S")
+_MARKUP = re.compile(r"[ \t]*(?:\.\. |:::|!!! |=== |\([\w:.-]+\)=\s*$|\[[^\]]+\]:|<!--|:\w+:)")
+
+
+class Unit(NamedTuple):
+    """What can be quoted of a text: a sentence, a list item, a row of a table, a block of code; or
+    a heading, which is context.
+    """
+
+    start: int
+    end: int
+    kind: Kind
+
+
+def units_of(text: str) -> list[Unit]:
+    r"""Split a text into units, in order, without the white space around them.
+
+    Example:
+        >>> text = "# Tea\n\nGreen. It is hot.\n\n- An item. Of two.\n\n| a |\n"
+        >>> [text[unit.start : unit.end] for unit in units_of(text)]
+        ['# Tea', 'Green.', 'It is hot.', '- An item. Of two.', '| a |']
+    """
+    trimmed = (_trimmed(text, unit) for unit in _UnitReader(text).read())
+    return [unit for unit in trimmed if any(map(str.isalnum, text[unit.start : unit.end]))]
+
+
+def _trimmed(text: str, unit: Unit) -> Unit:
+    words = text[unit.start : unit.end]
+    start = unit.start + len(words) - len(words.lstrip())
+    return Unit(start, start + len(words.strip()), unit.kind)
+
+
+class _UnitReader:
+    """Reads Markdown, reStructuredText and plain text line by line."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._lines = text.splitlines(keepends=True)
+        self._at = 0  # number of the line
+        self._start = 0  # where it begins
+        self._paragraph: int | None = None  # where it begins
+        self._is_item = False
+        self._line_before = ""  # the last one with words
+
+    def read(self) -> Iterator[Unit]:
+        """All units, with white space around them."""
+        while self._at < len(self._lines):
+            line = self._lines[self._at]
+            if not line.strip():
+                yield from self._end_paragraph()
+                self._skip(1)
+            elif _UNDERLINE.fullmatch(line) and self._paragraph is not None:
+                yield Unit(self._paragraph, self._start, "heading")
+                self._paragraph = None
+                self._skip(1)
+            elif (fence := _FENCE.match(line)) and (count := self._lines_of_fence(fence[1])):
+                yield from self._end_paragraph()
+                yield self._take(count, "code")
+            elif self._follows_colons(line):
+                yield self._take(self._indented_lines(), "code")
+            else:
+                yield from self._read_line(line)
+        yield from self._end_paragraph()
+
+    def _read_line(self, line: str) -> Iterator[Unit]:
+        is_item = bool(_ITEM.match(line))
+        kinds: list[tuple[re.Pattern[str], Kind]] = [(_HEADING, "heading"), (_ROW, "row")]
+        kind = next((kind for pattern, kind in kinds if pattern.match(line)), None)
+        is_markup = bool(_MARKUP.match(line) or _FENCE.match(line) or _UNDERLINE.fullmatch(line))
+        if is_item or kind or is_markup:
+            yield from self._end_paragraph()
+        if kind:
+            yield self._take(1, kind)
+            return
+        if self._paragraph is None and not is_markup:
+            self._paragraph = self._start
+            self._is_item = is_item
+        self._skip(1)
+
+    def _skip(self, count: int) -> None:
+        for line in self._lines[self._at : self._at + count]:
+            self._start += len(line)
+            if line.strip():
+                self._line_before = line
+        self._at += count
+
+    def _take(self, count: int, kind: Kind) -> Unit:
+        start = self._start
+        self._skip(count)
+        return Unit(start, self._start, kind)
+
+    def _end_paragraph(self) -> Iterator[Unit]:
+        """The item, or the sentences of the paragraph, that ends here."""
+        first = self._paragraph
+        self._paragraph = None
+        if first is None:
+            return
+        if not self._is_item and self._is_title(self._text[first : self._start]):
+            yield Unit(first, self._start, "heading")
+            return
+        if self._is_item and self._start - first <= MAX_ITEM:
+            yield Unit(first, self._start, "item")
+            return
+        for start, end in sentence_spans(self._text[first : self._start]):
+            yield Unit(first + start, first + end, "sentence")
+
+    def _is_title(self, paragraph: str) -> bool:
+        """Whether a paragraph before others is one short line without a sign or a number."""
+        words = paragraph.strip()
+        is_short = len(words) <= _MAX_TITLE and "\n" not in words
+        is_apart = _BLANK_LINE.match(self._text, self._start)
+        has_next = _WORD.match(self._text, self._start)
+        return bool(is_short and is_apart and has_next) and not _NO_TITLE.search(words)
+
+    def _lines_of_fence(self, fence: str) -> int:
+        """Number of lines of a fenced block; 0 if it has no end, as in a passage that begins in
+        code.
+        """
+        for at in range(self._at + 1, len(self._lines)):
+            if self._lines[at].strip().startswith(fence):
+                return at + 1 - self._at
+        return 0
+
+    def _follows_colons(self, line: str) -> bool:
+        """Whether an indented line begins a literal block of reStructuredText."""
+        is_indented = line[0] in " \t" and self._paragraph is None
+        return is_indented and self._line_before.rstrip().endswith("::")
+
+    def _indented_lines(self) -> int:
+        at = self._at
+        while at < len(self._lines) and (
+            not self._lines[at].strip() or self._lines[at][0] in " \t"
+        ):
+            at += 1
+        return at - self._at
+
+
+# What a question asks for
+
+_NUMBER = re.compile(
+    r"\d[\d.,]*"
+    r"|[一二三四五六七八九十百千万亿兩两]+(?=[个個年月日号號人名次倍岁歲米元%％])"
+    r"|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|hundred|thousand"
+    r"|million|billion|dozen|half|first|second|third|fourth|fifth)\b",
+    re.IGNORECASE,
+)
+_NAME = re.compile(r"(?<=\w\W)[A-Z][\w'’.-]+|(?<=\w\W\W)[A-Z][\w'’.-]+")
+_ASKS_NUMBER = re.compile(
+    r"\bwhen\b|\bhow (?:many|much|long|far|old|large|tall|big|high|often)\b"
+    r"|\b(?:what|which) (?:year|date|day|decade|century|month|percent\w*|number|size|age|amount)\b"
+    r"|何[时時]|什[么麼][时時][候间間]|哪一?[年天]|年份|[时時][间間]|多[少长長大高久远遠]|[几幾]|第几|人口|百分",
+    re.IGNORECASE,
+)
+_ASKS_NAME = re.compile(r"\bwho(?:m|se)?\b", re.IGNORECASE)
+
+
+def _kind_of_answer(query: str) -> re.Pattern[str] | None:
+    """The pattern of what a question asks for; None if it can be anything."""
+    if _ASKS_NUMBER.search(query):
+        return _NUMBER
+    return _NAME if _ASKS_NAME.search(query) else None
+
+
+# Scores
+
+
+class _Passage:
+    """A text with its rank, from 0, and the terms of its units."""
+
+    def __init__(self, text: str, rank: int) -> None:
+        self.text = text
+        self.rank = rank
+        self.units = units_of(text)
+        self.terms = [frozenset(chinese_terms(text[unit.start : unit.end])) for unit in self.units]
+        self.all_terms = frozenset[str]().union(*self.terms)
+
+    def without_fragment(self, others: Sequence[_Passage]) -> _Passage:
+        """Drop the first unit if it is the end of one in another passage: where passages overlap,
+        they begin within a sentence.
+        """
+        if self.units:
+            first = self.units[0]
+            words = self.text[first.start : first.end]
+            if any(other.has_longer(words) for other in others):
+                del self.units[0], self.terms[0]
+        return self
+
+    def has_longer(self, words: str) -> bool:
+        """Whether a unit ends in some words, and has others before them."""
+        return any(
+            self.text.endswith(words, unit.start, unit.end) and unit.end - unit.start > len(words)
+            for unit in self.units
+        )
+
+
+class _Weights:
+    """Weights of a query's terms: rare ones among the passages count more.
+
+    The weights of all terms add up to 1, so that `recall` is a share of the query.
+    """
+
+    def __init__(self, query: str, passages: Sequence[_Passage]) -> None:
+        weights = {}
+        for term in chinese_terms(_ASKS_NUMBER.sub(" ", query)):
+            count = sum(term in passage.all_terms for passage in passages)
+            rarity = math.log1p((len(passages) - count + 0.5) / (count + 0.5))
+            weights[term] = _weight(term) * rarity
+        total = math.fsum(weights.values()) or 1.0
+        self._of = {term: weight / total for term, weight in weights.items()}
+
+    def recall(self, terms: frozenset[str]) -> float:
+        """Share of the query in a set of terms."""
+        return math.fsum(weight for term, weight in self._of.items() if term in terms)
+
+
+def _weight(term: str) -> float:
+    """Weight of a term of a query: pairs of Chinese characters repeat the single ones."""
+    return 1.0 if len(term) > 1 or term.isascii() else 0.4
+
+
+# fitted on the even questions of XQuAD (en, zh), CMRC 2018 and the documentation trees; see
+# benchmarks/answers.py
+_RECALL = 11.8
+_BEFORE = 6.0
+_BEFORE_THAT = 2.9
+_AFTER = 3.1
+_FITS = 2.2
+_RANK = 3.0
+_UNFINISHED = -0.9
+_CODE = 1.2
+_FINISHED = re.compile(r"[.。!?！？；;:：”\"]\s*\Z")
+
+
+class RankedUnit(NamedTuple):
+    """A unit that may be quoted.
+
+    Args:
+        score: Comparable within one question; higher is better.
+        source: Number of the text, from 0.
+        unit: The unit.
+    """
+
+    score: float
+    source: int
+    unit: Unit
+
+
+def rank_units(
+    query: str, texts: Sequence[str], ranks: Sequence[int] | None = None
+) -> list[RankedUnit]:
+    r"""Return the units of texts by how well they answer a question, the best one first.
+
+    Args:
+        query: The question.
+        texts: Best first.
+        ranks: The rank of each, from 0; None: 0, 1, and so on.
+
+    Example:
+        >>> texts = ["# Tea\n\nIt is old. Green tea wants water of 80 degrees.", "Coffee is hot."]
+        >>> best = rank_units("How hot is the water for green tea?", texts)[0]
+        >>> texts[best.source][best.unit.start : best.unit.end]
+        'Green tea wants water of 80 degrees.'
+    """
+    return _ranked(query, _passages(texts, ranks))
+
+
+def _passages(texts: Sequence[str], ranks: Sequence[int] | None) -> list[_Passage]:
+    passages = [
+        _Passage(text, rank) for text, rank in zip(texts, ranks or range(len(texts)), strict=True)
+    ]
+    return [passage.without_fragment(passages) for passage in passages]
+
+
+def _ranked(query: str, passages: Sequence[_Passage]) -> list[RankedUnit]:
+    scorer = _Scorer(query, passages)
+    units = [
+        RankedUnit(scorer.score(source, number), source, unit)
+        for source, passage in enumerate(passages)
+        for number, unit in enumerate(passage.units)
+        if unit.kind != "heading"
+    ]
+    return sorted(units, key=lambda ranked: -ranked.score)
+
+
+class _Scorer:
+    """Scores the units of passages for one question."""
+
+    def __init__(self, query: str, passages: Sequence[_Passage]) -> None:
+        self._query = query
+        self._passages = passages
+        self._weights = _Weights(query, passages)
+        self._kind = _kind_of_answer(query)
+
+    def score(self, source: int, number: int) -> float:
+        """Terms of the question in a unit, and those that only its neighbours have; its passage's
+        rank; and what kind of text it is.
+        """
+        passage = self._passages[source]
+        unit = passage.units[number]
+        text = passage.text[unit.start : unit.end]
+        terms = passage.terms[number]
+        with_previous = terms | passage.terms[number - 1] if number else terms
+        return math.fsum(
+            (
+                _RECALL * self._weights.recall(terms),
+                _BEFORE * self._gain(passage, number - 1, terms),
+                _BEFORE_THAT * self._gain(passage, number - 2, with_previous),
+                _AFTER * self._gain(passage, number + 1, terms),
+                _FITS * self._has_new(text),
+                _RANK / (1 + passage.rank),
+                _UNFINISHED * (not _FINISHED.search(text)),
+                _CODE * (unit.kind == "code"),
+            )
+        )
+
+    def _gain(self, passage: _Passage, number: int, terms: frozenset[str]) -> float:
+        """What a neighbour adds to the recall of some terms."""
+        if not 0 <= number < len(passage.units):
+            return 0.0
+        return self._weights.recall(passage.terms[number] - terms)
+
+    def _has_new(self, text: str) -> bool:
+        """Whether a text has something of the kind of the answer that the question has not."""
+        if self._kind is None:
+            return False
+        of_query = {match.casefold() for match in self._kind.findall(self._query)}
+        return any(match.casefold() not in of_query for match in self._kind.findall(text))
+
+
+# Excerpts
+
+_FAR_OFF = 7.0
+"""How much below the best score of its text a unit is not shown."""
+_GAP = 2
+"""Room of an ellipsis between units that do not follow each other."""
+
+
+def choose_excerpts(
+    query: str,
+    texts: Sequence[str],
+    rooms: Sequence[int],
+    size_of: Callable[[str, Kind], int] = lambda words, _: len(words),
+) -> list[list[Unit]]:
+    r"""Choose what to show of each text: its units that answer best, as many as fit.
+
+    Args:
+        query: The question.
+        texts: Best first.
+        rooms: How much of each text is shown.
+        size_of: The room that the words of a unit of some kind take.
+
+    Returns:
+        Units of each text, in order: at least the best one, however large; [] if a text has none
+        but headings.
+
+    Example:
+        >>> text = "It is old. It has leaves. Green tea wants water of 80 degrees."
+        >>> [units] = choose_excerpts("How hot is the water for tea?", [text], [50])
+        >>> [text[unit.start : unit.end] for unit in units]
+        ['It is old.', 'Green tea wants water of 80 degrees.']
+    """
+    excerpts: list[list[Unit]] = [[] for _ in texts]
+    left = list(rooms)
+    best: dict[int, float] = {}
+    for score, source, unit in rank_units(query, texts):
+        size = size_of(texts[source][unit.start : unit.end], unit.kind) + _GAP
+        is_close = score >= best.setdefault(source, score) - _FAR_OFF
+        if not excerpts[source] or (is_close and size <= left[source]):
+            excerpts[source].append(unit)
+            left[source] -= size
+    return [sorted(units) for units in excerpts]
+
+
+# Quotations
+
+MAX_CHARACTERS = 600
+"""Of all quotations of an answer."""
+_USUAL_CHARACTERS = 300
+_MAX_QUOTES = 3
+_CLOSE = 1.5
+"""How much below the best score a unit may exceed the usual number of characters."""
+_ANNOUNCED = ("sentence", "item", "code")
+_FAR = 4.0
+"""How much below the best score a unit is not quoted."""
+
+
+class Quote(NamedTuple):
+    """Complete units of a source that are quoted together.
+
+    Args:
+        source: Number of the source, from 0.
+        units: In the order of the text. They follow each other, but for the header of a table.
+    """
+
+    source: int
+    units: tuple[Unit, ...]
+
+    @property
+    def start(self) -> int:
+        """Where the quotation begins in the source, without the header of a table."""
+        is_row = self.units[0].kind == "row"
+        return self.units[-1 if is_row else 0].start
+
+    @property
+    def end(self) -> int:
+        """Where it ends."""
+        return self.units[-1].end
+
+    @property
+    def size(self) -> int:
+        """Number of characters."""
+        return sum(unit.end - unit.start for unit in self.units)
+
+
+def choose_quotes(
+    query: str, texts: Sequence[str], ranks: Sequence[int] | None = None
+) -> list[Quote]:
+    r"""Choose one to three quotations that answer a question, of at most 600 characters together.
+
+    Args:
+        query: The question.
+        texts: See `rank_units`.
+        ranks: See there.
+
+    Returns:
+        Quotations by source, that of the best quotation first, in the order of its text. [] if the
+        texts have no words, or only units longer than the limit.
+
+    Example:
+        >>> text = "# Tea\n\nIt is old. Green tea wants water of 80 degrees."
+        >>> [quote] = choose_quotes("How hot is the water for tea?", [text])
+        >>> text[quote.start : quote.end]
+        'It is old. Green tea wants water of 80 degrees.'
+    """
+    passages = _passages(texts, ranks)
+    ranking = _ranked(query, passages)
+    chosen: list[Quote] = []
+    room = MAX_CHARACTERS
+    for ranked in ranking:
+        if ranked.score < ranking[0].score - _FAR:
+            break
+        is_close = not chosen or ranked.score >= ranking[0].score - _CLOSE
+        limit = room if is_close else room - MAX_CHARACTERS + _USUAL_CHARACTERS
+        quote = _quote_of(ranked, passages[ranked.source], limit)
+        if quote.size <= limit and not _repeats(quote, chosen, texts):
+            chosen.append(quote)
+            room -= quote.size
+        if len(chosen) == _MAX_QUOTES:
+            break
+    by_source = {quote.source: rank for rank, quote in reversed([*enumerate(chosen)])}
+    chosen.sort(key=lambda quote: (by_source[quote.source], quote.start))
+    return _joined(chosen, texts)
+
+
+def _quote_of(ranked: RankedUnit, passage: _Passage, limit: int) -> Quote:
+    """The quotation of a unit: a row with the header of its table, a sentence with what its colon
+    announces if that fits.
+    """
+    units = passage.units
+    unit = ranked.unit
+    number = units.index(unit)
+    if unit.kind == "row":
+        first = number
+        while first > 0 and _is_next_row(passage.text, units[first - 1], units[first]):
+            first -= 1
+        rows = (unit,) if first == number else (units[first], unit)
+        return Quote(ranked.source, rows)
+    following = [unit for unit in units[number + 1 : number + 2] if unit.kind in _ANNOUNCED]
+    if passage.text.endswith((":", "："), unit.start, unit.end):
+        with_following = Quote(ranked.source, (unit, *following))
+        if with_following.size <= limit:
+            return with_following
+    return Quote(ranked.source, (unit,))
+
+
+def _is_next_row(text: str, unit: Unit, following: Unit) -> bool:
+    """Whether a unit is a row of the same table. The rule below a header is no unit."""
+    between = text[unit.end : following.start]
+    return unit.kind == "row" and not between.strip("|:-+= \t\n\r")
+
+
+def _repeats(quote: Quote, chosen: Sequence[Quote], texts: Sequence[str]) -> bool:
+    """Whether a quotation is within another one, or another one within it, as neighbouring passages
+    overlap.
+    """
+    words = _words(quote, texts)
+    others = [_words(other, texts) for other in chosen]
+    return any(words in other or other in words for other in others)
+
+
+def _words(quote: Quote, texts: Sequence[str]) -> str:
+    return "".join(texts[quote.source][quote.start : quote.end].split())
+
+
+def _joined(quotes: Sequence[Quote], texts: Sequence[str]) -> list[Quote]:
+    """Join quotations of a paragraph that follow each other."""
+    joined: list[Quote] = []
+    for quote in quotes:
+        last = joined[-1] if joined else quote
+        between = texts[quote.source][last.end : quote.start]
+        is_prose = last.units[-1].kind == quote.units[0].kind == "sentence"
+        is_next = joined and last.source == quote.source and not between.strip()
+        if is_next and is_prose and "\n\n" not in between:
+            joined[-1] = Quote(last.source, last.units + quote.units)
+        else:
+            joined.append(quote)
+    return joined
+
+
+# Answers
+
+NO_ANSWER = {
+    "en": "No answer found; the closest passages:",
+    "zh": "没有找到答案，最接近的段落：",
+}
+"""What an answer begins with if the sources do not seem to have one."""
+_MARKS = (("“", "”"), ("「", "」"), ("«", "»"))
+
+
+def quote_answer(context: RAGContext) -> GenerationResult[dict[str, Any]]:
+    """Answer a question by quotations from the sources of a context, without a model.
+
+    Args:
+        context: With sources, best first. If its metadata's ``weak`` is True, the answer says that
+            none was found, and quotes the closest passages.
+
+    Returns:
+        The response: quotations, each with the number of its source. Metadata: ``quotes``, a dict
+        for each with ``index`` (number of the source, from 1), ``span`` (start and end in its text)
+        and ``text``; ``model`` None; ``problems``.
+
+    Example:
+        >>> from lazyrag import Hit, RAGContext, RetrievalResult
+        >>> hit = Hit("n", "Tea is old. Green tea wants water of 80 degrees.", 1.0)
+        >>> context = RAGContext("How hot is green tea?", "", RetrievalResult.from_hits([hit]), 0)
+        >>> quote_answer(context).response
+        '“Tea is old.” [1] “Green tea wants water of 80 degrees.” [1]'
+    """
+    texts = [hit.text for hit in context.sources]
+    quotes = choose_quotes(context.query, texts, ranks_of(context.sources))
+    blocks = [_written(quote, texts[quote.source]) for quote in quotes]
+    if context.metadata.get("weak") or not quotes:
+        blocks.insert(0, NO_ANSWER[resolve_language("auto", context.query)])
+    if not quotes:
+        blocks += [f"[{number}]" for number in range(1, len(texts) + 1)]
+    details = [
+        {
+            "index": quote.source + 1,
+            "span": (quote.start, quote.end),
+            "text": texts[quote.source][quote.start : quote.end],
+        }
+        for quote in quotes
+    ]
+    metadata = {"model": None, "quotes": details, "problems": []}
+    return GenerationResult("\n\n".join(blocks), metadata=metadata)
+
+
+def ranks_of(hits: Sequence[Hit]) -> list[int]:
+    """The rank of each hit, from 0; neighbours have that of the best one beside them.
+
+    Example:
+        >>> hits = [Hit("", "", 1.0, document_id="a", chunk_id=number) for number in (7, 2, 3)]
+        >>> ranks_of(hits)
+        [0, 1, 1]
+    """
+    ranks = []
+    rank_of: dict[tuple[str, int], int] = {}
+    for number, hit in enumerate(hits):
+        near = [(hit.document_id, hit.chunk_id + step) for step in (0, -1, 1)]
+        rank = min(rank_of.get(place, number) for place in near) if hit.document_id else number
+        rank_of[near[0]] = rank
+        ranks.append(rank)
+    return ranks
+
+
+def _written(quote: Quote, text: str) -> str:
+    """A quotation with its markers: sentences in quotation marks; tables and code as they are."""
+    marker = f"[{quote.source + 1}]"
+    blocks = []
+    for kind, group in groupby(quote.units, key=_form):
+        units = list(group)
+        words = text[units[0].start : units[-1].end]
+        if kind == "code":
+            lines = dedent(_line(text, units[0]))
+            words = lines if _FENCE.match(lines) else f"```\n{lines}\n```"
+            blocks += [words, marker]
+        elif kind == "row":
+            rows = [f"| {text[unit.start : unit.end].strip('| ')} |" for unit in units]
+            rows.insert(1, "|" + " - |" * (rows[0].count("|") - 1))
+            blocks += ["\n".join(rows), marker]
+        else:
+            mark = _ITEM.match(words)
+            words = " ".join(words[mark.end() if mark else 0 :].split())
+            spans = sentence_spans(words)
+            sentences = [_in_marks(words[start:end].strip()) for start, end in spans]
+            blocks.append(" ".join(f"{sentence} {marker}" for sentence in sentences))
+    return "\n\n".join(blocks)
+
+
+def _form(unit: Unit) -> str:
+    return unit.kind if unit.kind in ("row", "code") else "prose"
+
+
+def _line(text: str, unit: Unit) -> str:
+    """A unit from the beginning of its line, so that its lines have their indents."""
+    return text[text.rfind("\n", 0, unit.start) + 1 : unit.end]
+
+
+def _in_marks(words: str) -> str:
+    """Words in quotation marks that they do not have themselves."""
+    unused = (marks for marks in _MARKS if not {*marks} & {*words})
+    opening, closing = next(unused, ('"', '"'))
+    return f"{opening}{words}{closing}"

@@ -1,0 +1,164 @@
+"""Quotations that answer a question without a model."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lazyrag import CitationManager, Hit, RAGContext, RetrievalResult
+from lazyrag.generation.extractive import (
+    MAX_CHARACTERS,
+    choose_quotes,
+    quote_answer,
+    rank_units,
+    units_of,
+)
+
+TEA = "# Tea\n\nTea is old. Green tea wants water of 80 degrees. It keeps for two years.\n"
+TABLE = "| tea | water |\n|---|---|\n| green | 80 degrees |\n| black | 95 degrees |\n"
+
+
+def context(question: str, *texts: str, **metadata: object) -> RAGContext:
+    """A context of some texts."""
+    hits = [Hit(str(number), text, 1.0, f"{number}.md") for number, text in enumerate(texts)]
+    return RAGContext(question, "", RetrievalResult.from_hits(hits), 0, metadata)
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [
+        ("One. Two.\n\nThree.", ["sentence"] * 3),
+        ("- One. Two.\n- Three\n", ["item"] * 2),
+        (TABLE, ["row"] * 3),
+        ("Name | Water | Time | More\nGreen | 80 | 2 | x\n", ["row"] * 2),
+        ("```sh\nmake tea\n\nmake it hot\n```\nDone.", ["code", "sentence"]),
+        ("Title\n~~~~~\n\nText.", ["heading", "sentence"]),
+        ("Title of a plain text\n\nText.\n\nLast line", ["heading", "sentence", "sentence"]),
+        ("Like this::\n\n    make tea\n\n    drink it\n\nDone.", ["sentence", "code", "sentence"]),
+        ("code that began earlier\n```\n\nText after it.", ["sentence"] * 2),
+        (f"- {'A long item. ' * 40}", ["sentence"] * 40),
+    ],
+)
+def test_units_follow_the_structure_of_a_text(text, kinds):
+    """Markdown, reStructuredText, plain tables, and a passage that begins inside of code."""
+    assert [unit.kind for unit in units_of(text)] == kinds
+
+
+@given(st.text(alphabet="ab1 .。\n|`~#-:天", max_size=80))
+def test_units_are_in_order_and_do_not_overlap(text):
+    """Whatever the text: each has a letter or digit, and no white space at its ends."""
+    units = units_of(text)
+    assert all(first.end <= second.start for first, second in pairwise(units))
+    for unit in units:
+        words = text[unit.start : unit.end]
+        assert words == words.strip()
+        assert any(map(str.isalnum, words))
+
+
+@given(
+    st.lists(st.text(alphabet="tea green 80.。\n|`茶水", max_size=900), max_size=4),
+    st.sampled_from(["How hot is green tea?", "茶水多热？", ""]),
+)
+def test_quotations_are_complete_units_within_the_limit(texts, question):
+    """And their spans are those of the units."""
+    quotes = choose_quotes(question, texts)
+    assert sum(quote.size for quote in quotes) <= MAX_CHARACTERS
+    assert sum(len(quote.units) for quote in quotes) <= 2 * 3
+    for quote in quotes:
+        assert {*quote.units} <= {*units_of(texts[quote.source])}
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "words"),
+    [
+        (
+            "When was the mill built?",
+            "The mill was built of brick. The mill was built in 1869.",
+            "1869",
+        ),
+        ("Who built the mill?", "The mill was built twice. The mill was built by Li.", "Li"),
+        ("磨坊是什么时候建成的？", "磨坊用砖建成。磨坊于1869年建成。", "1869"),
+    ],
+)
+def test_what_the_question_asks_for_decides(question, text, words):
+    """A number, or a name that the question has not."""
+    best = rank_units(question, [text])[0]
+    assert words in text[best.unit.start : best.unit.end]
+
+
+def test_a_row_comes_with_the_header_of_its_table():
+    """Written as a table; its span is that of the row."""
+    result = quote_answer(context("How hot is the water for black tea?", TABLE))
+    assert "| tea | water |\n| - | - |\n| black | 95 degrees |\n\n[1]" in result.response
+    [quote] = [quote for quote in result.metadata["quotes"] if "black" in quote["text"]]
+    assert TABLE[slice(*quote["span"])] == "| black | 95 degrees |"
+
+
+def test_a_sentence_with_a_colon_comes_with_the_code_that_it_announces():
+    """Code keeps its lines."""
+    text = "Make green tea with this command:\n\n```sh\nbrew --green \\\n  --hot\n```\n"
+    response = quote_answer(context("Which command makes green tea?", text)).response
+    assert response.startswith(
+        "“Make green tea with this command:” [1]\n\n```sh\nbrew --green \\\n"
+    )
+    assert response.endswith("```\n\n[1]")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TEA,
+        "Water for “green tea” has 80 degrees.",
+        "「茶」 is “tea”.",
+        "Tea of [1, 2]: hot.",
+        "- Green tea came in 1908. In 2. May it was hot.",
+    ],
+)
+def test_every_quotation_is_verified_by_the_citations(text):
+    """Each in marks that it does not have itself, with the number of its source."""
+    rag_context = context("How hot is the water for green tea?", text)
+    response = quote_answer(rag_context).response
+    checks = CitationManager().check_quotes(response, list(rag_context.sources))
+    assert checks
+    assert all(check.ok for check in checks)
+    assert CitationManager().resolve(response, list(rag_context.sources)).problems == ()
+
+
+def test_the_end_of_a_sentence_is_not_quoted_where_another_passage_has_all_of_it():
+    """Overlapping passages begin within a sentence, and neighbours have the rank of their hit."""
+    hits = [
+        Hit("b", "of 80 degrees. Black tea is hotter.", 1.0, document_id="d", chunk_id=2),
+        Hit("c", "Coffee has a hundred degrees of water.", 0.9, document_id="e", chunk_id=1),
+        Hit("a", "Green tea wants water of 80 degrees.", 0.9, document_id="d", chunk_id=1),
+    ]
+    rag_context = RAGContext("Green tea of 80 degrees?", "", RetrievalResult.from_hits(hits), 0)
+    assert quote_answer(rag_context).response.startswith(
+        "“Green tea wants water of 80 degrees.” [3]"
+    )
+
+
+def test_overlapping_passages_are_quoted_once():
+    """The same sentence of two passages."""
+    result = quote_answer(context("How hot is the water for green tea?", TEA, TEA))
+    assert result.response.count("80 degrees") == 1
+
+
+@pytest.mark.parametrize(
+    ("question", "begins"), [("Is it hot?", "No answer found"), ("热吗？", "没有找到答案")]
+)
+def test_a_weak_context_says_so_and_quotes_what_is_closest(question, begins):
+    """In the language of the question."""
+    response = quote_answer(context(question, TEA, weak=True)).response
+    assert response.startswith(begins)
+    assert "[1]" in response
+
+
+@pytest.mark.parametrize("text", ["# Only a heading", "x" * 700, "——"])
+def test_nothing_that_can_be_quoted_is_no_answer(text):
+    """A quotation is never cut: the source is named."""
+    result = quote_answer(context("How hot?", text))
+    assert result.response == "No answer found; the closest passages:\n\n[1]"
+    assert result.metadata["quotes"] == []
