@@ -37,6 +37,7 @@ __getattr__, __dir__, __all__ = lazy_names(
             "CachedEmbedder EmbeddingCache HttpChatModel HttpEmbedder HttpRerankModel OnnxEmbedder"
         ),
         "lazyrag.pipeline": "RAGPipeline",
+        "lazyrag.project": "open",
         "lazyrag.ranking": "register_fusion",
         "lazyrag.retrieval": (
             "BM25Retriever HybridRetriever Reranker RetrievalChain Retriever "
@@ -47,7 +48,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "lazyrag.transforms.llm": "LLMParser",
     },
     packages=(
-        "data document errors evaluation generation interop loaders models operators pipeline"
-        " ranking read retrieval server sources stores text transforms"
+        "data document errors evaluation generation interop launchers loaders models operators"
+        " pipeline ranking read retrieval server sources stores text transforms"
     ),
 )

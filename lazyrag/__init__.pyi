@@ -35,6 +35,7 @@ from lazyrag.models import HttpEmbedder as HttpEmbedder
 from lazyrag.models import HttpRerankModel as HttpRerankModel
 from lazyrag.models import OnnxEmbedder as OnnxEmbedder
 from lazyrag.pipeline import RAGPipeline as RAGPipeline
+from lazyrag.project import open as open  # noqa: A004
 from lazyrag.ranking import register_fusion as register_fusion
 from lazyrag.retrieval import BM25Retriever as BM25Retriever
 from lazyrag.retrieval import HybridRetriever as HybridRetriever

@@ -1,20 +1,30 @@
 """`connect`: use a set of a service (`lazyrag serve`) from another program, over its HTTP API.
 
-`Client` and `AsyncClient` have the same methods. Each makes a `Call`, a request with a function
-that reads the answer.
+`Client` and `AsyncClient` have the same methods: each sends a `Call`, a request with a function
+that reads the answer, which a method of `_Calls` makes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 import json
 import mimetypes
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar, cast
 from urllib.parse import quote, urlsplit
 
 import lazyrag.errors as all_errors
@@ -28,13 +38,15 @@ from lazyrag.errors import (
     known_names,
     missing_package,
 )
-from lazyrag.validation import require, validate_text
+from lazyrag.types import Closable, JsonMapping
+from lazyrag.validation import require, validate_text, without_none
 
 if TYPE_CHECKING:
     from typing import Self
 
     import httpx2
 
+P = ParamSpec("P")
 R = TypeVar("R")
 Files: TypeAlias = Iterable[str | Path] | Mapping[str, str | Path | bytes]
 """Paths, or names with paths or bytes."""
@@ -73,7 +85,7 @@ class Call(Generic[R]):
     path: str
     decode: Callable[[Any], R] = lambda answer: answer
     params: Mapping[str, Any] = field(default_factory=dict)
-    body: Mapping[str, Any] | None = None
+    body: JsonMapping | None = None
     files: Sequence[tuple[str, tuple[str, bytes, str]]] = ()
 
 
@@ -106,7 +118,7 @@ def files_of(files: Files) -> list[tuple[str, tuple[str, bytes, str]]]:
     pairs = (
         files.items() if isinstance(files, Mapping) else [(Path(path).name, path) for path in files]
     )
-    parts: list[tuple[str, tuple[str, bytes, str]]] = []
+    parts = []
     for name, content in pairs:
         data = content if isinstance(content, bytes) else Path(content).read_bytes()
         kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
@@ -114,16 +126,82 @@ def files_of(files: Files) -> list[tuple[str, tuple[str, bytes, str]]]:
     return parts
 
 
-def _search(query: str, options: Mapping[str, Any]) -> Call[list[Record]]:
-    return Call("POST", "search", lambda answer: answer["hits"], body={"query": query, **options})
+class _Calls:
+    """The methods of the clients, each as the request that it sends."""
 
+    def search(
+        self, /, query: str, *, topk: int = 6, filters: Filters | None = None, **options: Any
+    ) -> Call[list[Record]]:
+        """Search a node group.
 
-def _answer(question: str, options: Mapping[str, Any]) -> Call[Record]:
-    return Call("POST", "answers", body={"question": question, **options})
+        Args:
+            query: The query.
+            topk: Number of hits, at least 1.
+            filters: A filter as JSON, such as ``{"file_type": [".pdf"]}``.
+            options: ``group``, ``retriever``, ``embed_keys``, ``target``: see docs/service.md.
+        """
+        body = {"query": query, "topk": topk, "filters": filters, **options}
+        return Call("POST", "search", lambda answer: answer["hits"], body=body)
 
+    def answer(
+        self, /, question: str, *, topk: int = 6, filters: Filters | None = None, **options: Any
+    ) -> Call[Record]:
+        """Answer a question: ``text`` with ``citations``, and the ``hits`` that it was made from.
 
-def _grep(text: str, options: Mapping[str, Any]) -> Call[list[Record]]:
-    return Call("POST", "grep", body={"text": text, **options})
+        Args:
+            question: The question.
+            topk: Number of passages, at least 1.
+            filters: As for `search`.
+            options: As for `search`, and ``history``: earlier turns.
+        """
+        body = {"question": question, "topk": topk, "filters": filters, **options}
+        return Call("POST", "answers", body=body)
+
+    def grep(
+        self, text: str, *, filters: Filters | None = None, limit: int = 100
+    ) -> Call[list[Record]]:
+        """Find a literal text: ``path``, ``span``, ``line`` and ``location`` of each match."""
+        return Call("POST", "grep", body={"text": text, "filters": filters, "limit": limit})
+
+    def read(self, document: str) -> Call[str]:
+        """The text of a document."""
+        path = f"nodes/{root_uid(validate_text('document', document))}"
+        return Call("GET", path, lambda answer: answer["text"], {"group": LAZY_ROOT_NAME})
+
+    def related(self, uid: str, *, limit: int = 10) -> Call[list[Record]]:
+        """The nodes that are most similar to a node."""
+        path = f"nodes/{quote(validate_text('uid', uid))}/related"
+        return Call("GET", path, lambda answer: answer["nodes"], {"limit": limit})
+
+    def versions(self, document: str) -> Call[list[Record]]:
+        """The stored versions of a document."""
+        path = f"versions/{quote(validate_text('document', document))}"
+        return Call("GET", path, lambda answer: answer["versions"])
+
+    def diff(self, document: str, before: int, after: int) -> Call[Record]:
+        """Compare two versions of a document, given their numbers."""
+        path = f"diffs/{quote(validate_text('document', document))}"
+        return Call("GET", path, params={"before": before, "after": after})
+
+    def status(self) -> Call[Record]:
+        """What is built, and what failed."""
+        return Call("GET", "status")
+
+    def upload(self, files: Files) -> Call[Record]:
+        """Send files; ``job`` of the result ingests them.
+
+        Args:
+            files: Paths, or names with paths or bytes.
+        """
+        return Call("POST", "documents", files=files_of(files))
+
+    def jobs(self, state: str | None = None) -> Call[list[Record]]:
+        """The latest jobs, perhaps of one state, such as ``"WORKING"``."""
+        return Call("GET", "jobs", lambda answer: answer["jobs"], {"state": state})
+
+    def job(self, job: str) -> Call[Record]:
+        """The state of a job."""
+        return Call("GET", f"jobs/{quote(validate_text('job', job))}")
 
 
 def _documents(after: str | None, filters: Filters | None) -> Call[Record]:
@@ -131,36 +209,37 @@ def _documents(after: str | None, filters: Filters | None) -> Call[Record]:
     return Call("GET", "documents", params={"after": after, "limit": PAGE, "where": where})
 
 
-def _read(document: str) -> Call[str]:
-    path = f"nodes/{root_uid(validate_text('document', document))}"
-    return Call("GET", path, lambda answer: answer["text"], {"group": LAZY_ROOT_NAME})
+def _sending(
+    make_call: Callable[Concatenate[_Calls, P], Call[R]],
+) -> Callable[Concatenate[Client, P], R]:
+    """Make a method that sends a call, with the signature of the function that makes it."""
+
+    @functools.wraps(make_call)
+    def send(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return self._send(make_call(self, *args, **kwargs))
+
+    _show_result(send)
+    return cast("Callable[Concatenate[Client, P], R]", send)
 
 
-def _related(uid: str, limit: int) -> Call[list[Record]]:
-    path = f"nodes/{quote(validate_text('uid', uid))}/related"
-    return Call("GET", path, lambda answer: answer["nodes"], {"limit": limit})
+def _awaiting(
+    make_call: Callable[Concatenate[_Calls, P], Call[R]],
+) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, R]]:
+    """`_sending` as a coroutine; files are read in a thread."""
+
+    @functools.wraps(make_call)
+    async def send(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return await self._send(await asyncio.to_thread(make_call, self, *args, **kwargs))
+
+    _show_result(send)
+    return cast("Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, R]]", send)
 
 
-def _versions(document: str) -> Call[list[Record]]:
-    path = f"versions/{quote(validate_text('document', document))}"
-    return Call("GET", path, lambda answer: answer["versions"])
-
-
-def _diff(document: str, before: int, after: int) -> Call[Record]:
-    path = f"diffs/{quote(validate_text('document', document))}"
-    return Call("GET", path, params={"before": before, "after": after})
-
-
-def _upload(files: Files) -> Call[Record]:
-    return Call("POST", "documents", files=files_of(files))
-
-
-def _jobs(state: str | None) -> Call[list[Record]]:
-    return Call("GET", "jobs", lambda answer: answer["jobs"], {"state": state})
-
-
-def _job(job: str) -> Call[Record]:
-    return Call("GET", f"jobs/{quote(validate_text('job', job))}")
+def _show_result(method: Any) -> None:
+    """Have ``help()`` show what a method returns, not the call that it sends."""
+    signature = inspect.signature(method)
+    result = signature.return_annotation.removeprefix("Call[").removesuffix("]")
+    method.__signature__ = signature.replace(return_annotation=result)
 
 
 class _Service:
@@ -201,12 +280,12 @@ class _Service:
             "method": call.method,
             "url": f"{self.url}/api/v1/{path}",
             "headers": {**self.headers, "Idempotency-Key": uuid.uuid4().hex},
-            "params": {key: value for key, value in call.params.items() if value is not None},
+            "params": without_none(call.params),
         }
         if call.files:
             request["files"] = call.files
         elif call.body is not None:
-            request["json"] = {key: value for key, value in call.body.items() if value is not None}
+            request["json"] = without_none(call.body)
         return request
 
     def read(self, response: Any) -> Any:
@@ -245,7 +324,7 @@ class _Service:
         )
 
 
-class Client:
+class Client(Closable):
     """A set of a service. Threads may share it; `connect` makes one.
 
     Results are plain objects of the HTTP API: dicts whose entries are attributes, too, such as
@@ -267,40 +346,17 @@ class Client:
         self._service = _Service(url, token, name)
         self._http: httpx2.Client = self._service.open("Client")
 
-    def search(
-        self, query: str, *, topk: int = 6, filters: Filters | None = None, **options: Any
-    ) -> list[Record]:
-        """Search a node group.
-
-        Args:
-            query: The query.
-            topk: Number of hits, at least 1.
-            filters: A filter as JSON, such as ``{"file_type": [".pdf"]}``.
-            options: ``group``, ``retriever``, ``embed_keys``, ``target``: see docs/service.md.
-        """
-        return self._send(_search(query, {"topk": topk, "filters": filters, **options}))
-
-    def answer(
-        self,
-        question: str,
-        *,
-        topk: int = 6,
-        filters: Filters | None = None,
-        **options: Any,
-    ) -> Record:
-        """Answer a question: ``text`` with ``citations``, and the ``hits`` that it was made from.
-
-        Args:
-            question: The question.
-            topk: Number of passages, at least 1.
-            filters: As for `search`.
-            options: As for `search`, and ``history``: earlier turns.
-        """
-        return self._send(_answer(question, {"topk": topk, "filters": filters, **options}))
-
-    def grep(self, text: str, *, filters: Filters | None = None, limit: int = 100) -> list[Record]:
-        """Find a literal text: ``path``, ``span``, ``line`` and ``location`` of each match."""
-        return self._send(_grep(text, {"filters": filters, "limit": limit}))
+    search = _sending(_Calls.search)
+    answer = _sending(_Calls.answer)
+    grep = _sending(_Calls.grep)
+    read = _sending(_Calls.read)
+    related = _sending(_Calls.related)
+    versions = _sending(_Calls.versions)
+    diff = _sending(_Calls.diff)
+    status = _sending(_Calls.status)
+    upload = _sending(_Calls.upload)
+    jobs = _sending(_Calls.jobs)
+    job = _sending(_Calls.job)
 
     def documents(self, filters: Filters | None = None) -> Iterator[Record]:
         """List the documents in order of their ids, page by page."""
@@ -311,42 +367,6 @@ class Client:
             after = page.next
             if after is None:
                 return
-
-    def read(self, document: str) -> str:
-        """The text of a document."""
-        return self._send(_read(document))
-
-    def related(self, uid: str, *, limit: int = 10) -> list[Record]:
-        """The nodes that are most similar to a node."""
-        return self._send(_related(uid, limit))
-
-    def versions(self, document: str) -> list[Record]:
-        """The stored versions of a document."""
-        return self._send(_versions(document))
-
-    def diff(self, document: str, before: int, after: int) -> Record:
-        """Compare two versions of a document, given their numbers."""
-        return self._send(_diff(document, before, after))
-
-    def status(self) -> Record:
-        """What is built, and what failed."""
-        return self._send(Call("GET", "status"))
-
-    def upload(self, files: Files) -> Record:
-        """Send files; ``job`` of the result ingests them.
-
-        Args:
-            files: Paths, or names with paths or bytes.
-        """
-        return self._send(_upload(files))
-
-    def jobs(self, state: str | None = None) -> list[Record]:
-        """The latest jobs, perhaps of one state, such as ``"WORKING"``."""
-        return self._send(_jobs(state))
-
-    def job(self, job: str) -> Record:
-        """The state of a job."""
-        return self._send(_job(job))
 
     def close(self) -> None:
         """Close the connections. Idempotent."""
@@ -367,12 +387,6 @@ class Client:
             raise self._service.as_connection_error(exc) from exc
         return self._service.read(response)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self._service.name!r} at {self._service.url}>"
 
@@ -389,28 +403,17 @@ class AsyncClient:
         self._service = _Service(url, token, name)
         self._http: httpx2.AsyncClient = self._service.open("AsyncClient")
 
-    async def search(
-        self, query: str, *, topk: int = 6, filters: Filters | None = None, **options: Any
-    ) -> list[Record]:
-        """See `Client.search`."""
-        return await self._send(_search(query, {"topk": topk, "filters": filters, **options}))
-
-    async def answer(
-        self,
-        question: str,
-        *,
-        topk: int = 6,
-        filters: Filters | None = None,
-        **options: Any,
-    ) -> Record:
-        """See `Client.answer`."""
-        return await self._send(_answer(question, {"topk": topk, "filters": filters, **options}))
-
-    async def grep(
-        self, text: str, *, filters: Filters | None = None, limit: int = 100
-    ) -> list[Record]:
-        """See `Client.grep`."""
-        return await self._send(_grep(text, {"filters": filters, "limit": limit}))
+    search = _awaiting(_Calls.search)
+    answer = _awaiting(_Calls.answer)
+    grep = _awaiting(_Calls.grep)
+    read = _awaiting(_Calls.read)
+    related = _awaiting(_Calls.related)
+    versions = _awaiting(_Calls.versions)
+    diff = _awaiting(_Calls.diff)
+    status = _awaiting(_Calls.status)
+    upload = _awaiting(_Calls.upload)
+    jobs = _awaiting(_Calls.jobs)
+    job = _awaiting(_Calls.job)
 
     async def documents(self, filters: Filters | None = None) -> AsyncIterator[Record]:
         """See `Client.documents`."""
@@ -422,38 +425,6 @@ class AsyncClient:
             after = page.next
             if after is None:
                 return
-
-    async def read(self, document: str) -> str:
-        """See `Client.read`."""
-        return await self._send(_read(document))
-
-    async def related(self, uid: str, *, limit: int = 10) -> list[Record]:
-        """See `Client.related`."""
-        return await self._send(_related(uid, limit))
-
-    async def versions(self, document: str) -> list[Record]:
-        """See `Client.versions`."""
-        return await self._send(_versions(document))
-
-    async def diff(self, document: str, before: int, after: int) -> Record:
-        """See `Client.diff`."""
-        return await self._send(_diff(document, before, after))
-
-    async def status(self) -> Record:
-        """See `Client.status`."""
-        return await self._send(Call("GET", "status"))
-
-    async def upload(self, files: Files) -> Record:
-        """See `Client.upload`."""
-        return await self._send(await asyncio.to_thread(_upload, files))
-
-    async def jobs(self, state: str | None = None) -> list[Record]:
-        """See `Client.jobs`."""
-        return await self._send(_jobs(state))
-
-    async def job(self, job: str) -> Record:
-        """See `Client.job`."""
-        return await self._send(_job(job))
 
     async def close(self) -> None:
         """See `Client.close`."""

@@ -379,13 +379,13 @@ def preview(text: str, length: int = 60) -> str:
 
 
 # attributes that pass between processes
-_CARRIED = ("path", "loader", "reason", "uid", "group", "embed_key")
+_CARRIED = ("path", "loader", "reason", "uid", "group", "embed_key", "quarantine")
 
 
-def describe_error(error: Exception, **more: str) -> dict[str, Any]:
+def describe_error(error: Exception) -> dict[str, Any]:
     """An error as JSON, for `remade_error`."""
     attributes = {name: getattr(error, name) for name in _CARRIED if getattr(error, name, "")}
-    return {"type": type(error).__name__, "message": str(error), "own": attributes | more}
+    return {"type": type(error).__name__, "message": str(error), "own": attributes}
 
 
 def remade_error(stored: dict[str, Any]) -> Exception:

@@ -13,13 +13,21 @@ from typing import TYPE_CHECKING, Any
 
 from lazyrag.errors import ConfigError, DatasetPathError, StoreError
 from lazyrag.loaders.directory import STORE_FOLDER
+from lazyrag.models.defaults import base_url, make_embedder, read_defaults
+from lazyrag.types import JsonObject, PathLike
+from lazyrag.validation import require, validate_boolean, without_none
 
 if TYPE_CHECKING:
     from lazyrag.data.fields import DocField
-    from lazyrag.document import Document
+    from lazyrag.document import Document, FileSelection
+
 
 _CONFIG = "config.json"
 _FORMAT = 1
+_EMBED = (
+    "a string: a folder, the id of a fetched model, 'openai:NAME' or ''; for a function of your own"
+    " use Document(folder, embed, store_conf=...)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +55,7 @@ class Project:
     ocr: str = ""
 
     @property
-    def store_conf(self) -> dict[str, Any]:
+    def store_conf(self) -> JsonObject:
         """The `store_conf` of its Document."""
         return {"segment_store": {"type": "map", "kwargs": {"uri": str(self.store / "store.db")}}}
 
@@ -62,9 +70,7 @@ class Project:
         """
         if options.get("embed") is not None:
             options["url"] = base_url() if options["embed"].startswith("openai:") else ""
-        return replace(
-            self, **{name: value for name, value in options.items() if value is not None}
-        )
+        return replace(self, **without_none(options))
 
     def open(
         self,
@@ -73,6 +79,7 @@ class Project:
         with_files: bool | None = None,
         embeds: bool = True,
         loading: str | None = None,
+        files: FileSelection | None = None,
         **chosen: Any,
     ) -> Document:
         """Open the Document, read-only by default.
@@ -82,7 +89,8 @@ class Project:
             with_files: Open it with its files, to compare or sync them. Default: ``write``.
             embeds: Load the embedding model.
             loading: See `lazyrag.ingest.load_files.parse_loading`.
-            chosen: Arguments ``files`` and ``launcher`` of the Document.
+            files: Which files are read, see `choose_files`.
+            chosen: Argument ``launcher`` of the Document.
 
         Raises:
             StoreError: If there is nothing to read yet, or the folder of the store cannot be made.
@@ -104,16 +112,33 @@ class Project:
             store_conf=self.store_conf,
             doc_fields=label_fields() if self.fields else None,
             read_only=not write,
+            files=self.choose_files(files) if with_files else files,
             **chosen,
         )
         return self.with_readers(docs, required=write)
 
+    def choose_files(self, files: FileSelection | None) -> FileSelection | None:
+        """Leave out what ``.gitignore`` files name, for a new index of a folder in a git work tree,
+        unless ``files`` sets ``use_gitignore``.
+        """
+        from lazyrag.document import FileSelection
+
+        if self.exists:
+            return files
+        files = FileSelection() if files is None else files
+        require(isinstance(files, FileSelection), "files", files, "a FileSelection or None")
+        folder = self.folder.absolute()
+        is_in_git = any((parent / ".git").exists() for parent in (folder, *folder.parents))
+        if files.use_gitignore is not None or not is_in_git:
+            return files
+        return replace(files, use_gitignore=True)
+
     def _load_embedder(self) -> Any:
         if self.url and self.url != base_url():
             raise ConfigError(
-                f"The index was made with {self.embed} at {self.url}, but OPENAI_BASE_URL is"
+                f"The index was made with {self.embed} at {self.url}, but the endpoint is now"
                 f" {base_url()}. Set OPENAI_BASE_URL={self.url}, or move the index: lazyrag index"
-                f" {self.folder} --embed {self.embed}"
+                f" {self.folder} --embed {self.embed}, in Python lazyrag.open(folder, embed)"
             )
         return make_embedder(self.embed)
 
@@ -125,8 +150,8 @@ class Project:
             )
         if not write and not self.exists:
             raise StoreError(
-                f"{self.folder} has no index yet: an earlier run was interrupted. Run: lazyrag"
-                " index"
+                f"{self.folder} has no index yet, or its first run was interrupted. Run: lazyrag"
+                " index, or in Python lazyrag.open(folder)"
             )
 
     def with_readers(self, docs: Document, *, required: bool = True) -> Document:
@@ -171,6 +196,59 @@ class Project:
             raise StoreError(f"{msg} or pass another folder: --store PATH") from exc
 
 
+def open(  # noqa: A001  as lazyrag.open
+    folder: PathLike = ".",
+    embed: Any = None,
+    *,
+    read_only: bool = False,
+    files: FileSelection | None = None,
+    ocr: bool | None = None,
+) -> Document:
+    """Open the index of a folder, which ``lazyrag index`` makes as well: in ``.lazyrag`` inside.
+
+    Missing, it is made. The command line and Python use the same one, with the same settings. As
+    with ``Document(folder)``, the first query loads what is new; `Document.sync` loads what changed
+    since.
+
+    Args:
+        folder: The folder with the files.
+        embed: The embedding model, stored for the next time: a folder, the id of a fetched model,
+            or ``"openai:NAME"`` at OPENAI_BASE_URL; "" for none. None: as stored, in a new index
+            that of ``lazyrag config``. For a function of your own use
+            ``Document(folder, embed, store_conf=...)``.
+        read_only: Write nothing; fails where there is no index.
+        files: Which files are read; None: as stored, and a new index of a folder in a git work tree
+            leaves out what its ``.gitignore`` files name (``use_gitignore=False`` reads it).
+        ocr: Whether scanned pages and pictures are read by text recognition. None: as stored.
+
+    Raises:
+        DatasetPathError: If there is no such folder.
+        ConfigError: If the model is not on this machine, or the index is another user's.
+        StoreError: If ``read_only`` finds no index, or it cannot be written.
+
+    Example::
+
+        import lazyrag
+
+        docs = lazyrag.open("notes")
+        for hit in docs.search("When does the tea arrive?"):
+            print(hit.path, hit.location, hit.text)
+    """
+    require(isinstance(folder, (str, os.PathLike)), "folder", folder, "the path of a folder")
+    require(embed is None or isinstance(embed, str), "embed", embed, _EMBED)
+    path = Path(folder).expanduser()
+    if not path.is_dir():
+        raise DatasetPathError(f"folder must be a folder that exists; got {os.fspath(folder)!r}.")
+    project = new_project(path).with_options(embed=embed)
+    if ocr is not None:
+        reads_scans = validate_boolean("ocr", ocr)
+        project = project.with_options(ocr="rapidocr" if reads_scans else "")
+    docs = project.open(write=not read_only, files=files)
+    if not read_only:
+        project.save()
+    return docs
+
+
 def find_project(store: Path | None = None) -> Project:
     """The project of the current folder: the nearest ``.lazyrag`` in it or above it.
 
@@ -195,7 +273,8 @@ def find_project(store: Path | None = None) -> Project:
 
 
 def new_project(path: Path, store: Path | None = None) -> Project:
-    """The project of a folder to index: with its earlier settings, if it has some.
+    """The project of a folder to index: with its earlier settings, if it has some; a new one has
+    the user's default embedding model.
 
     Raises:
         DatasetPathError: If the folder does not exist, or is a file.
@@ -227,7 +306,7 @@ def new_project(path: Path, store: Path | None = None) -> Project:
             )
             raise ConfigError(f"{msg}pass another one with --store, or delete {place}.")
         return replace(project, folder=folder)
-    return Project(place, folder)
+    return Project(place, folder).with_options(embed=read_defaults().get("embed"))
 
 
 def _read(store: Path) -> Project:
@@ -246,10 +325,8 @@ def _read(store: Path) -> Project:
         raise ConfigError(
             f"{path} cannot be read ({exc.strerror}). Make it readable for you."
         ) from exc
-    except ValueError as exc:
-        raise ConfigError(
-            f"{path} is damaged ({exc}). Delete it, and run: lazyrag index PATH"
-        ) from exc
+    except ValueError:
+        stored = None
     if not isinstance(stored, Mapping):
         stored = {}
     number = stored.get("format")
@@ -258,11 +335,11 @@ def _read(store: Path) -> Project:
             f"{path} has format {number}, written by a newer release; this one reads up to format"
             f" {_FORMAT}. Install the newer release."
         )
-    settings: dict[str, Any] = {"url": "", "fields": "", "ocr": "", **stored}
+    settings: JsonObject = {"url": "", "fields": "", "ocr": "", **stored}
     names = {field.name for field in fields(Project)} - {"store"}
-    values: dict[str, Any] = {name: settings.get(name) for name in names}
+    values: JsonObject = {name: settings.get(name) for name in names}
     if number != _FORMAT or not all(isinstance(value, str) for value in values.values()):
-        raise ConfigError(f"{path} is damaged. Delete it, and run: lazyrag index PATH")
+        raise ConfigError(f"{path} is damaged. Delete it, and index the folder again.")
     folder = os.path.normpath(store / values.pop("folder"))
     return Project(store, Path(folder), **values)
 
@@ -278,23 +355,6 @@ def _require_owner(path: Path) -> None:
         )
 
 
-def make_embedder(model: str) -> Any:
-    """The embedding model that ``--embed`` names.
-
-    Raises:
-        ConfigError: If it is not on this machine.
-        MissingDependencyError: If it needs a package that is not installed.
-    """
-    kind, _, name = model.partition(":")
-    if kind == "openai" and name:
-        from lazyrag.models import HttpEmbedder
-
-        return HttpEmbedder(base_url(), name, api_key=os.environ.get("OPENAI_API_KEY"))
-    from lazyrag.models import OnnxEmbedder
-
-    return OnnxEmbedder(model)
-
-
 def label_fields() -> dict[str, DocField]:
     """The fields of a document's labels, by which tokens are restricted, and of its attributes in
     OpenAI's API.
@@ -302,8 +362,3 @@ def label_fields() -> dict[str, DocField]:
     from lazyrag.data.fields import DataType, DocField
 
     return dict.fromkeys(("labels", "attributes"), DocField(DataType.ARRAY, DataType.VARCHAR))
-
-
-def base_url() -> str:
-    """The OpenAI-compatible endpoint of the environment."""
-    return (os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1").strip().rstrip("/")

@@ -6,10 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 if TYPE_CHECKING:
+    import os
     from typing import Self
 
     import numpy as np
     from numpy.typing import NDArray
+
+
+PathLike: TypeAlias = "str | os.PathLike[str]"
+"""The path of a file or folder."""
 
 
 class Closable:
@@ -35,6 +40,18 @@ Matrix: TypeAlias = "NDArray[np.float32]"
 FloatArray: TypeAlias = "NDArray[np.float64]"
 """Scores and other numbers that are calculated with in double precision."""
 
+Float32Array: TypeAlias = "NDArray[np.float32]"
+"""Scores and weights in single precision."""
+
+Int32Array: TypeAlias = "NDArray[np.int32]"
+"""Numbers of rows and of terms."""
+
+Int64Array: TypeAlias = "NDArray[np.int64]"
+"""Numbers of builds, offsets and other large integers."""
+
+IndexArray: TypeAlias = "NDArray[np.intp]"
+"""Places in another array."""
+
 SparseVector: TypeAlias = "dict[int, float]"
 """One sparse embedding: dimensions, from 0 to 2**64 - 1, to weights: float32 numbers, finite and
 not 0."""
@@ -50,6 +67,9 @@ SPARSE: Final = -1
 
 JsonObject: TypeAlias = dict[str, Any]
 """A JSON object: the body of a request or a response, or a part of one."""
+
+JsonMapping: TypeAlias = Mapping[str, Any]
+"""A JSON object that is only read."""
 
 Metadata: TypeAlias = Mapping[str, Any]
 """Names to values; what filters read is checked against declared fields, the rest is free."""
@@ -68,6 +88,9 @@ Fields: TypeAlias = Mapping[str, FieldValue]
 
 Ranking: TypeAlias = "list[tuple[str, float]]"
 """Uids (or a store's keys) with their scores, best first."""
+
+PlaceRanking: TypeAlias = "list[tuple[int, float]]"
+"""Places in a list of texts, from 0, with scores, best first: what a rerank model returns."""
 
 Metric: TypeAlias = Literal["cosine", "ip", "l2"]
 """How close two vectors are: cosine in [-1, 1], inner product, 1 / (1 + distance) for L2. Higher is

@@ -17,6 +17,12 @@ from lazyrag.types import Keywords
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)
 T = TypeVar("T")
+K = TypeVar("K")
+
+
+def without_none(values: Mapping[K, T | None]) -> dict[K, T]:
+    """The entries with a value."""
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def validate_integer(

@@ -10,6 +10,7 @@ import click
 
 from lazyrag._version import __version__
 from lazyrag.cli import output, terminal
+from lazyrag.cli.help import LocalizedCommand
 from lazyrag.cli.output import FAILED, USAGE, Output
 from lazyrag.data.segment import LAZY_ROOT_NAME
 from lazyrag.errors import ConfigError, LazyRAGError, known_names
@@ -20,8 +21,16 @@ if TYPE_CHECKING:
 ANALYSER = "zh"
 """Analyser of the retriever ``bm25_chinese``, which finds English as well."""
 _EPILOGUE = (
-    "Exit status: 0 done, 1 failed, 2 invalid arguments, 130 interrupted. See docs/command-line.md."
+    "Exit status: 0 done, 1 failed or nothing found, 2 invalid arguments, 130 interrupted. See"
+    " docs/command-line.md."
 )
+_FAIL_WITH_2 = ("search", "collect", "ask", "eval")
+"""Commands that fail with 2: as in grep, 1 means that nothing is found or a threshold is missed."""
+
+
+def keyword_analysers(docs: Document) -> list[str]:
+    """The analysers of the keyword index that searches need; none where a server ranks."""
+    return [] if docs.reader.indexer.nodes.ranks_text else [ANALYSER]
 
 
 def complain(text: str) -> None:
@@ -30,7 +39,7 @@ def complain(text: str) -> None:
     sys.stderr.flush()
 
 
-class _Command(click.Command):
+class _Command(LocalizedCommand):
     """A command whose function returns an `Output`; its errors are one line, or JSON."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -59,7 +68,7 @@ class _Command(click.Command):
                 output.write([output.as_json(name, None, exc)])
             else:
                 complain(f"Error: {message_of(exc)}")
-            return USAGE if name == "eval" else FAILED  # there, 1 means that a threshold is missed
+            return USAGE if name in _FAIL_WITH_2 else FAILED
         output.write(text)
         return outcome.status
 
@@ -73,7 +82,7 @@ def message_of(exc: Exception) -> str:
     return f"{type(exc).__name__}: {exc} (run it with --debug for the traceback)"
 
 
-class _CommandGroup(click.Group):
+class _CommandGroup(LocalizedCommand, click.Group):
     command_class = _Command
     group_class = type
 

@@ -13,7 +13,8 @@ import click
 import lazyrag.cli.ingest
 import lazyrag.cli.maintenance
 import lazyrag.cli.query
-import lazyrag.cli.service  # noqa: F401  each adds its commands to `app`
+import lazyrag.cli.service
+import lazyrag.cli.worker  # noqa: F401  each adds its commands to `app`
 from lazyrag.cli import output
 from lazyrag.cli.base import app, complain, message_of
 from lazyrag.cli.output import FAILED, INTERRUPTED, OK
@@ -58,4 +59,4 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    complain(f"Warning: {message}")
+    complain(f"Warning: {output.at_command_line(str(message))}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import threading
 from contextlib import suppress
 from dataclasses import replace
@@ -12,10 +13,10 @@ import click
 
 from lazyrag.cli import output, terminal
 from lazyrag.cli.base import (
-    ANALYSER,
     PATH,
     app,
     complain,
+    keyword_analysers,
     message_of,
     require_group,
     store_option,
@@ -75,7 +76,10 @@ _plan_option = click.option(
     help="Leave out these files and folders; '' for none.",
 )
 @click.option(
-    "--gitignore/--no-gitignore", default=None, help="Leave out what .gitignore files name."
+    "--gitignore/--no-gitignore",
+    default=None,
+    help="Leave out what .gitignore files name; those above PATH do not count. Default: in a git"
+    " work tree.",
 )
 @click.option(
     "--ocr/--no-ocr", default=None, help="Read scanned pages and images by text recognition."
@@ -119,11 +123,17 @@ def index(
     require_group(Document(), project.group)  # before anything is written
     if not project.store.exists():
         _note_outer_index(project.folder)
+        if project.embed and embed is None:
+            complain(f"Note: the embedding model is {project.embed}, of lazyrag config.")
     with project.open(write=True, launcher=launcher, loading=loading, files=files) as docs:
         project.save()
         outcome = _build(docs, project)
         if docs.last_report.added and outcome.status == OK:
-            return replace(outcome, lines=[*outcome.lines, 'Next: lazyrag search "your question"'])
+            is_default = project.store == project.folder / STORE_FOLDER
+            is_near = is_default and Path.cwd().is_relative_to(project.folder)
+            option = "" if is_near else f" --store {shlex.quote(str(project.store))}"
+            following = f'Next: lazyrag search "your question"{option}'
+            return replace(outcome, lines=[*outcome.lines, following])
         return outcome
 
 
@@ -146,7 +156,8 @@ def _patterns(patterns: tuple[str, ...]) -> list[str] | None:
 def _build(docs: Document, project: Project) -> Output:
     """Build the group of a project and its indexes; report it."""
     try:
-        docs.activate_group(project.group, analysers=[ANALYSER])  # first: it needs no model
+        # first: it needs no model
+        docs.activate_group(project.group, analysers=keyword_analysers(docs))
         if docs.reader.embed_keys:
             docs.activate_group(project.group, embed_keys=docs.reader.embed_keys)
     except IngestionError:
@@ -228,6 +239,7 @@ def _plan_sync(
 
     is_new = not project.exists
     if is_new:
+        files = project.choose_files(files)
         docs = project.with_readers(Document(project.folder, files=files, **parse_loading(loading)))
     else:
         docs = project.open(write=True, loading=loading, files=files)

@@ -1,7 +1,10 @@
-"""The commands that check and copy an index, fetch models, and complete command lines."""
+"""The commands that check and copy an index, fetch models, store defaults, and complete command
+lines.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +13,10 @@ from typing import Any
 import click
 
 from lazyrag.cli import output, terminal
-from lazyrag.cli.base import ANALYSER, PATH, app, complain, store_option
+from lazyrag.cli.base import PATH, app, complain, keyword_analysers, store_option
 from lazyrag.cli.output import FAILED, OK, Output
 from lazyrag.errors import ConfigError, LazyRAGError
+from lazyrag.models.defaults import DEFAULTS, defaults_file, read_defaults, write_default
 from lazyrag.project import find_project, new_project
 
 
@@ -97,7 +101,7 @@ def import_(export: Path, path: Path, store: Path | None) -> Output:
     try:
         with project.open(write=True, with_files=False, embeds=False) as docs:
             count = docs.maintenance.import_from(export)
-            docs.activate_group(project.group, analysers=[ANALYSER])
+            docs.activate_group(project.group, analysers=keyword_analysers(docs))
         project.save()
     except LazyRAGError:
         if is_new:
@@ -146,6 +150,62 @@ def fetch(name: str, file: str | None) -> Output:
         },
         lines,
     )
+
+
+_LEAST_SHOWN = 20  # characters of a key of which the last four are shown
+
+
+@app.group()
+def config() -> None:
+    """Store default models, their endpoint and its key."""
+
+
+@config.command("list")
+def list_defaults() -> Output:
+    """List what is stored; of the key, its last characters."""
+    stored = read_defaults()
+    if "key" in stored:
+        key = stored["key"]
+        stored["key"] = f"…{key[-4:]}" if len(key) >= _LEAST_SHOWN else "…"
+    path = defaults_file()
+    rows = [[name, terminal.printable(stored.get(name, "-"))] for name in DEFAULTS]
+    lines = [*terminal.table(rows), *terminal.wrap(f"Stored in {terminal.home(path)}.")]
+    return Output({"defaults": stored, "file": str(path)}, lines)
+
+
+@config.command("set")
+@click.argument("name", metavar="NAME", type=click.Choice(DEFAULTS))
+@click.argument("value", required=False)
+def set_default(name: str, value: str | None) -> Output:
+    """Store the VALUE of a NAME: chat, embed, key or url; '' removes it.
+
+    \b
+    chat   chat model of ask, chat and serve; LAZYRAG_MODEL comes first
+    embed  embedding model of new indexes, as for lazyrag index --embed
+    url    OpenAI-compatible endpoint; OPENAI_BASE_URL comes first
+    key    its API key; OPENAI_API_KEY comes first
+
+    Without a VALUE, it is read from the terminal or the standard input: lazyrag config set key
+    """  # noqa: D301  see `app`
+    if value is None:
+        value = _read_value(name)
+    drops_key = write_default(name, value)
+    lines = ["Stored." if value.strip() else "Removed."]
+    if drops_key:
+        lines.append(
+            "Removed the key of the previous endpoint. Store a new one: lazyrag config set key"
+        )
+    return Output({"name": name, "key_removed": drops_key}, lines)
+
+
+def _read_value(name: str) -> str:
+    """A value from the terminal, or the first line of the standard input."""
+    if sys.stdin is not None and sys.stdin.isatty():
+        return str(click.prompt(name, hide_input=name == "key"))
+    line = "" if sys.stdin is None else sys.stdin.readline()
+    if not line:
+        raise click.UsageError(f"The standard input is empty. Pass a VALUE; '' removes {name}.")
+    return line
 
 
 @app.command()

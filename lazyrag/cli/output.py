@@ -5,20 +5,21 @@ from __future__ import annotations
 import functools
 import json
 import re
+import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lazyrag.cli import terminal
-from lazyrag.errors import ConfigError, LazyRAGError
+from lazyrag.errors import ConfigError, LazyRAGError, count
 
 if TYPE_CHECKING:
     from lazyrag.data.encoding import ErrorInfo
     from lazyrag.data.filters import Filter
     from lazyrag.data.node import DocNode
-    from lazyrag.data.result import Answer, Hit
-    from lazyrag.document import IngestReport, PlannedFormat
+    from lazyrag.data.result import Answer, Citation, Hit, Statement
+    from lazyrag.document import CollectedPage, IngestReport, PlannedFormat
     from lazyrag.evaluation import GoldenReport
     from lazyrag.retrieval.explain import ExplainedHit
     from lazyrag.types import JsonObject
@@ -80,18 +81,61 @@ def hit_dict(rank: int, hit: Hit) -> JsonObject:
     return {"rank": rank, **hit.to_dict()}
 
 
-def hit_lines(
-    rank: int, node: DocNode, query: str, *, full: bool = False, label: str = ""
-) -> list[str]:
-    """A hit: file, location, score, and its passage."""
-    label = label or f"{rank}."
-    score = "" if node.score is None or label.startswith("[") else f"{node.score:.3f}"
-    head = _heading(label, node.path, node.location, score)
-    indent = " " * (len(label) + 1)
+_LINES = (7, 6, 5, 3, 2, 2)
+"""Lines of text by the rank of a hit: the first ones have the answer most often."""
+
+
+def inferred_lines(inferred: Mapping[str, Sequence[str]]) -> list[str]:
+    """What a search inferred from the query, and how to switch that off."""
+    values = ", ".join(f"{name}: {text}" for name, texts in inferred.items() for text in texts)
+    return terminal.wrap(f"{terminal.printable(values)} (inferred; off: --no-infer-filters)")
+
+
+def hits_lines(nodes: Sequence[DocNode], query: str, *, full: bool = False) -> list[list[str]]:
+    """Each hit: file, location, score, and the part of its text that answers the query; with
+    ``full`` its whole text.
+    """
+    from lazyrag.generation.extractive import choose_excerpts
+
+    headings = [_hit_heading(rank, node) for rank, node in enumerate(nodes, start=1)]
+    indents = [" " * (len(str(rank)) + 2) for rank in range(1, len(nodes) + 1)]
+    texts = [node.get_content() for node in nodes]
+    if full:
+        passages = [
+            terminal.passage(text, query, indent=indent, lines=None)
+            for text, indent in zip(texts, indents, strict=True)
+        ]
+    else:
+        most_lines = [*_LINES, *[_LINES[-1]] * len(nodes)]
+        rooms = [
+            terminal.Room(indent, max(1, lines + 1 - len(heading)))
+            for heading, indent, lines in zip(headings, indents, most_lines, strict=False)
+        ]
+        columns = [room.columns for room in rooms]
+        excerpts = choose_excerpts(query, texts, columns, terminal.columns_of)
+        passages = [
+            terminal.excerpt(text, units, query, room)
+            for text, units, room in zip(texts, excerpts, rooms, strict=True)
+        ]
+    warnings = [_hidden_lines(node, indent) for node, indent in zip(nodes, indents, strict=True)]
     return [
-        *head,
-        *terminal.passage(node.get_content(), query, indent=indent, lines=None if full else 3),
+        heading + warning + lines
+        for heading, warning, lines in zip(headings, warnings, passages, strict=True)
     ]
+
+
+def _hit_heading(rank: int, node: DocNode) -> list[str]:
+    score = "" if node.score is None else f"{node.score:.3f}"
+    return _heading(f"{rank}.", node.path, node.location, score)
+
+
+def _hidden_lines(node: DocNode, indent: str) -> list[str]:
+    """A warning of text that readers of the file do not see."""
+    reasons = ", ".join(dict.fromkeys(place.label for place in node.hidden_text))
+    if not reasons:
+        return []
+    warning = f"Hidden text ({reasons}): readers of the file do not see it; prompts are without it."
+    return terminal.wrap(warning, first=indent, rest=indent)
 
 
 def _heading(label: str, path: str, location: str, score: str = "") -> list[str]:
@@ -112,26 +156,91 @@ def _heading(label: str, path: str, location: str, score: str = "") -> list[str]
     return [line, *terminal.wrap(location, first=indent, rest=indent)]
 
 
+def collected_lines(page: CollectedPage, query: str, per: str) -> list[str]:
+    """A page of all that matches, its count, and what was not looked at."""
+    lines = []
+    for item in page.items:
+        others = f"{count(item.matches, 'passage')}" if item.matches > 1 else ""
+        lines += _heading("-", item.path, item.location, others)
+        lines += [*terminal.passage(item.snippet, query, indent="  ", lines=2), ""]
+    lines.append(f"{count(page.total, per)} in all, {len(page.items)} shown.")
+    if page.next is not None:
+        lines += terminal.wrap(f"The next ones: --after {shlex.quote(page.next)}", rest="  ")
+    if page.unread:
+        lines.append(f"Not looked at: {count(len(page.unread), 'file')}.")
+    return lines + reason_lines(page.unread)
+
+
 def explained_lines(hit: ExplainedHit, indent: str) -> list[str]:
     """Rank and score of a hit in each stage."""
     stages = "; ".join(f"{standing.name} {standing}" for standing in hit.standings)
     return terminal.wrap(stages, first=indent, rest=indent)
 
 
-def answer_lines(answer: Answer) -> list[str]:
-    """An answer with its sources."""
-    lines: list[str] = []
-    for paragraph in answer.text.splitlines():
+def answer_dict(answer: Answer) -> JsonObject:
+    """An answer for programs."""
+    sources = enumerate(answer.context.sources, start=1)
+    return {
+        "question": answer.query,
+        "answer": answer.text,
+        "weak": answer.weak,
+        "citations": answer.citations,
+        "statements": answer.statements,
+        "hits": [hit_dict(rank, hit) for rank, hit in sources],
+        "problems": answer.problems,
+    }
+
+
+def answer_lines(
+    answer: Answer, *, with_text: bool = True, with_passages: bool = True
+) -> list[str]:
+    """An answer with its sources; without their passages if the answer itself quotes them."""
+    is_quoted = "quotes" in (answer.generation.metadata or {})
+    lines = []
+    for paragraph in answer.text.splitlines() if with_text else ():
         lines += terminal.wrap(terminal.printable(paragraph))
+    if answer.weak and not is_quoted:
+        lines += ["", *terminal.wrap("The files do not seem to answer this question.")]
     if answer.citations:
         lines.append("")
-    for citation in answer.citations:
+    query = answer.query if with_passages and not is_quoted else ""
+    lines += citation_lines(answer.citations, query)
+    if not is_quoted:
+        lines += _statement_lines(answer.statements)
+    for problem in answer.problems:
+        lines += terminal.wrap(f"Note: {terminal.printable(problem)}", rest="  ")
+    return lines
+
+
+def citation_lines(citations: Iterable[Citation], query: str = "") -> list[str]:
+    """File and location of citations; with a query their words, too."""
+    lines = []
+    for citation in citations:
         label = f"[{citation.index}]"
         indent = " " * (len(label) + 1)
         lines += _heading(label, citation.source, citation.location)
-        lines += terminal.passage(citation.text_snippet, answer.query, indent=indent)
-    for problem in answer.problems:
-        lines += terminal.wrap(f"Note: {terminal.printable(problem)}", rest="  ")
+        if query:
+            lines += terminal.passage(citation.text_snippet, query, indent=indent)
+    return lines
+
+
+_STYLES = {"contradicted": "red", "not_found": "yellow"}
+
+
+def _statement_lines(statements: Sequence[Statement]) -> list[str]:
+    """How many statements of an answer are confirmed, and those that are not."""
+    from lazyrag.data.result import doubtful, verdict_counts
+
+    counts = verdict_counts(statements)
+    if not counts:
+        return []
+    summary = ", ".join(
+        f"{number} {verdict.replace('_', ' ')}" for verdict, number in counts.items()
+    )
+    lines = ["", f"Checked against the sources: {summary}."]
+    for statement in doubtful(statements):
+        wrapped = terminal.wrap(terminal.printable(str(statement)), rest="  ")
+        lines += [terminal.style_text(line, _STYLES[statement.verdict]) for line in wrapped]
     return lines
 
 
@@ -157,14 +266,25 @@ _REMEDIES = (
         "Split it, or leave it out: lazyrag index --exclude PATTERN.",
     ),
     (r"Give it: PdfLoader\(.*or save the file again", "Save it again"),
-    (r"then call sync\(\)", "then run lazyrag sync"),
     (r"Retry it with sync\(retry=True\)", "Retry it with lazyrag sync --retry"),
     (
         r"lazyrag\.loaders\.loaders\. Add a reader.*",
         "docs/formats.md. Save it in one of these formats.",
     ),
     (r" Pass LoadLimits\(processes=0\)\.", ""),
+    (
+        "api_key, or LAZYRAG_API_KEY or OPENAI_API_KEY in",
+        "lazyrag config set key, or OPENAI_API_KEY in",
+    ),
+    ("^base_url must be such as", "url must be such as"),
     (r"call sync\(\)", "run lazyrag sync"),
+    (r"Call sync\(\)", "Run lazyrag sync"),
+    (r"call sync\(max_deleted=1\)", "run lazyrag sync --delete"),
+    (r"(?<= )sync\(\) retries", "lazyrag sync retries"),
+    (r"docs\.maintenance\.verify\(\)", "lazyrag verify"),
+    (r"(?:(?<=and )|call )repair\([^)]*\)", "lazyrag repair"),
+    (r"Open (it once|the Document) without read_only=True[:,]", "Run lazyrag sync,"),
+    (r"(?<=excluded by \.gitignore)$", "; read with --no-gitignore"),
 )
 """Patterns of remedies in Python, and their replacements at the command line."""
 
@@ -233,7 +353,7 @@ def report_dict(report: IngestReport) -> JsonObject:
 
 def report_lines(report: IngestReport) -> list[str]:
     """A report in a few lines."""
-    lines: list[str] = []
+    lines = []
     for line in str(_report_at_command_line(report)).splitlines():
         indent = line[: len(line) - len(line.lstrip())]
         lines += terminal.wrap(terminal.printable(line), first=indent, rest=indent + "  ")
@@ -287,7 +407,7 @@ def is_changed(report: IngestReport, *, withheld: bool = True) -> bool:
 
 def reason_lines(reasons: Mapping[str, str]) -> list[str]:
     """Why files, groups and indexes are done again."""
-    lines: list[str] = []
+    lines = []
     for name, why in list(reasons.items())[:_MAX_REASONS]:
         lines += terminal.wrap(f"{terminal.printable(name)}: {why}", first="  ", rest="    ")
     return lines + more_lines(len(reasons), _MAX_REASONS, "  ")
@@ -311,7 +431,7 @@ def unread_lines(report: IngestReport) -> list[str]:
     """The folders and links that could not be read."""
     unread = _unread_places(report)
     texts = [f"failed: {terminal.printable(path)}" for path in unread[:5]]
-    lines: list[str] = []
+    lines = []
     for text in texts + more_lines(len(unread), 5):
         lines += terminal.wrap(f"  {text}", first="  ", rest="    ")
     return lines

@@ -2,31 +2,49 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
+import shlex
+import sys
 import warnings
-from collections.abc import Container, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from lazyrag.cli import output, terminal
-from lazyrag.cli.base import ANALYSER, PATH, app, complain, require_group, store_option
-from lazyrag.cli.output import FAILED, OK, Output
+from lazyrag.cli.base import (
+    ANALYSER,
+    PATH,
+    app,
+    complain,
+    keyword_analysers,
+    message_of,
+    require_group,
+    store_option,
+)
+from lazyrag.cli.output import FAILED, OK, USAGE, Output
 from lazyrag.data.segment import LAZY_ROOT_NAME
-from lazyrag.errors import ConfigError, MissingDependencyError
-from lazyrag.project import Project, base_url, find_project
+from lazyrag.errors import ConfigError, GenerationError, LazyRAGError, MissingDependencyError
+from lazyrag.project import Project, find_project
 from lazyrag.read import near_duplicates
 
 if TYPE_CHECKING:
     from lazyrag.data.node import DocNode
+    from lazyrag.data.result import Answer, AnswerDelta, Citation
     from lazyrag.document import Document, DocumentStatus, GroupStatus, IngestReport
+    from lazyrag.pipeline.pipeline import SyncPipeline
     from lazyrag.retrieval.base import BaseRetriever
     from lazyrag.types import JsonObject
 
 _RETRIEVERS = ("keyword", "vector", "hybrid")
+_HINT = (
+    "Quoted without a chat model. For a written answer, set one: --model NAME, with OPENAI_BASE_URL"
+    " and OPENAI_API_KEY."
+)
+_MOST_MESSAGES = 20  # of a chat that the model reads again
 _filters_option = click.option(
     "--filters",
     "--where",
@@ -52,6 +70,14 @@ _retriever_option = click.option(
     help="Default: hybrid if the index has embeddings, else keyword.",
 )
 
+_infer_option = click.option(
+    "--no-infer-filters",
+    "infer_filters",
+    flag_value=False,
+    default=True,
+    help="Do not prefer documents that the question names, as by a company and a year.",
+)
+
 
 def _open_readable(project: Project, kind: str | None) -> Document:
     """A project's Document to search; without its embedding model if that is missing and no
@@ -67,30 +93,34 @@ def _open_readable(project: Project, kind: str | None) -> Document:
 
 
 def _make_retriever(
-    docs: Document, group: str, kind: str | None, topk: int
+    docs: Document, group: str, kind: str | None, topk: int, *, infer_filters: bool = True
 ) -> BaseRetriever[list[DocNode]]:
     """The retriever that was chosen; by default that of `RAGPipeline.over`."""
-    from lazyrag.retrieval import HybridRetriever, Retriever
+    from lazyrag.retrieval import FieldRetriever, HybridRetriever, Retriever
 
     require_group(docs, group)
     if kind not in (None, "keyword") and not docs.reader.embed_keys:
         raise ConfigError(f"--retriever {kind} needs embeddings. Run: lazyrag index --embed MODEL")
     complete = {state.name: state.indexes for state in docs.status().groups if state.is_complete}
     indexes = set(complete.get(group, ()))
+    keyword = set(keyword_analysers(docs))
     vectors = set(docs.reader.embed_keys)
     if kind is None:
         kind = "hybrid" if vectors and vectors <= indexes else "keyword"
-        if kind == "keyword" and vectors and ANALYSER in indexes:
+        if kind == "keyword" and vectors and keyword <= indexes:
             complain("Note: keyword search only, as vectors are missing. Run: lazyrag sync")
-    needed = {"keyword": {ANALYSER}, "vector": vectors, "hybrid": {ANALYSER, *vectors}}[kind]
+    needed = {"keyword": keyword, "vector": vectors, "hybrid": keyword | vectors}[kind]
     if not needed <= indexes:
         raise ConfigError(
             f"The node group {group} is not indexed yet. Run: lazyrag index --group {group}"
         )
+    retriever: BaseRetriever[list[DocNode]]
     if kind == "hybrid":
-        return HybridRetriever.over(docs, group, topk)
-    similarity = "bm25_chinese" if kind == "keyword" else None
-    return Retriever(docs, group, similarity, topk=topk)
+        retriever = HybridRetriever.over(docs, group, topk)
+    else:
+        similarity = "bm25_chinese" if kind == "keyword" else None
+        retriever = Retriever(docs, group, similarity, topk=topk)
+    return FieldRetriever(retriever) if infer_filters else retriever
 
 
 @app.command()
@@ -100,6 +130,7 @@ def _make_retriever(
 @_filters_option
 @_group_option
 @_retriever_option
+@_infer_option
 @click.option("--full", is_flag=True, help="Show complete passages.")
 @click.option(
     "--explain", is_flag=True, help="Show the rank and score of each passage in every stage."
@@ -111,26 +142,40 @@ def search(
     filters: tuple[str, ...],
     group: str | None,
     retriever: str | None,
+    infer_filters: bool,
     full: bool,
     explain: bool,
 ) -> Output:
     """Find the best passages for QUERY: a question or keywords."""
+    from lazyrag.generation.answerable import is_weak
+    from lazyrag.retrieval.inferring import inferred_values
+
     query = " ".join(words)
     project = find_project(store).with_options(group=group)
     with _open_readable(project, retriever) as docs:
-        search = _make_retriever(docs, project.group, retriever, topk)
+        search = _make_retriever(docs, project.group, retriever, topk, infer_filters=infer_filters)
         condition = output.parse_filters(filters, docs.reader.fields)
         explanation = search.explain(query, condition) if explain else None
         nodes = search(query, condition)
-        result: JsonObject = {"query": query, "hits": _hits(nodes)}
-        lines: list[str] = []
-        for rank, node in enumerate(nodes, start=1):
-            lines += ["", *output.hit_lines(rank, node, query, full=full)]
+        weak = is_weak(query, [node.text for node in nodes])
+        inferred = inferred_values(search, query)
+        result: JsonObject = {
+            "query": query,
+            "weak": weak,
+            "inferred": inferred,
+            "hits": _hits(nodes),
+        }
+        lines = ["", *output.inferred_lines(inferred)] if inferred and nodes else []
+        for rank, hit_lines in enumerate(output.hits_lines(nodes, query, full=full), start=1):
+            lines += ["", *hit_lines]
             if explanation is not None:
                 lines += output.explained_lines(explanation[rank - 1], "   ")
         if explanation is not None:
             result["explanation"] = explanation.to_dict()
-        return Output(result, lines[1:] or _nothing_found(docs, query, filters))
+        if not nodes:
+            lines = _nothing_found(docs, query, is_filtered=bool(filters))
+            return Output(result, lines, FAILED)
+        return Output(result, lines[1:])
 
 
 def _hits(nodes: Sequence[DocNode]) -> list[JsonObject]:
@@ -139,88 +184,267 @@ def _hits(nodes: Sequence[DocNode]) -> list[JsonObject]:
     return [output.hit_dict(rank, Hit.from_node(node)) for rank, node in enumerate(nodes, start=1)]
 
 
-def _nothing_found(docs: Document, query: str, filters: Sequence[str]) -> list[str]:
+def _nothing_found(docs: Document, query: str, *, is_filtered: bool) -> list[str]:
     count = docs.status().documents
-    among = f"those of {count} files that --filters allows" if filters else f"{count} files"
+    among = f"those of {count} files that --filters allows" if is_filtered else f"{count} files"
     text = f"Nothing found for {terminal.printable(query)!r} in {among}."
     return terminal.wrap(text)
 
 
 @app.command()
+@click.argument("words", metavar="[WORDS]", nargs=-1)
+@store_option
+@_filters_option
+@_group_option
+@click.option(
+    "--per",
+    type=click.Choice(["document", "node", "row"]),
+    default="document",
+    help="What is listed: files, passages or table rows. Default: document.",
+)
+@click.option(
+    "--limit", type=click.IntRange(1, 1_000), default=20, metavar="N", help="Default: 20."
+)
+@click.option("--after", metavar="PLACE", help="Where the page before ended.")
+def collect(
+    words: tuple[str, ...],
+    store: Path | None,
+    filters: tuple[str, ...],
+    group: str | None,
+    per: Any,
+    limit: int,
+    after: str | None,
+) -> Output:
+    """List and count all that has all WORDS, not only the best.
+
+    '"green tea"' is a phrase; OR separates alternatives.
+    """
+    query = " ".join(words)
+    project = find_project(store).with_options(group=group)
+    # tables are built at their first use
+    with project.open(write=per == "row", with_files=False, embeds=False) as docs:
+        require_group(docs, project.group)
+        condition = output.parse_filters(filters, docs.reader.fields)
+        page = docs.collect(
+            query, condition, per=per, group=project.group, limit=limit, after=after
+        )
+    status = OK if page.total else FAILED
+    return Output(asdict(page), output.collected_lines(page, query, per), status)
+
+
+_model_option = click.option(
+    "--model",
+    envvar="LAZYRAG_MODEL",
+    metavar="NAME",
+    help="Chat model. Default: LAZYRAG_MODEL, then lazyrag config; '' for none.",
+)
+
+
+@app.command()
 @click.argument("words", metavar="QUESTION", nargs=-1, required=True)
 @store_option
-@click.option(
-    "--model", envvar="LAZYRAG_MODEL", metavar="NAME", help="Chat model. Default: LAZYRAG_MODEL."
-)
+@_model_option
 @_topk_option
 @_filters_option
 @_group_option
 @_retriever_option
-def ask(
-    words: tuple[str, ...],
+def ask(words: tuple[str, ...], **options: Any) -> Output:
+    """Answer QUESTION from the files, with citations.
+
+    The chat model is called at an OpenAI-compatible endpoint: OPENAI_BASE_URL, OPENAI_API_KEY, or
+    see lazyrag config. Without a model, quote the sentences that answer best.
+    """
+    with _open_answers(**options) as answers:
+        answer, lines = answers.answer(" ".join(words))
+        if not answer.context.sources:
+            return Output(output.answer_dict(answer), lines, FAILED)
+        if not answers.as_json:
+            output.write(lines)  # before the hint, which asks other programs
+        hint = answers.hint()
+        return Output(output.answer_dict(answer), ["", *hint] if hint else [])
+
+
+@app.command()
+@store_option
+@_model_option
+@_topk_option
+@_filters_option
+@_group_option
+@_retriever_option
+def chat(**options: Any) -> Output:
+    """Answer one question after the other, each with those before it in mind.
+
+    /sources shows the passages of the last answer, /new begins another conversation, /quit or
+    Ctrl-D ends. Ctrl-C stops an answer only. With --json, one object for each answer.
+    """
+    history: list[dict[str, str]] = []
+    last: Answer | None = None
+    answered = 0
+    failed = 0
+    with _open_answers(**options) as answers:
+        if hint := answers.hint():
+            output.write([*hint, ""])
+        for line in _read_lines():
+            if line == "/sources":
+                output.write(output.citation_lines(last.citations, last.query) if last else [])
+            elif line == "/new":
+                history.clear()
+                last = None
+            elif line.startswith("/"):
+                complain(f"Unknown command {line!r}. Known: /new, /quit, /sources.")
+            elif line:
+                try:
+                    last, lines = answers.answer(line, history)
+                except KeyboardInterrupt:
+                    complain("Stopped.")
+                except LazyRAGError as exc:
+                    failed += 1
+                    _show_error(exc, as_json=answers.as_json)
+                else:
+                    answered += 1
+                    _show_answer(last, lines, as_json=answers.as_json)
+                    history.append({"role": "user", "content": line})
+                    history.append({"role": "assistant", "content": last.text})
+                    del history[:-_MOST_MESSAGES]
+    return Output({"answers": answered}, status=USAGE if failed and not answered else OK)
+
+
+def _show_error(error: LazyRAGError, *, as_json: bool) -> None:
+    if as_json:
+        output.write([output.as_json("chat", None, error)])
+    else:
+        complain(f"Error: {message_of(error)}")
+
+
+def _show_answer(answer: Answer, lines: Sequence[str], *, as_json: bool) -> None:
+    output.write([output.as_json("chat", output.answer_dict(answer))] if as_json else [*lines, ""])
+
+
+def _read_lines() -> Iterator[str]:
+    """The questions from the standard input, up to its end or ``/quit``."""
+    if sys.stdin is None:  # closed by the program that started this one
+        return
+    is_typed = sys.stdin.isatty() and sys.stdout.isatty()
+    if is_typed:
+        with contextlib.suppress(ImportError):  # not on Windows
+            import readline  # noqa: F401  `input` then has arrow keys
+    while True:
+        try:
+            line = input("> " if is_typed else "").strip()
+        except EOFError:
+            if is_typed:
+                output.write([""])  # the prompt has no line end
+            return
+        except KeyboardInterrupt:
+            complain(" Ctrl-D or /quit ends.")
+            continue
+        if line == "/quit":
+            return
+        yield line
+
+
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    """Answers questions about an open Document.
+
+    Args:
+        docs: The Document.
+        pipeline: Finds the passages, and calls the chat model.
+        options: Keywords of the pipeline's calls.
+        has_model: Whether a chat model writes the answers.
+        as_json: Whether they are printed as JSON.
+    """
+
+    docs: Document
+    pipeline: SyncPipeline
+    options: Mapping[str, Any]
+    has_model: bool
+    as_json: bool
+
+    def answer(self, question: str, history: Any = None) -> tuple[Answer, list[str]]:
+        """The answer to a question, and the lines to print: after it, if it is streamed."""
+        is_live = self.has_model and not self.as_json
+        pieces = self.pipeline.stream(question, history=history or None, **self.options)
+        answer = _follow(pieces, is_live=is_live)
+        if not answer.context.sources:
+            return answer, _nothing_found(
+                self.docs, question, is_filtered=self.options["filters"] is not None
+            )
+        return answer, output.answer_lines(
+            answer, with_text=not is_live, with_passages=history is None
+        )
+
+    def hint(self) -> list[str]:
+        """How to get written answers: with a model on this machine, if one answers."""
+        from lazyrag.models.defaults import find_local_models
+
+        if self.has_model or self.as_json:
+            return []
+        lines = terminal.wrap(_HINT)
+        for program, url, name in find_local_models():
+            model = shlex.quote(terminal.printable(name))
+            lines += [
+                f"{program} answers on {url}. To use it:",
+                f"  lazyrag config set url {url}",
+                f"  lazyrag config set chat {model}",
+            ]
+        return lines
+
+
+@contextlib.contextmanager
+def _open_answers(
+    *,
     store: Path | None,
     model: str | None,
     topk: int,
     filters: tuple[str, ...],
     group: str | None,
     retriever: str | None,
-) -> Output:
-    """Answer QUESTION from the files, with citations.
-
-    The chat model is called at an OpenAI-compatible endpoint: OPENAI_BASE_URL, OPENAI_API_KEY.
-    Without a model, show the passages that it would read.
-    """
-    question = " ".join(words)
-    project = find_project(store).with_options(group=group)
-    with _open_readable(project, retriever) as docs:
-        search = _make_retriever(docs, project.group, retriever, topk)
-        condition = output.parse_filters(filters, docs.reader.fields)
-        if model:
-            return _answer(search, question, model, topk, condition)
-        nodes = search(question, condition)
-        lines: list[str] = []
-        for rank, node in enumerate(nodes, start=1):
-            lines += [*output.hit_lines(rank, node, question, label=f"[{rank}]"), ""]
-        lines = lines or [*_nothing_found(docs, question, filters), ""]
-        hint = (
-            "For an answer, set a chat model: --model NAME, with OPENAI_BASE_URL and"
-            " OPENAI_API_KEY."
-        )
-        result = {
-            "question": question,
-            "answer": None,
-            "citations": [],
-            "hits": _hits(nodes),
-            "problems": [hint],
-        }
-        return Output(result, [*lines, *terminal.wrap(hint)])
-
-
-def _answer(
-    search: BaseRetriever[list[DocNode]], question: str, model: str, topk: int, filters: Any
-) -> Output:
+) -> Iterator[_Answers]:
+    """Open a Document for questions, with the chat model that was chosen."""
     from lazyrag.errors import AnswerWarning
     from lazyrag.models import HttpChatModel
+    from lazyrag.models.defaults import api_key, base_url, read_defaults
     from lazyrag.pipeline import RAGPipeline
 
-    with (
-        HttpChatModel(base_url(), model, api_key=os.environ.get("OPENAI_API_KEY")) as chat,
-        warnings.catch_warnings(),
-    ):
+    project = find_project(store).with_options(group=group)
+    model = read_defaults().get("chat") if model is None else model
+    with contextlib.ExitStack() as stack:
+        docs = stack.enter_context(_open_readable(project, retriever))
+        search = _make_retriever(docs, project.group, retriever, topk)
+        condition = output.parse_filters(filters, docs.reader.fields)
+        chat_model = None
+        if model:
+            url = base_url()
+            chat_model = stack.enter_context(HttpChatModel(url, model, api_key=api_key(url)))
+        stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore", AnswerWarning)  # the answer lists its problems
-        answer = RAGPipeline(retriever=search, generator=chat).sync.answer(
-            question, top_k=topk, filters=filters
-        )
-    result = {
-        "question": question,
-        "answer": answer.text,
-        "citations": answer.citations,
-        "hits": [
-            output.hit_dict(rank, hit) for rank, hit in enumerate(answer.context.sources, start=1)
-        ],
-        "problems": answer.problems,
-    }
-    return Output(result, output.answer_lines(answer))
+        pipeline = RAGPipeline(retriever=search, generator=chat_model).sync
+        options = {"top_k": topk, "filters": condition}
+        yield _Answers(docs, pipeline, options, bool(model), click.get_current_context().obj)
+
+
+def _follow(pieces: Iterator[AnswerDelta], *, is_live: bool) -> Answer:
+    """The answer of a stream; live pieces are printed. What came of a broken one, or before Ctrl-C,
+    stays, with its sources.
+    """
+    answer: Any = None
+    wrapper = terminal.LiveWrapper()
+    citations: list[Citation] = []
+    try:
+        for piece in pieces:
+            citations += piece.citations
+            if is_live:
+                click.echo(wrapper.add(piece.text), nl=False)
+            answer = piece.answer
+    except (GenerationError, KeyboardInterrupt):
+        if is_live:
+            click.echo(wrapper.add(" (incomplete)"))
+            output.write(["", *output.citation_lines(citations)] if citations else [])
+        raise
+    if is_live:
+        click.echo()
+    return cast("Answer", answer)
 
 
 @app.command()
@@ -280,7 +504,7 @@ def _state_lines(project: Project, state: DocumentStatus) -> list[str]:
 
 
 def _failure_lines(failures: Sequence[Mapping[str, Any]]) -> list[str]:
-    lines: list[str] = []
+    lines = []
     for failure in failures[:5]:
         text = f"failed: {failure['path']} ({failure['stage']}): {failure['message']}"
         lines += terminal.wrap(terminal.printable(text), rest="  ")
@@ -294,7 +518,7 @@ def _failure_lines(failures: Sequence[Mapping[str, Any]]) -> list[str]:
 def _duplicate_lines(clusters: Sequence[Sequence[str]]) -> list[str]:
     if not clusters:
         return ["No two files have nearly the same text."]
-    lines: list[str] = []
+    lines = []
     for paths in clusters[:20]:
         text = f"nearly the same: {terminal.printable(', '.join(paths))}"
         lines += terminal.wrap(text, rest="  ")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import shutil
 import sys
 import unicodedata
@@ -11,6 +12,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from textwrap import dedent
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from lazyrag.generation.extractive import Unit
 
 _MIN_WIDTH = 40
 _MAX_WIDTH = 100
@@ -119,7 +125,7 @@ def wrap(text: str, columns: int | None = None, *, first: str = "", rest: str = 
         ['Steep 绿茶', 'at 80', 'degrees.']
     """
     columns = width() if columns is None else columns
-    lines: list[str] = []
+    lines = []
     line = first
     used = cells(first)
     is_empty = True
@@ -143,6 +149,49 @@ def wrap(text: str, columns: int | None = None, *, first: str = "", rest: str = 
         used = used + len(gap) + size
         is_empty = False
     return [*lines, line] if not is_empty or not lines else lines
+
+
+class LiveWrapper:
+    r"""Break a text that comes in pieces into lines of the terminal's width, without delay: only a
+    word that comes in several pieces may be broken.
+
+    Example:
+        >>> wrapper = LiveWrapper(12)
+        >>> [wrapper.add(piece) for piece in ("Steep", " tea", " at", " 80 degrees.")]
+        ['Steep', ' tea', ' at', '\n80 degrees.']
+    """
+
+    def __init__(self, columns: int | None = None) -> None:
+        self._columns = width() if columns is None else columns
+        self._used = 0
+        self._gap = ""
+
+    def add(self, text: str) -> str:
+        """What to print now. It cannot control the terminal."""
+        parts = []
+        for spaces, word in _LIVE.findall(text):
+            *lines, gap = spaces.split("\n")
+            if lines:
+                parts.append("\n" * len(lines))
+                self._used = 0
+                self._gap = ""
+            self._gap += " " * len(gap)
+            parts += [self._placed(piece) for piece, _ in _pieces(printable(word))]
+        return "".join(parts)
+
+    def _placed(self, piece: str) -> str:
+        """A piece behind its space, or on a new line if it does not fit."""
+        before = self._gap
+        self._gap = ""
+        used = self._used + len(before) + cells(piece)
+        if self._used and used > self._columns:
+            before = "\n"
+            used = cells(piece)
+        self._used = used
+        return before + piece
+
+
+_LIVE = re.compile(r"(\s*)(\S*)")
 
 
 def _pieces(text: str) -> Iterable[tuple[str, bool]]:
@@ -207,6 +256,10 @@ def table(
 # take no columns; become colours after wrapping
 _OPEN = "\u2068"
 _CLOSE = "\u2069"
+_SHORT_LINE = re.compile(r"([^\n,.;:，。；：]{1,15})\n(?=[^\na-z])")  # of a heading
+_FENCE = re.compile(r"\s*(?:```|~~~)")
+_LINK = re.compile(r"!?\[([^\]]+)\]\([^()\s]+\)")
+_ROLE = re.compile(r":[\w:-]+:`([^`<]+?)(?:\s*<[^`>]*>)?`")
 
 
 def passage(text: str, query: str, *, indent: str, lines: int | None = 3) -> list[str]:
@@ -225,15 +278,116 @@ def passage(text: str, query: str, *, indent: str, lines: int | None = 3) -> lis
         parts = [printable(paragraph) for paragraph in text.splitlines()]
     else:
         parts = [_best_part(text, terms, (width() - cells(indent)) * lines - 8 * lines)]
-    wrapped_lines: list[str] = []
+    wrapped_lines = []
     for part in parts:
         if part:
             wrapped_lines += wrap(_mark(part, terms), first=indent, rest=indent)
     if lines is not None and len(wrapped_lines) > lines:
         last = shorten(wrapped_lines[lines - 1], width() - 1)
         wrapped_lines[lines - 1 :] = [last.rstrip("…") + "…"]
-    mark = f"\033[{_STYLES['mark']}m"
-    return [line.replace(_OPEN, mark).replace(_CLOSE, "\033[0m") for line in wrapped_lines]
+    return [_styled(line) for line in wrapped_lines]
+
+
+class Room(NamedTuple):
+    """Where an excerpt is printed.
+
+    Args:
+        indent: Before each line.
+        lines: Maximum number of lines.
+    """
+
+    indent: str
+    lines: int
+
+    @property
+    def columns(self) -> int:
+        """Columns of all lines; words that are not broken leave some of them free."""
+        return (width() - cells(self.indent) - 2) * self.lines
+
+
+def columns_of(words: str, kind: str) -> int:
+    """The columns that a unit of a text takes: code keeps its lines."""
+    if kind == "code":
+        return len(words.splitlines()) * (width() - 4)
+    return cells(_plain(words)) + 1
+
+
+def excerpt(text: str, units: Sequence[Unit], query: str, room: Room) -> list[str]:
+    """Units of a text, with the query's words marked: code with its lines and indentation, other
+    text as paragraphs, an ellipsis for what is left out, and a dot between
+    paragraphs.
+    """
+    from lazyrag.text.analyzers import query_terms
+
+    if not units:
+        return passage(text, query, indent=room.indent, lines=room.lines)
+    terms = query_terms(query)
+    lines = []
+    paragraph = ""
+    end = 0
+    for unit in units:
+        left_out = "… " if any(map(str.isalnum, text[end : unit.start])) else ""
+        words = text[unit.start : unit.end]
+        if text[unit.start - 1 : unit.start] in ("", "\n"):
+            words = _SHORT_LINE.sub(r"\1 · ", words, count=1)
+        if paragraph and _is_paragraph_break(text, end, unit.start):
+            left_out = left_out or "· "
+        end = unit.end
+        if unit.kind == "code":
+            lines += _wrap_marked(paragraph, terms, room.indent)
+            paragraph = ""
+            lines += _code_lines(words, terms, room)
+        else:
+            paragraph = _join([part for part in (paragraph, left_out + _plain(words)) if part])
+    lines += _wrap_marked(paragraph, terms, room.indent)
+    if not lines:  # the fence of a block without code
+        return passage(text, query, indent=room.indent, lines=room.lines)
+    if len(lines) > room.lines:
+        last = shorten(lines[room.lines - 1], width() - 1)
+        lines[room.lines - 1 :] = [last.rstrip("…") + "…"]
+    elif any(map(str.isalnum, text[end:])) and cells(lines[-1]) + 2 < width():
+        lines[-1] += " …"
+    return [_styled(line) for line in lines]
+
+
+def _is_paragraph_break(text: str, end: int, start: int) -> bool:
+    """Whether a paragraph, or a line without a full stop such as a heading, ends between units."""
+    between = text[end:start]
+    return "\n\n" in between or ("\n" in between and text[end - 1] not in ".!?。！？；;")
+
+
+def _wrap_marked(paragraph: str, terms: frozenset[str], indent: str) -> list[str]:
+    return wrap(_mark(paragraph, terms), first=indent, rest=indent) if paragraph else []
+
+
+def _code_lines(code: str, terms: frozenset[str], room: Room) -> list[str]:
+    """Code without its fence, and without the indentation that all lines have. What is too long
+    begins before the line with most of the terms.
+    """
+    lines = [line for line in code.expandtabs(4).splitlines() if line.strip()]
+    lines = dedent("\n".join(line for line in lines if not _FENCE.match(line))).splitlines()
+    if len(lines) > room.lines:
+        counts = [len(_terms_in(line, terms)) for line in lines]
+        best = counts.index(max(counts))
+        lines = lines[max(0, min(best - 1, len(lines) - room.lines)) :]
+    columns = width() - cells(room.indent)
+    shown = []
+    for line in lines:
+        words = line.lstrip()
+        margin = " " * (len(line) - len(words))
+        words = shorten(printable(words), columns - len(margin))
+        shown.append(room.indent + margin + _mark(words, terms))
+    return shown
+
+
+def _styled(line: str) -> str:
+    return line.replace(_OPEN, f"\033[{_STYLES['mark']}m").replace(_CLOSE, "\033[0m")
+
+
+def _plain(words: str) -> str:
+    """Words without the signs of Markdown and reStructuredText."""
+    words = _LINK.sub(r"\1", printable(words))
+    return _ROLE.sub(r"\1", words).replace("**", "")
 
 
 def _is_wide(term: str) -> bool:

@@ -1,1 +1,1 @@
-"""Adapters for other frameworks: the names of specification 004, LangChain, LlamaIndex."""
+"""Adapters for other frameworks: the names of specification 004, LangChain, LlamaIndex, LazyLLM."""

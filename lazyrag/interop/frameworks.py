@@ -17,7 +17,7 @@ from lazyrag.ingest.report import IngestReport
 from lazyrag.models.embedding import EmbedCallable, as_embedder
 from lazyrag.models.protocols import Embedder, InputType, is_embedder
 from lazyrag.retrieval.stages import NodeRetriever
-from lazyrag.types import Metadata
+from lazyrag.types import JsonObject, Metadata
 from lazyrag.validation import require
 
 T = TypeVar("T")
@@ -59,7 +59,7 @@ def validate_objects(items: Iterable[Any], kind: type[T], kinds: str) -> list[T]
     return objects
 
 
-def node_metadata(node: DocNode) -> dict[str, Any]:
+def node_metadata(node: DocNode) -> JsonObject:
     """Return the metadata of a node and its file, with its location and score under names that are
     free.
 
@@ -68,7 +68,7 @@ def node_metadata(node: DocNode) -> dict[str, Any]:
         {'season': 'spring', 'score': 0.5}
     """
     hit = Hit.from_node(node)
-    metadata: dict[str, Any] = copy_value(dict(hit.metadata))
+    metadata: JsonObject = copy_value(dict(hit.metadata))
     more = {
         "source": hit.source,
         "group": node.group,

@@ -36,6 +36,7 @@ from lazyrag.server.core.service import Service
 from lazyrag.server.core.sets import unopened_sets
 from lazyrag.server.openai import answers as openai_answers
 from lazyrag.server.openai import files as openai_files
+from lazyrag.server.openai import models as openai_models
 from lazyrag.server.openai import stores as openai_stores
 from lazyrag.server.openai.protocol import with_openai
 from lazyrag.server.page import ask, document, evaluate, manage, operate, page, search, sources
@@ -53,6 +54,7 @@ ROUTERS = tuple(
         sets,
         openai_files,
         openai_stores,
+        openai_models,
         openai_answers,
         rerank,
         dify,

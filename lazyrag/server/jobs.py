@@ -48,7 +48,7 @@ from lazyrag.ledger.jobs import (
 from lazyrag.ledger.lease import Program
 from lazyrag.ledger.tables import HIDDEN
 from lazyrag.progress.calls import Progress, during_call
-from lazyrag.types import JsonObject, State
+from lazyrag.types import JsonMapping, JsonObject, Keywords, State
 from lazyrag.validation import (
     normal_name,
     require,
@@ -76,7 +76,7 @@ DOCUMENTS_OF = {
 """The kinds of jobs, which `_method` finds, and the argument that names documents;
 "" for none."""
 
-Guard: TypeAlias = Callable[[str, Mapping[str, Any], str | None], AbstractContextManager[None]]
+Guard: TypeAlias = Callable[[str, Keywords, str | None], AbstractContextManager[None]]
 """Gets kind, arguments and idempotency key of a job, and runs it in its block."""
 
 KEY_S = 24 * 3600.0
@@ -125,12 +125,12 @@ class Job:
 
     id: str
     kind: str
-    arguments: Mapping[str, Any]
+    arguments: Keywords
     state: State
     attempts: int
     progress: Progress | None
     error: ErrorInfo | None
-    result: Mapping[str, Any] | None
+    result: JsonMapping | None
     key: str | None
     created: dt.datetime
     updated: dt.datetime
@@ -206,7 +206,7 @@ class Jobs:
         self.name = self.ledger.name
 
     def submit(
-        self, kind: str, arguments: Mapping[str, Any] | None = None, *, key: str | None = None
+        self, kind: str, arguments: Keywords | None = None, *, key: str | None = None
     ) -> Job:
         """Store a job for a worker. Jobs of a Document are run one after the other, in the order of
         their submission.
@@ -406,7 +406,7 @@ def _number(id: str) -> int:  # noqa: A002
     return int(id) if is_number else -1
 
 
-def documents_of(kind: str, arguments: Mapping[str, Any]) -> list[str]:
+def documents_of(kind: str, arguments: Keywords) -> list[str]:
     """The documents that a job names."""
     named = arguments.get(DOCUMENTS_OF[kind], ())
     return [normal_name(str(name)) for name in ([named] if isinstance(named, str) else named)]
@@ -430,7 +430,7 @@ def _retry_failed(docs: Document) -> Any:
     return docs.last_report
 
 
-def _split(kind: str, arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+def _split(kind: str, arguments: Keywords) -> tuple[list[Any], dict[str, Any]]:
     """Positional and keyword arguments of a job's method: the names of groups are positional."""
     keywords = dict(arguments)
     names = keywords.pop("names", []) if kind == "activate_group" else []
@@ -444,7 +444,7 @@ class _Claim(NamedTuple):
 
     id: int
     kind: str
-    arguments: Mapping[str, Any]
+    arguments: Keywords
     key: str | None
     attempts: int
     begun: int | None
@@ -649,7 +649,7 @@ class Worker:
         """
         with self._jobs.file.reading() as connection:
             later = self._jobs._select(connection, "id > ? AND state = 'DELETED'", claim.id)
-        deleted: set[str] = set()
+        deleted = set()
         for job in later:
             deleted.update(documents_of(job.kind, job.arguments))
         left: JsonObject = {}

@@ -13,7 +13,7 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass
 from inspect import signature
@@ -33,22 +33,39 @@ from starlette.requests import Request
 from lazyrag._version import __version__
 from lazyrag.data.encoding import to_dict
 from lazyrag.data.node import DocNode
+from lazyrag.data.result import Hit, Statement
 from lazyrag.data.segment import LAZY_ROOT_NAME
+from lazyrag.generation.answerable import is_weak
+from lazyrag.generation.citations import CitationManager
+from lazyrag.read import glob as find_paths
 from lazyrag.read import grep as find_text
 from lazyrag.read import outline as find_outline
 from lazyrag.read import related as find_related
 from lazyrag.read.catalogue import find_root
 from lazyrag.read.rows import dataset_file
+from lazyrag.retrieval.inferring import inferred_values
 from lazyrag.server.api.documents import Texts, submit_texts
-from lazyrag.server.api.search import MAX_QUERY, Span, filter_of, list_of
+from lazyrag.server.api.search import (
+    MAX_QUERY,
+    SQL_FIELDS,
+    Collected,
+    Cursor,
+    Span,
+    Unit,
+    filter_of,
+    list_of,
+    model_of,
+    run_sql,
+)
 from lazyrag.server.core.body import Body, Name, SearchOptions
 from lazyrag.server.core.config import open_set, read_config
 from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError, describe_field, problem_of
 from lazyrag.server.core.service import Service, passage_url
 from lazyrag.server.core.set_request import SetRequest
+from lazyrag.text.tokens import resolve_counter
 from lazyrag.types import JsonObject
-from lazyrag.validation import require
+from lazyrag.validation import require, without_none
 
 log = logging.getLogger("lazyrag.server")
 
@@ -60,8 +77,10 @@ _WAIT_S = 10.0  # for a job, in a thread of the pool
 _PREFIX = re.compile(r"^(~[0-9a-f]{8}|file-[0-9a-f]{40})/")  # of documents that were uploaded
 _INSTRUCTIONS = (
     "Search the user's documents: search finds passages, fetch gets what is around one, related"
-    " similar ones, grep exact words; outline and read go through a document. Cite documents by"
-    " title and url."
+    " similar ones, grep exact words or a regular expression; collect lists and counts all that has"
+    " some words, for questions such as how many, which, list all; sql asks tables; glob, outline"
+    " and read go through documents; check compares an answer with the passages that it cites. Cite"
+    " documents by title and url."
 )
 
 
@@ -158,20 +177,28 @@ InSet = Annotated[Name, Field(description="Name of a set; by default all sets, o
 InGroup = Annotated[
     Name, Field(description="Node group: longer or shorter passages. Default: that of the set.")
 ]
+Inferring = Annotated[
+    bool, Field(description="Whether documents come first that the question names.")
+]
 Identity = Annotated[str, Field(min_length=1, max_length=400, description="Id of a passage.")]
 DocumentPath = Annotated[
     str, Field(min_length=1, max_length=4_096, description="Path of a document.")
 ]
 Question = Annotated[str, Field(max_length=MAX_QUERY, description="A question or keywords.")]
-Literal = Annotated[
-    str, Field(min_length=1, max_length=1_000, description="The text; not a regular expression.")
-]
+Literal = Annotated[str, Field(min_length=1, max_length=1_000, description="The text or pattern.")]
 NewText = Annotated[
     str, Field(min_length=1, max_length=500_000, description="The text, plain or Markdown.")
+]
+Answer = Annotated[str, Field(max_length=100_000, description="The answer, with marks like [1].")]
+Identities = Annotated[
+    list[Identity],
+    Field(max_length=50, description="Ids of the passages: [1] is the first one."),
 ]
 Start = Annotated[int, Field(ge=0, description="Position in the text, in characters.")]
 End = Annotated[int | None, Field(ge=0, description="By default as far as possible.")]
 Limit = Annotated[int, Field(ge=1, le=50, description="Number of results.")]
+First = Annotated[int, Field(ge=0, le=1_000_000, description="The `next` of the call before.")]
+Budget = Annotated[int, Field(ge=100, le=20_000, description="Tokens of the results, at most.")]
 _FILTERS = 'Values by field, such as {"file_type": [".md"]}; list_sets has the fields.'
 Filters = Annotated[JsonObject | None, Field(description=_FILTERS)]
 
@@ -183,12 +210,13 @@ _Passage = create_model(
 )
 _Section = create_model("Section", label=(str, ...), kind=(str, ...), **_Range)
 _Match = create_model("Match", **_Place, span=(Span, ...), line=(str, ...), location=(str, ...))
+_Rest: Any = {"next": (int | None, ...), "rest": (int, ...)}
 _Set = create_model("SetInfo", name=(str, ...), groups=(list[str], ...), fields=(list[str], ...))
 
 
 TOOLS: dict[str, tuple[Callable[..., JsonObject], type[Body], types.Tool]] = {}
 """The function of each tool, the model of its arguments, and what clients see of it."""
-_SLOW = ("grep", "add_text")
+_SLOW = ("grep", "add_text", "check", "glob", "collect", "sql")
 _WRITING = "add_text"
 
 
@@ -219,7 +247,7 @@ def _tool(**result: Any) -> Callable[[Callable[..., Any]], Any]:
     return register
 
 
-@_tool(results=(list_of(_Passage), ...))
+@_tool(results=(list_of(_Passage), ...), inferred=(dict[str, list[str]], ...), weak=(bool, ...))
 def search(
     caller: Caller,
     query: Question,
@@ -227,18 +255,26 @@ def search(
     limit: Limit = 8,
     filters: Filters = None,
     group: InGroup = "",
+    infer_filters: Inferring = True,
 ) -> JsonObject:
     """Search the documents by meaning and keywords. Returns passages with their document and its
-    url.
+    url. If `weak`, the documents do not seem to answer the query.
     """
     passages_by_set = []
+    inferred: dict[str, list[str]] = {}
     for scope in caller.scopes(set):
-        options = SearchOptions(group=group or caller.service.group_of(scope.name))
-        nodes = scope.retriever(options)(query, filter_of(filters), limit)
+        options = SearchOptions(
+            group=group or caller.service.group_of(scope.name), infer_filters=infer_filters
+        )
+        retriever = scope.retriever(options)
+        nodes = retriever(query, filter_of(filters), limit)
+        inferred |= inferred_values(retriever, query)
         passages_by_set.append(caller.passages(scope, nodes))
     # scores of sets cannot be compared
     in_turn = itertools.chain.from_iterable(itertools.zip_longest(*passages_by_set))
-    return {"results": [passage for passage in in_turn if passage is not None][:limit]}
+    results = [passage for passage in in_turn if passage is not None][:limit]
+    weak = is_weak(query, [passage["text"] for passage in results])
+    return {"results": results, "inferred": inferred, "weak": weak}
 
 
 @_tool(id=(str, ...), **_Text, metadata=(JsonObject, ...))
@@ -259,21 +295,100 @@ def fetch(caller: Caller, id: Identity) -> JsonObject:
     return {"id": id, **caller.cite(scope, fields), "text": text, "metadata": metadata}
 
 
-@_tool(**_Place, sections=(list_of(_Section), ...), more=(bool, ...))
-def outline(caller: Caller, path: DocumentPath, set: InSet = "", start: Start = 0) -> JsonObject:
-    """List the headings, pages or rows of a document with their positions, to read parts of it.
+def _part(name: str, rows: Sequence[Any], start: int, limit: int, max_tokens: int) -> JsonObject:
+    """The rows from a number on that fit, the number of the next one, and how many are left.
 
-    If there are `more`, call again with the `end` of the last one as `start`.
+    Raises:
+        ProblemError: If not even the first one fits.
+    """
+    shown = rows[start : start + limit]
+    shown = shown[: _fitting(shown, max_tokens)]
+    end = start + len(shown)
+    rest = max(0, len(rows) - end)
+    return {name: shown, "next": end if rest else None, "rest": rest}
+
+
+def _fitting(rows: Sequence[Any], max_tokens: int) -> int:
+    """How many rows fit into a number of tokens."""
+    count_tokens = resolve_counter("estimate").count
+    sizes = (count_tokens(json.dumps(row, ensure_ascii=False)) for row in rows)
+    fitting = sum(size <= max_tokens for size in itertools.accumulate(sizes))
+    if rows and not fitting:
+        message = f"A result needs more than max_tokens={max_tokens}."
+        raise ProblemError(422, message, "Raise max_tokens, or ask for less.")
+    return fitting
+
+
+@_tool(**_Place, sections=(list_of(_Section), ...), **_Rest)
+def outline(
+    caller: Caller,
+    path: DocumentPath,
+    set: InSet = "",
+    start: First = 0,
+    max_tokens: Budget = 8_000,
+) -> JsonObject:
+    """List the headings, pages or rows of a document with their positions, to read parts of it."""
+    scope = caller.scope(set)
+    sections = to_dict(find_outline(scope.docs, path))
+    part = _part("sections", sections, start, _MAX_SECTIONS, max_tokens)
+    return {"set": scope.name, "path": path, **part}
+
+
+@_tool(set=(str, ...), paths=(list[str], ...), **_Rest)
+def glob(
+    caller: Caller,
+    pattern: Literal,
+    set: InSet = "",
+    start: First = 0,
+    max_tokens: Budget = 4_000,
+) -> JsonObject:
+    """List the documents whose paths match a pattern, such as `*.md` or `teas/*`."""
+    scope = caller.scope(set)
+    paths = find_paths(scope.docs, pattern)
+    return {"set": scope.name, **_part("paths", paths, start, _MAX_SECTIONS, max_tokens)}
+
+
+@_tool(set=(str, ...), __base__=Collected)
+def collect(
+    caller: Caller,
+    query: Question = "",
+    set: InSet = "",
+    per: Unit = "document",
+    filters: Filters = None,
+    group: InGroup = "",
+    limit: Limit = 20,
+    after: Cursor = None,
+    max_tokens: Budget = 4_000,
+) -> JsonObject:
+    """List all documents, passages (per node) or table rows that have all words of a query, with
+    their number: for how many, which, list all. "Phrases" are in quotation marks, OR separates
+    alternatives, and a blank query has no condition. `next` is the `after` of the next call.
     """
     scope = caller.scope(set)
-    sections = [section for section in find_outline(scope.docs, path) if section.end > start]
-    more = len(sections) > _MAX_SECTIONS
-    return {
-        "set": scope.name,
-        "path": path,
-        "sections": to_dict(sections[:_MAX_SECTIONS]),
-        "more": more,
-    }
+    options: dict[str, Any] = {"filters": filter_of(filters), "per": per, "after": after}
+    options["group"] = group or caller.service.group_of(scope.name)
+    page = scope.docs.collect(query, limit=limit, **options)
+    fitting = _fitting(to_dict(page.items), max_tokens)
+    if fitting < len(page.items):
+        page = scope.docs.collect(query, limit=fitting, **options)
+    return {"set": scope.name, **to_dict(page)}
+
+
+@_tool(set=(str, ...), **SQL_FIELDS, **_Rest)
+def sql(
+    caller: Caller,
+    query: Question = "",
+    set: InSet = "",
+    start: First = 0,
+    max_tokens: Budget = 4_000,
+) -> JsonObject:
+    """Run a SELECT statement of DuckDB over the tables of the documents, which a blank query lists:
+    sums, averages, comparisons of numbers.
+    """
+    scope = caller.scope(set)
+    result = run_sql(scope.docs, query, 1_000)
+    name = "rows" if query.strip() else "tables"
+    return {"set": scope.name, **result, **_part(name, result[name], start, 1_000, max_tokens)}
 
 
 @_tool(**_Text, **_Place, **_Range, length=(int, ...))
@@ -294,7 +409,7 @@ def read(
     return {**cited, "set": scope.name, "path": path, **part}
 
 
-@_tool(matches=(list_of(_Match), ...))
+@_tool(matches=(list_of(_Match), ...), **_Rest)
 def grep(
     caller: Caller,
     text: Literal,
@@ -302,16 +417,21 @@ def grep(
     limit: Limit = 20,
     ignore_case: bool = True,
     filters: Filters = None,
+    regex: bool = False,
+    start: First = 0,
+    max_tokens: Budget = 4_000,
 ) -> JsonObject:
-    """Find an exact text in the documents, such as a name, a number or a quotation."""
+    """Find an exact text in the documents, such as a name, a number or a quotation; or a regular
+    expression of RE2. The rest is counted up to 1,000 matches of a set.
+    """
     condition = filter_of(filters)
     matches: list[JsonObject] = []
     for scope in caller.scopes(set):
-        found_in_set = find_text(scope.docs, text, condition, limit=limit, ignore_case=ignore_case)
-        matches += [{"set": scope.name, **to_dict(match)} for match in found_in_set]
-        if len(matches) >= limit:
-            break
-    return {"matches": matches[:limit]}
+        matches_in_set = find_text(
+            scope.docs, text, condition, limit=1_000, ignore_case=ignore_case, regex=regex
+        )
+        matches += [{"set": scope.name, **to_dict(match)} for match in matches_in_set]
+    return _part("matches", matches, start, limit, max_tokens)
 
 
 @_tool(results=(list_of(_Passage), ...))
@@ -319,6 +439,15 @@ def related(caller: Caller, id: Identity, limit: Limit = 6) -> JsonObject:
     """Find passages that resemble a passage."""
     scope, node = caller.passage(id)
     return {"results": caller.passages(scope, find_related(scope.docs, node.uid, limit))}
+
+
+@_tool(statements=(list_of(model_of(Statement)), ...))
+def check(caller: Caller, text: Answer, ids: Identities) -> JsonObject:
+    """Check each sentence of an answer against the passages that it cites, before you give it to
+    the user. The verdicts are supported, contradicted, not_found, not_checkable.
+    """
+    hits = [Hit.from_node(caller.passage(identity)[1]) for identity in ids]
+    return {"statements": to_dict(CitationManager().resolve(text, hits).statements)}
 
 
 @_tool(sets=(list_of(_Set), ...))
@@ -349,7 +478,7 @@ async def call_tool(caller: Caller, name: str, arguments: JsonObject) -> types.C
     """Call a tool; its errors are results, which a model can read."""
     function, model, _ = TOOLS[name]
     try:
-        present = {key: value for key, value in arguments.items() if value is not None}
+        present = without_none(arguments)
         validated = model.model_validate(present)
         async with caller.service.slow if name in _SLOW else nullcontext():
             result = await caller.service.run(function, caller, **dict(validated))

@@ -24,7 +24,7 @@ import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
@@ -36,6 +36,7 @@ from lazyrag.server import load
 from lazyrag.server.core import config as configs
 from lazyrag.server.core.config import Config, ServerConfig, SetConfig, make_state, open_set
 from lazyrag.server.jobs import Jobs
+from lazyrag.types import Keywords
 
 if TYPE_CHECKING:
     import uvicorn
@@ -62,7 +63,7 @@ _NO_STORE = "The writer process has not made the store of a set yet."
 
 
 def serve(
-    path: Path, store: Path | None, options: Mapping[str, Any], show: Callable[[str, bool], None]
+    path: Path, store: Path | None, options: Keywords, show: Callable[[str, bool], None]
 ) -> None:
     """Run the service until SIGINT or SIGTERM; SIGHUP reads the configuration again and restarts
     the processes.
@@ -535,6 +536,9 @@ def _answer(
     service.runtime_sets = RuntimeSets(state, config.models.embed)
     service.rerank = configs.open_rerank(config.models)
     service.groups = {name: chosen.groups[0] for name, chosen in config.sets.items()}
+    service.shared_statistics = frozenset(
+        name for name, chosen in config.sets.items() if chosen.statistics == "shared"
+    )
     server = _server(service, config.server, limits.connections)
     opened = threading.Event()
 
@@ -593,12 +597,6 @@ def _server(service: Service, config: ServerConfig, connections: int) -> uvicorn
     app: Any = create_app(service, root_path=config.root_path)
     if config.proxies:
         app = _Prefixed(ProxyHeadersMiddleware(app, config.proxies))
-    quiet: dict[str, Any] = {
-        "log_config": None,
-        "access_log": False,
-        "server_header": False,
-        "proxy_headers": False,
-    }
     graceful_s = max(round(config.shutdown_s) - 1, 1)
     settings = uvicorn.Config(
         app,
@@ -606,7 +604,10 @@ def _server(service: Service, config: ServerConfig, connections: int) -> uvicorn
         ws="none",
         limit_concurrency=connections,
         timeout_graceful_shutdown=graceful_s,
-        **quiet,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
     )
     return uvicorn.Server(settings)
 

@@ -402,14 +402,14 @@ def api_call(me):
 
 @flow
 def ask(me):
-    """A question is answered with chips and sources, and a line says how many statements carry a
-    citation.
+    """A question is answered with chips and sources, and a line says how many statements the sources
+    support.
     """
     page = me.open("ask")
     me.ask(DRYER)
     assert page.locator("#turn .answer .cite").count() >= 1
     line = page.locator("#turn [data-meta] span").first.inner_text()
-    assert {"en": "carr", "zh": "标注了出处"}[me.language] in line
+    assert {"en": "supported", "zh": "有依据"}[me.language] in line
     assert page.locator("#turn .srcfile").count() >= 1
 
 

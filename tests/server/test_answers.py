@@ -80,7 +80,9 @@ def test_a_stream_can_be_read_again(client, chat):
     assert answer.headers["x-accel-buffering"] == "no"
     found = events(answer)
     assert [number for number, _, _ in found] == list(range(1, len(found) + 1))
-    assert [name for _, name, _ in found if name != "delta"] == ["citation", "problem", "done"]
+    assert [name for _, name, _ in found if name != "delta"] == [
+        *("citation", "statement", "statement", "problem", "done"),
+    ]
     assert (
         "".join(data["text"] for _, name, data in found if name == "delta") == found[-1][2]["text"]
     )
@@ -118,12 +120,13 @@ def test_another_process_goes_on_with_a_stream(client, docs, service, chat, monk
 
 
 @pytest.mark.slow
-def test_without_a_chat_model_the_passages_come(client):
-    """As `lazyrag ask`: no text, the passages, and how to get answers."""
+def test_without_a_chat_model_the_answer_is_quoted(client):
+    """As by `lazyrag ask`: quotations with citations, and how to get written answers."""
     body = conforms(
         client, "post", "/api/v1/sets/{set}/answers", client.post(f"{SET}/answers", json=ASK)
     )
-    assert (body["text"], body["citations"], body["hits"][0]["source"]) == (None, [], "tea.md")
+    assert body["text"].startswith("“")
+    assert (body["citations"][0]["source"], body["weak"]) == ("tea.md", False)
     assert "chat model" in body["problems"][0]["detail"]
 
 

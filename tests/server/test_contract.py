@@ -35,6 +35,52 @@ def test_what_is_read_is_what_is_described(client, docs, path):
     assert conforms(client, "get", SET + path, answer)
 
 
+def test_complete_lists_paths_and_tables_are_what_is_described(client, docs):
+    """All matches with their count, paths by a pattern, tables and rows of SQL."""
+    docs.add_texts({"prices.md": "| tea | EUR |\n|---|---|\n| green | 4 |\n| black | 3 |\n"})
+
+    def post(name, **body):
+        answer = client.post(f"/api/v1/sets/notes/{name}", json=body)
+        assert answer.status_code == 200, answer.text
+        return conforms(client, "post", f"{SET}/{name}", answer)
+
+    page = post("collect", query="tea OR green", limit=1)
+    assert (page["total"], [item["path"] for item in page["items"]]) == (2, ["prices.md"])
+    page = post("collect", query="tea OR green", after=page["next"])
+    assert [item["path"] for item in page["items"]] == ["tea.md"]
+    [item] = post("collect", query="green", per="row", filters={"file_name": "prices.md"})["items"]
+    assert (item["location"], item["snippet"]) == ("lines 1-4, row 1", "tea: green; eur: 4")
+    [match] = post("grep", text="e.presso", regex=True)
+    assert match["path"] == "coffee.txt"
+    [table] = post("sql")["tables"]
+    assert (table["name"], table["columns"]) == ("prices", ["tea", "eur"])
+    [row] = post("sql", query="SELECT tea FROM prices WHERE eur > 3")["rows"]
+    [place] = row["locations"]
+    assert (row["values"], place["location"]) == ({"tea": "green"}, "lines 1-4, row 1")
+    paths = client.get("/api/v1/sets/notes/glob", params={"pattern": "*.md"})
+    assert conforms(client, "get", SET + "/glob", paths) == ["prices.md", "tea.md"]
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("collect", {"query": "the"}),
+        ("collect", {"query": "tea", "after": "[["}),
+        ("collect", {"query": "tea", "judge": "x"}),
+        ("collect", {"query": "tea", "limit": 10**9}),
+        ("grep", {"text": "(", "regex": True}),
+        ("sql", {"query": "DROP TABLE prices"}),
+        ("sql", {"query": "SELECT * FROM read_csv('/etc/passwd')"}),
+        ("sql", {"query": "SELECT 1", "limit": 10**9}),
+    ],
+)
+def test_wrong_queries_of_agents_are_refused(client, name, body):
+    """By a problem that says what must hold."""
+    answer = client.post(f"/api/v1/sets/notes/{name}", json=body)
+    assert answer.status_code in (400, 422), answer.text
+    assert answer.json()["detail"]
+
+
 @pytest.mark.slow
 def test_matches_related_nodes_and_estimates_are_what_is_described(client, docs):
     """So are occurrences of a text, nodes that resemble one, and the plan of a sync."""

@@ -40,7 +40,19 @@ from tests.server.test_noninterference import CASES, GROUPS, PER_WORLD, WORDS, W
 
 ERAS = {"legacy": "2025-11-25", "2026-07-28": "2026-07-28"}
 """The modes of the SDK's client, with the version of the protocol that it agrees on."""
-NAMES = ["search", "fetch", "outline", "read", "grep", "related", "list_sets"]
+NAMES = [
+    "search",
+    "fetch",
+    "outline",
+    "glob",
+    "collect",
+    "sql",
+    "read",
+    "grep",
+    "related",
+    "check",
+    "list_sets",
+]
 HEADERS = {"Accept": "application/json, text/event-stream"}
 _META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -118,8 +130,21 @@ async def use_every_tool(client, version):
         "text"
     ]
     assert (match["path"], text) == ("coffee.txt", "espresso")
+    [match] = (await call("grep", text=r"eight\w+", regex=True))["matches"]
+    assert match["line"] == "Green tea is brewed at eighty degrees."
+    assert (await call("glob", pattern="*.md"))["paths"] == ["tea.md"]
+    collected = await call("collect", query="brewed degrees OR espresso", limit=1)
+    assert (collected["total"], [one["path"] for one in collected["items"]]) == (2, ["coffee.txt"])
+    collected = await call("collect", query="brewed degrees OR espresso", after=collected["next"])
+    assert ([one["path"] for one in collected["items"]], collected["next"]) == (["tea.md"], None)
+    assert (await call("sql"))["tables"] == []
+    [row] = (await call("sql", query="SELECT 1 AS n"))["rows"]
+    assert row["values"] == {"n": 1}
     related = await call("related", id=found[0]["id"])
     assert found[0]["id"] not in {one["id"] for one in related["results"]}
+    answer = "It is brewed at eighty degrees [1]. It is brewed at ninety degrees [1]."
+    statements = (await call("check", text=answer, ids=[found[0]["id"]]))["statements"]
+    assert [one["verdict"] for one in statements] == ["supported", "contradicted"]
     [one] = (await call("list_sets"))["sets"]
     assert "MediumChunk" in one["groups"]
     assert "file_type" in one["fields"]
@@ -166,6 +191,7 @@ def test_every_tool_over_stdio(docs, mode, tmp_path, monkeypatch):
     """``lazyrag mcp PATH`` reads the index that ``lazyrag index`` made."""
     folder = tmp_path / "files"
     assert run(["index", str(folder)]) == 0
+    assert run(["collect", "--per", "row", "--store", str(folder / ".lazyrag")]) == 0
     command = StdioServerParameters(
         command=sys.executable, args=["-m", "lazyrag", "mcp", str(folder)]
     )
@@ -188,6 +214,16 @@ def test_search_filters_and_limits(app):
     )["results"]
     assert [one["path"] for one in found] == ["coffee.txt"]
     assert "file_sort" in ask(app, "search", query="tea", filters={"file_sort": 1})
+
+
+def test_search_says_what_it_inferred(app, docs):
+    """By field; nothing where that is switched off."""
+    docs.add_texts({"Acme 2018": "Sales of green tea grew.", "Bond 2018": "Green tea sold well."})
+    query = "green tea of Acme in FY18"
+    found = ask(app, "search", query=query)
+    assert found["inferred"] == {"name": ["Acme"], "year": ["2018"]}
+    assert found["results"][0]["path"] == "Acme 2018"
+    assert ask(app, "search", query=query, infer_filters=False)["inferred"] == {}
 
 
 @pytest.mark.slow
@@ -329,7 +365,9 @@ def test_labels_hold(labelled, mode):
             ]
             assert [one["path"] for one in found] == ["open.txt"]
             assert (await client.call_tool("grep", {"text": "million"})).structured_content == {
-                "matches": []
+                "matches": [],
+                "next": None,
+                "rest": 0,
             }
             sets = (await client.call_tool("list_sets", {})).structured_content["sets"]
             assert [one["name"] for one in sets] == ["notes"]
@@ -458,8 +496,19 @@ def draw_call(draw, ids, uids):
             "filters": where,
             "limit": draw.randint(1, 9),
         },
+        "glob": {"pattern": draw.choice(["*", "*.md", path]), "set": of_set},
+        "collect": {
+            "query": words,
+            "set": of_set,
+            "filters": where,
+            "limit": draw.randint(1, 3),
+            "group": group,
+            "per": draw.choice(["document", "node", "row"]),
+        },
+        "sql": {"set": of_set},
         **{key: {"id": uid} for key in ("fetch", "related")},
         **dict.fromkeys(("read", "outline"), place),
+        "check": {"text": f"{words} [1].", "ids": [uid]},
         "list_sets": {},
     }
     return name, given[name]
@@ -493,6 +542,82 @@ def test_it_equals_a_service_of_what_may_be_seen(sides):  # noqa: F811
 
 
 # Hostile values
+
+
+PRICES = "| tea | EUR |\n|---|---|\n" + "\n".join(f"| tea{at} | {at} |" for at in range(300))
+
+
+def test_pages_and_budgets_of_agents_tools(app, docs):
+    """Every result is on one page, the rest is counted, and no page is over its budget."""
+    docs.add_texts({"prices.md": PRICES})
+    query = "SELECT tea FROM prices WHERE eur > 99 ORDER BY eur"
+    for name, key, arguments in (
+        ("grep", "matches", {"text": r"^\| tea\d+ ", "regex": True, "limit": 50}),
+        ("sql", "rows", {"query": query, "max_tokens": 500}),
+        ("sql", "tables", {}),
+        ("outline", "sections", {"path": "tea.md", "max_tokens": 100}),
+        ("glob", "paths", {"pattern": "*"}),
+    ):
+        shown, start = [], 0
+        while start is not None:
+            page = ask(app, name, start=start, **arguments)
+            assert len(json.dumps(page[key])) < 4 * arguments.get("max_tokens", 8_000)
+            shown += page[key]
+            start = page["next"]
+            total = len(shown) + page["rest"]
+        assert len({json.dumps(one) for one in shown}) == len(shown) == total
+        assert (
+            len(shown) == {"matches": 300, "rows": 200, "tables": 1, "sections": 2, "paths": 4}[key]
+        )
+    rows = ask(app, "collect", query="tea7 OR tea8", per="row")
+    assert [one["snippet"] for one in rows["items"]] == ["tea: tea7; eur: 7", "tea: tea8; eur: 8"]
+    page = ask(app, "collect", query="", per="row", limit=50, max_tokens=500)
+    following = ask(app, "collect", query="", per="row", limit=1, after=page["next"])
+    assert (page["total"], len(page["items"])) == (300, int(page["items"][-1]["snippet"][-2:]) + 1)
+    assert (
+        following["items"][0]["snippet"]
+        == f"tea: tea{len(page['items'])}; eur: {len(page['items'])}"
+    )
+    assert "Raise max_tokens" in ask(app, "sql", query="SELECT repeat('x', 9999)", max_tokens=100)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "reason"),
+    [
+        ("grep", {"text": "(?=x)", "regex": True}, "RE2"),
+        ("grep", {"text": "((a{1000}){1000}){1000}", "regex": True}, "RE2"),
+        ("grep", {"text": "(" * 900, "regex": True}, "RE2"),
+        ("grep", {"text": "x", "max_tokens": 10**9}, "max_tokens"),
+        ("glob", {"pattern": ""}, "pattern"),
+        ("collect", {"query": "the"}, "query"),
+        ("collect", {"query": "tea", "limit": 10**9}, "limit"),
+        ("collect", {"query": "tea", "after": "[[[["}, "after"),
+        ("collect", {"query": "tea", "per": "page"}, "per"),
+        ("sql", {"query": "CREATE TABLE x (a INT)"}, "one SELECT statement"),
+        ("sql", {"query": "SELECT 1; SELECT 2"}, "one SELECT statement"),
+        ("sql", {"query": "COPY (SELECT 1) TO '/tmp/x'"}, "one SELECT statement"),
+        ("sql", {"query": "SELECT * FROM '/etc/passwd'"}, "fails"),
+        ("sql", {"query": "SELECT * FROM read_text('/etc/passwd')"}, "fails"),
+    ],
+)
+def test_hostile_calls_of_agents_tools(app, name, arguments, reason):
+    """Errors that a model can read."""
+    assert reason in ask(app, name, **arguments)
+
+
+@pytest.mark.parametrize("pattern", ["../*", "/etc/*", "[", "a*" * 400, "\0", "**/../**"])
+def test_patterns_leave_no_folder(app, pattern):
+    """They are compared with the paths of documents, in linear time."""
+    assert ask(app, "glob", pattern=pattern)["paths"] == []
+
+
+@pytest.mark.parametrize(("text", "spans"), [(r"(a+)+$", []), (r"(a|aa)*c", []), (r"(.*)*!", 1)])
+def test_regular_expressions_take_linear_time(app, docs, text, spans):
+    """Where backtracking would not end."""
+    docs.add_texts({"a.txt": f"{'a' * 50_000}!"})
+    only = {"file_name": "a.txt"}
+    matches = ask(app, "grep", text=text, regex=True, filters=only)["matches"]
+    assert [match["span"] for match in matches] == ([[0, 50_001]] if spans else [])
 
 
 def hostile(draw, depth=0):

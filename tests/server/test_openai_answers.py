@@ -24,12 +24,12 @@ from lazyrag.server.core.service import Service
 from lazyrag.server.openai import answers as openai_answers
 from lazyrag.server.openai.answers import (
     ChatBody,
-    EmbeddingBody,
     FileSearch,
     HybridSearch,
     Ranking,
     ResponseBody,
 )
+from lazyrag.server.openai.models import EmbeddingBody
 from tests.model_server import Model, RawServer, event, head, piece
 from tests.server.running import wait_for
 from tests.shared import shared
@@ -224,12 +224,17 @@ def test_the_conversation_is_read(client, model):
     assert found.usage.total_tokens == 10
 
 
-def test_without_a_chat_model_the_error_says_so(client, served, monkeypatch):
-    """It is OpenAI's shape, and no status that clients try again."""
+def test_without_a_chat_model_the_answer_is_quoted(client, served, monkeypatch):
+    """Each quotation is in the text of a result; neighbours may be quoted, and are no results."""
     monkeypatch.setattr(served.service, "chat", None)
-    with pytest.raises(BadRequestError, match="no chat model") as error:
-        client.chat.completions.create(model="words", messages=ASK)
-    assert error.value.code == "no_chat_model"
+    message = client.chat.completions.create(model="words", messages=ASK).choices[0].message
+    assert all(annotation.quote in message.content for annotation in message.annotations)
+    tool = file_search(client, "words", max_num_results=1)
+    include = ["file_search_call.results"]
+    found = client.responses.create(model="words", input=QUESTION, tools=[tool], include=include)
+    assert len(found.output[0].results) == 1
+    assert found.output_text.startswith("“")
+    assert found.usage is None
 
 
 @pytest.mark.slow
@@ -793,12 +798,14 @@ def test_hostile_values_are_never_a_failure(served, client):
 EXTENSIONS = {
     "Model": {"kind"},
     "ChatCompletionResponseMessage.annotations": {"file_id", "quote", "location"},
-    "ChatCompletionStreamResponseDelta": {"annotations"},
+    "ChatCompletionResponseMessage": {"lazyrag"},
+    "ChatCompletionStreamResponseDelta": {"annotations", "lazyrag"},
+    "OutputTextContent": {"lazyrag"},
     "FileCitationBody": {"quote", "location", "url"},
     "FileSearchToolCall.results": {"raw_score", "location"},
     "Response": {"store"},
 }
-"""What is beside the published fields: quotations, locations, raw scores."""
+"""What is beside the published fields: quotations, locations, raw scores, verdicts."""
 
 
 class Published:

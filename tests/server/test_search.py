@@ -63,6 +63,18 @@ def test_a_search_beside_a_deletion_leaves_the_document_out(client, docs, monkey
     assert [hit["path"] for hit in answer.json()["hits"]] == ["coffee.txt"]
 
 
+def test_a_search_says_what_it_inferred(client, docs):
+    """The values that the query names, by field; nothing where that is switched off."""
+    docs.add_texts({"Acme 2018": "Sales of green tea grew.", "Bond 2018": "Green tea sold well."})
+    query = {"query": "green tea of Acme in FY18"}
+    found = client.post(f"{SET}/search", json=query)
+    body = conforms(client, "post", "/api/v1/sets/{set}/search", found)
+    assert body["inferred"] == {"name": ["Acme"], "year": ["2018"]}
+    assert body["hits"][0]["path"] == "Acme 2018"
+    plain = client.post(f"{SET}/search", json={**query, "infer_filters": False}).json()
+    assert plain["inferred"] == {}
+
+
 def test_an_explanation_comes_with_the_hits(client):
     """Each hit has its rank and its standings, and the whole fits the OpenAPI document."""
     found = client.post(f"{SET}/search", json={"query": "green tea", "explain": True})

@@ -26,13 +26,14 @@ from lazyrag.ranking.fusion import Normalisation, normalised
 from lazyrag.sources.extract import ExtractSetting
 from lazyrag.sources.extract import extract as extract_items
 from lazyrag.transforms.dify_rules import Rule
-from lazyrag.types import Metadata
+from lazyrag.types import JsonObject, Metadata
 from lazyrag.validation import (
     is_list_of,
     known_arguments,
     require,
     validate_choice,
     validate_integer,
+    without_none,
 )
 
 MAX_TOP_K = 100
@@ -158,7 +159,7 @@ class Document:
 
     __slots__ = ("children", "metadata", "page_content", "provider")
 
-    def __init__(self, page_content: str, metadata: dict[str, Any] | None = None) -> None:
+    def __init__(self, page_content: str, metadata: JsonObject | None = None) -> None:
         is_valid = isinstance(page_content, str) and 0 < len(page_content) <= MAX_CHARACTERS
         hint = "Cut longer files into paragraphs: lazyrag.interop.dify.extract(setting, rule=rule)."
         require(
@@ -172,7 +173,7 @@ class Document:
             metadata is None or isinstance(metadata, dict), "metadata", metadata, "a dict or None"
         )
         self.page_content = page_content
-        self.metadata: dict[str, Any] = check_names(metadata or {})
+        self.metadata: JsonObject = check_names(metadata or {})
         self.provider = self.metadata.get("provider", "dify")
         validate_choice("provider", self.provider, PROVIDERS)
         self.children: list[Document] = []
@@ -321,7 +322,7 @@ class DocumentSegment:
 
     def to_document(self) -> Document:
         """Convert to a document; the fields of the segment take precedence over its metadata."""
-        fields: dict[str, Any] = {
+        fields: JsonObject = {
             "doc_id": self.id,
             "doc_hash": doc_hash(self.content),
             "dataset_id": self.dataset_id,
@@ -333,7 +334,7 @@ class DocumentSegment:
         return Document(self.content, {**copy_value(dict(self.metadata)), **fields})
 
 
-def metadata_of(node: DocNode, dataset_id: str = "") -> dict[str, Any]:
+def metadata_of(node: DocNode, dataset_id: str = "") -> JsonObject:
     """Return the metadata of `Document.from_node`, for a text of any length.
 
     Raises:
@@ -497,7 +498,7 @@ class MetadataCondition:
             values,
             "a mapping with logical_operator and conditions",
         )
-        return cls(**{name: value for name, value in values.items() if value is not None})
+        return cls(**without_none(values))
 
     def to_filter(self, fields: Schema | None = None) -> Filter | None:
         """Convert to a filter of this package; None without conditions. See

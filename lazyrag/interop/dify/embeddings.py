@@ -10,7 +10,6 @@ import base64
 import binascii
 import datetime as dt
 import enum
-import os
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from lazyrag.interop.frameworks import TwoWayEmbeddings, embedder_of
 from lazyrag.models.embedding import EmbedCallable
 from lazyrag.models.embedding_cache import CachedEmbedder, EmbeddingCache, VectorSpace, spec_names
 from lazyrag.models.protocols import Embedder, InputType
+from lazyrag.types import PathLike
 from lazyrag.validation import known_arguments, require
 
 
@@ -101,7 +101,7 @@ class CacheEmbedding(Embeddings):
     def __init__(
         self,
         model: TwoWayEmbeddings | Embedder | EmbedCallable,
-        cache: EmbeddingCache | str | os.PathLike[str],
+        cache: EmbeddingCache | PathLike,
         *,
         identity: str | None = None,
     ) -> None:

@@ -36,6 +36,7 @@ from lazyrag.ranking.fusion import Normalisation, Weights, normalised, weighted
 from lazyrag.registry import Registry
 from lazyrag.retrieval.hybrid import RetrievalMethod
 from lazyrag.retrieval.similarity import bm25_chinese, cosine
+from lazyrag.types import PlaceRanking
 from lazyrag.validation import (
     known_keywords,
     require,
@@ -160,8 +161,8 @@ def distinct(documents: Sequence[Document]) -> list[Document]:
         >>> len(distinct(documents))
         1
     """
-    seen: set[Any] = set()
-    unique: list[Document] = []
+    seen = set()
+    unique = []
     for document in documents:
         require(
             isinstance(document, Document),
@@ -211,7 +212,7 @@ class _ScoringRunner(BaseRerankRunner):
         return [candidates[at].with_score(score) for at, score in ranking if score >= lowest][:most]
 
     @abc.abstractmethod
-    def _rank(self, query: str, texts: list[str]) -> list[tuple[int, float]]: ...
+    def _rank(self, query: str, texts: list[str]) -> PlaceRanking: ...
 
 
 class RerankModelRunner(_ScoringRunner):
@@ -246,7 +247,7 @@ class RerankModelRunner(_ScoringRunner):
         self.normalise: Normalisation = normalise
         normalised([], normalise)  # validates the name
 
-    def _rank(self, query: str, texts: list[str]) -> list[tuple[int, float]]:
+    def _rank(self, query: str, texts: list[str]) -> PlaceRanking:
         if not query.strip():
             return [(at, 0.0) for at in range(len(texts))]
         ranking = self.model(query, texts, None)
@@ -296,14 +297,14 @@ class WeightRerankRunner(_ScoringRunner):
                 "The vector weight is above 0, and there are no embeddings. Pass embeddings=..."
             )
 
-    def _rank(self, query: str, texts: list[str]) -> list[tuple[int, float]]:
+    def _rank(self, query: str, texts: list[str]) -> PlaceRanking:
         vectors = self._vectors(query, texts)
         nodes = [
             DocNode(text=text, uid=str(at), embeddings={"": vector})
             for at, (text, vector) in enumerate(zip(texts, vectors[1:], strict=True))
         ]
         by_vector = [(int(node.uid), clipped_cosine(cosine(vectors[0], node))) for node in nodes]
-        by_keyword: list[tuple[int, float]] = []
+        by_keyword: PlaceRanking = []
         if query.strip():
             scored = normalised(bm25_chinese(query, nodes), "max")
             by_keyword = [(int(node.uid), score) for node, score in scored]
@@ -367,7 +368,7 @@ def retrieve(
     if not query.strip():
         return []
     keywords = {} if filters is None else {"filters": filters}
-    documents: list[Document] = []
+    documents = []
     if RetrievalMethod.is_support_semantic_search(method):
         documents += vector.search_by_vector(
             query, limit, score_threshold if reranker is None else None, **keywords

@@ -30,7 +30,7 @@ from lazyrag.registry import Registry
 from lazyrag.retrieval.hybrid import OVER_SIMILARITY
 from lazyrag.retrieval.retriever import Retriever
 from lazyrag.transforms.base import NodeTransform
-from lazyrag.types import Closable, Keywords
+from lazyrag.types import Closable, JsonObject, Keywords
 from lazyrag.validation import check_keywords, is_list_of, require, validate_integer
 
 
@@ -394,7 +394,7 @@ class DocumentVector(_CollectionVector):
                 parent.children.append(Document(node.text, metadata))
         return [*documents.values()]
 
-    def _stored(self, doc_id: str, document: Document) -> dict[str, Any]:
+    def _stored(self, doc_id: str, document: Document) -> JsonObject:
         """The stored metadata of a document: all but the score, the fields to filter by, and the
         children.
 
@@ -451,7 +451,7 @@ def _on_vectors(
     return DocumentVector(dataset, attributes, embeddings, store_conf=conf)
 
 
-def _content(node: DocNode) -> dict[str, Any]:
+def _content(node: DocNode) -> JsonObject:
     return copy_value(dict(node.metadata.get(_CONTENT, {})))
 
 

@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field, create_model
 from starlette.responses import Response, StreamingResponse
 
 from lazyrag.data.encoding import to_dict
-from lazyrag.data.result import Citation, Hit
+from lazyrag.data.result import Citation, Hit, Statement
 from lazyrag.errors import GenerationError
 from lazyrag.evaluation.golden import (
     Golden,
@@ -31,7 +31,7 @@ from lazyrag.evaluation.golden import (
 )
 from lazyrag.evaluation.metrics import Comparison, compare, source_span
 from lazyrag.pipeline import RAGPipeline
-from lazyrag.retrieval.base import BaseRetriever, hits_of
+from lazyrag.retrieval.base import BaseRetriever
 from lazyrag.server.api import search
 from lazyrag.server.api.search import Filters, Limit, Question
 from lazyrag.server.core.body import Body, Name, SearchOptions
@@ -55,10 +55,7 @@ SILENCE_S = 300.0
 MAX_GOLDEN = 500
 """Questions of one evaluation."""
 MEASURES = ("span_recall@10", "span_MRR@10", "nDCG@10", "recall@10", "answer@10")
-NO_MODEL = (
-    "The service has no chat model: these are the passages that it would read. Set models.chat to"
-    " have answers."
-)
+NO_MODEL = "Quoted without a chat model. Set models.chat to have answers written."
 _ENDED = "SELECT 1 FROM event WHERE answer = ? AND number <= ? AND name = 'done'"
 
 # Models
@@ -93,15 +90,20 @@ _State: Any = Literal["WORKING", "SUCCESS", "FAILED", "CANCELED"]
 _Answer = create_model(
     "Answer",
     __doc__=(
-        "An answer with its citations, and the passages that the model read, or would read if there"
-        " were one."
+        "An answer with its citations, and the passages that the model read. Without a model the"
+        " answer quotes them."
     ),
     id=(str, ...),
     state=(_State, ...),
     question=(str, ...),
     text=(str | None, ...),
     citations=(search.list_of(search.model_of(Citation)), ...),
+    statements=(search.list_of(search.model_of(Statement)), ...),
     problems=(list[ProblemNote], ...),
+    weak=(
+        bool,
+        Field(default=False, description="The documents do not seem to answer the question."),
+    ),
     hits=(search.list_of(search.model_of(Hit, score=float | None, metadata=JsonObject)), ...),
     measures=(
         JsonObject,
@@ -209,9 +211,9 @@ _EVENTS: dict[int | str, JsonObject] = {200: {"content": {"text/event-stream": {
 async def ask(body: AnswerBody, call: Searching) -> Response:
     """Answer a question from the documents, with citations.
 
-    With `stream` the events are `delta` (text), `citation`, `problem` and `done` (the complete
-    answer). The header `Location` names the answer, and `GET .../events` goes on with a stream that
-    was cut.
+    With `stream` the events are `delta` (text), `citation`, `statement` (a sentence with its
+    verdict), `problem` and `done` (the complete answer). The header `Location` names the answer,
+    and `GET .../events` goes on with a stream that was cut.
     """
     call.book.require_room(call.principal)
     answer = uuid.uuid4().hex
@@ -274,11 +276,6 @@ async def _pieces(
 ) -> AsyncIterator[tuple[str, JsonObject]]:
     """The events of an answer; the last one, ``hits``, has what the model read."""
     filters = search.filter_of(body.filters)
-    if call.service.chat is None:
-        hits = await call.run(lambda: hits_of(retriever(body.question, filters, body.topk)))
-        yield "problem", {"detail": NO_MODEL}
-        yield "hits", {"hits": to_dict(hits), "measures": {"query": body.question}}
-        return
     pipeline = RAGPipeline(retriever=retriever, generator=call.service.chat)
     history = [turn.model_dump() for turn in body.history]
     # `astream` warns of problems, which are events here
@@ -289,6 +286,8 @@ async def _pieces(
                 yield "delta", {"text": delta.text}
             for citation in delta.citations:
                 yield "citation", to_dict(citation)
+            for statement in delta.statements:
+                yield "statement", to_dict(statement)
             if delta.answer is not None:
                 for problem in delta.answer.problems:
                     is_upstream = run.failure is not None and problem in run.problems
@@ -296,6 +295,8 @@ async def _pieces(
                         "problem",
                         {"detail": _not_condensed(run.failure) if is_upstream else problem},
                     )
+                if call.service.chat is None:
+                    yield "problem", {"detail": NO_MODEL}
                 usage = (delta.answer.generation.metadata or {}).get("usage")
                 measures = {
                     "query": run.search_query,
@@ -304,7 +305,12 @@ async def _pieces(
                 }
                 yield (
                     "hits",
-                    {"hits": to_dict(list(delta.answer.context.sources)), "measures": measures},
+                    {
+                        "hits": to_dict(list(delta.answer.context.sources)),
+                        "statements": to_dict(delta.answer.statements),
+                        "weak": delta.answer.weak,
+                        "measures": measures,
+                    },
                 )
 
 
@@ -387,9 +393,8 @@ def answer_of(answer: str, question: str, events: Sequence[Event]) -> JsonObject
     """An answer as far as its events tell."""
     read = [(name, json.loads(data)) for _, name, data in events]
     if read and read[-1][0] == "done":
-        answer_record: JsonObject = read[-1][1]
-        return answer_record
-    data_of: dict[str, list[Any]] = {"delta": [], "citation": [], "problem": []}
+        return {"weak": False, **read[-1][1]}  # release 0.2 stored no such field
+    data_of: dict[str, list[Any]] = {"delta": [], "citation": [], "statement": [], "problem": []}
     for name, data in read:
         data_of.setdefault(name, []).append(data)
     deltas = data_of["delta"]
@@ -399,7 +404,9 @@ def answer_of(answer: str, question: str, events: Sequence[Event]) -> JsonObject
         "question": question,
         "text": "".join(data["text"] for data in deltas) if deltas else None,
         "citations": data_of["citation"],
+        "statements": data_of["statement"],
         "problems": data_of["problem"],
+        "weak": False,
         "hits": [],
         "measures": {},
     }

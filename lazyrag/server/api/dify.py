@@ -16,9 +16,10 @@ from lazyrag.server.api.search import Question
 from lazyrag.server.core.body import Name
 from lazyrag.server.core.service import passage_url
 from lazyrag.server.core.set_request import reply, validate_size
-from lazyrag.server.openai.answers import set_named
+from lazyrag.server.openai.models import set_named
 from lazyrag.server.openai.protocol import Reading, store_ids, unit_score
 from lazyrag.types import JsonObject
+from lazyrag.validation import without_none
 
 router = APIRouter(prefix="/dify", tags=["dify"])
 
@@ -37,7 +38,7 @@ _OPERATORS = {
 }
 
 
-class Comparison(BaseModel):
+class MetadataComparison(BaseModel):
     """A comparison of a field, or of any of several ones."""
 
     name: str | Annotated[list[str], Field(min_length=1, max_length=100)]
@@ -78,7 +79,7 @@ class Conditions(BaseModel):
     """Conditions on the metadata."""
 
     logical_operator: Literal["and", "or"] = "and"
-    conditions: list[Comparison] | None = Field(default=None, max_length=100)
+    conditions: list[MetadataComparison] | None = Field(default=None, max_length=100)
 
     def filter(self) -> Filter | None:
         """The filter that means the same; None without conditions."""
@@ -130,7 +131,7 @@ async def retrieve(body: RetrievalBody, call: Reading) -> Response:
             }
             url = passage_url(call.request, name, hit.source, hit.id)
             fields = to_dict({"url": url, **hit.metadata, **node_fields})
-            metadata = {key: value for key, value in fields.items() if value is not None}
+            metadata = without_none(fields)
             if score >= (setting.score_threshold or 0.0):
                 title = hit.source.rpartition("/")[2]
                 records.append(

@@ -13,8 +13,8 @@ from lazyrag.models.protocols import Usage, usage_of_calls
 from lazyrag.server.api.search import MAX_QUERY
 from lazyrag.server.core.body import Name
 from lazyrag.server.core.set_request import reply
-from lazyrag.server.openai.answers import no_model, rerankers_of, unless_gone
-from lazyrag.server.openai.protocol import LongText, Model, Reading, unit_score
+from lazyrag.server.openai.models import no_model, rerankers_of
+from lazyrag.server.openai.protocol import LongText, Model, Reading, unit_score, unless_gone
 from lazyrag.types import JsonObject
 
 router = APIRouter(tags=["rerank"])

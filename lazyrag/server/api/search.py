@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field, create_model
@@ -15,22 +15,25 @@ from starlette.responses import PlainTextResponse, Response
 
 from lazyrag.data.encoding import to_dict
 from lazyrag.data.filters import And, Condition, Filter, FilterLike, Not, Or, parse_filter
-from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME
-from lazyrag.document import Document
+from lazyrag.document import CollectedItem, CollectedPage, Document, Table, TableLocation
+from lazyrag.document.collect import MAX_ITEMS
 from lazyrag.errors import ConfigError
+from lazyrag.generation.answerable import is_weak
 from lazyrag.pipeline.tracing import retrieval_span
+from lazyrag.read import glob as find_paths
 from lazyrag.read import grep as find_text
 from lazyrag.read import outline as find_outline
 from lazyrag.read import related as find_related
 from lazyrag.read.explore import TextMatch
 from lazyrag.retrieval.explain import DroppedNode, ExplainedHit, Explanation, StageSummary, Standing
+from lazyrag.retrieval.inferring import inferred_values
 from lazyrag.retrieval.stages import Reason
 from lazyrag.server.core.body import Body, Name, SearchOptions
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.service import Administrator, require_unrestricted, service_of
 from lazyrag.server.core.set_request import Searching
-from lazyrag.types import JsonObject
+from lazyrag.types import JsonMapping, JsonObject
 from lazyrag.validation import named_filters
 
 router = APIRouter()
@@ -87,6 +90,31 @@ class GrepBody(Body):
     filters: Filters = None
     limit: Annotated[int, Field(ge=1, le=1_000)] = 100
     ignore_case: bool = False
+    regex: Annotated[bool, Field(description="A regular expression of RE2.")] = False
+
+
+Cursor = Annotated[
+    str | None, Field(max_length=8_192, description="The `next` of the page before.")
+]
+Unit = Literal["document", "node", "row"]
+
+
+class CollectBody(Body):
+    """All that has the words of a query."""
+
+    query: Question = ""
+    filters: Filters = None
+    per: Unit = "document"
+    group: Name = "MediumChunk"
+    limit: Annotated[int, Field(ge=1, le=MAX_ITEMS)] = 100
+    after: Cursor = None
+
+
+class SqlBody(Body):
+    """A SELECT statement over the tables; a blank one only lists these."""
+
+    query: Question = ""
+    limit: Annotated[int, Field(ge=1, le=1_000)] = 100
 
 
 def model_of(cls: type, **types: Any) -> Any:
@@ -111,6 +139,15 @@ def list_of(model: Any) -> Any:
     return list[model]
 
 
+class HiddenText(BaseModel):
+    """A stretch of a node's text, and why readers of the file do not see it."""
+
+    start: int
+    end: int
+    kind: str
+    label: str
+
+
 class NodeModel(BaseModel):
     """A node of a set; it has `content` if it is no text."""
 
@@ -123,6 +160,7 @@ class NodeModel(BaseModel):
     score: float | None
     span: Span | None
     location: str
+    hidden_text: list[HiddenText] = Field(description="What readers of the file do not see.")
     merged_from: list[str]
     metadata: JsonObject
     global_metadata: JsonObject
@@ -148,7 +186,14 @@ _explained = model_of(
     dropped=list_of(_dropped),
 )
 _Found: Any = create_model(
-    "SearchResponse", hits=(list[NodeModel], ...), explanation=(_explained | None, ...)
+    "SearchResponse",
+    hits=(list[NodeModel], ...),
+    weak=(bool, Field(description="The documents do not seem to answer the query.")),
+    inferred=(
+        dict[str, list[str]],
+        Field(description="What the query names, by field: such documents come first."),
+    ),
+    explanation=(_explained | None, ...),
 )
 
 
@@ -175,12 +220,22 @@ _Location = create_model(
 )
 _Tree = create_model("Tree", groups=(list[Group], ...), defined=(list[str], ...))
 
+Collected = model_of(
+    CollectedPage,
+    items=list_of(model_of(CollectedItem, span=Span | None)),
+    next=str | None,
+    unread=dict[str, str],
+)
+_Place = model_of(TableLocation, span=Span | None)
+_Table = model_of(Table, columns=list[str], location=_Place)
+_SqlRow = create_model("SqlRow", values=(JsonObject, ...), locations=(list_of(_Place), ...))
+SQL_FIELDS: Any = {"tables": (list_of(_Table), ...), "rows": (list_of(_SqlRow), ...)}
+"""The fields of what `run_sql` returns."""
+
 # Filters
 
 
-def filter_of(
-    condition: Mapping[str, Any] | None, depth: int = 0, parts: int = 1
-) -> FilterLike | None:
+def filter_of(condition: JsonMapping | None, depth: int = 0, parts: int = 1) -> FilterLike | None:
     """Read a filter of JSON.
 
     Either ``{"year": [2024, 2025]}``, where every field must have one of its values, or a condition
@@ -218,7 +273,7 @@ def filter_of(
     return condition
 
 
-def _part(condition: Mapping[str, Any], depth: int, parts: int) -> Filter:
+def _part(condition: JsonMapping, depth: int, parts: int) -> Filter:
     parsed = parse_filter(filter_of(condition, depth + 1, parts))
     return And() if parsed is None else parsed
 
@@ -257,7 +312,13 @@ async def search(body: SearchBody, call: Searching) -> Response:
         else:
             explanation = retriever.explain(*arguments)
             nodes = [hit.node for hit in explanation if hit.node is not None]
-        return {"hits": call.nodes(nodes), "explanation": to_dict(explanation)}
+        weak = is_weak(body.query, [node.text for node in nodes])
+        return {
+            "hits": call.nodes(nodes),
+            "weak": weak,
+            "inferred": inferred_values(retriever, body.query),
+            "explanation": to_dict(explanation),
+        }
 
     return await call.respond(find)
 
@@ -348,7 +409,7 @@ async def children(
     """Get the nodes below a node, the first ones of each group."""
 
     def find() -> JsonObject:
-        nodes: list[DocNode] = []
+        nodes = []
         for of_group in call.node(uid, group).children.values():
             nodes += of_group[:limit]
         return {"nodes": call.nodes(nodes)}
@@ -415,14 +476,55 @@ async def outline(call: Searching, path: Path) -> Response:
     return await call.respond(lambda: to_dict(find_outline(call.docs, path)))
 
 
+@sets.get("/glob", response_model=list[str])
+async def glob(
+    call: Searching, pattern: Annotated[str, Query(min_length=1, max_length=1_000)]
+) -> Response:
+    """List the documents whose paths match a pattern, such as `*.md`."""
+    return await call.respond(lambda: find_paths(call.docs, pattern))
+
+
+@sets.post("/collect", response_model=Collected)
+async def collect(body: CollectBody, call: Searching) -> Response:
+    """Find all documents, passages or table rows that have the words of a query, with a count."""
+
+    def find() -> Any:
+        options = {**dict(body), "filters": filter_of(body.filters)}
+        return to_dict(call.docs.collect(**options))
+
+    return await call.respond(find, slow=True)
+
+
+@sets.post("/sql", response_model=create_model("SqlResponse", **SQL_FIELDS))
+async def sql(body: SqlBody, call: Searching) -> Response:
+    """Select rows from the tables of the documents."""
+    return await call.respond(lambda: run_sql(call.docs, body.query, body.limit), slow=True)
+
+
+def run_sql(docs: Document, query: str, limit: int) -> JsonObject:
+    """The tables, if the statement is blank; else its rows with their places."""
+    if not query.strip():
+        return {"tables": to_dict(docs.tables.list()), "rows": []}
+    rows = docs.tables.sql(query, limit=limit)
+    pairs = [{"values": dict(row), "locations": row.locations} for row in rows]
+    return {"tables": [], "rows": to_dict(pairs)}
+
+
 @sets.post("/grep", response_model=list_of(model_of(TextMatch, span=Span)))
 async def grep(body: GrepBody, call: Searching) -> Response:
-    """Find a literal text in the documents."""
+    """Find a literal text, or a regular expression, in the documents."""
 
     def find() -> Any:
         filters = filter_of(body.filters)
         return to_dict(
-            find_text(call.docs, body.text, filters, limit=body.limit, ignore_case=body.ignore_case)
+            find_text(
+                call.docs,
+                body.text,
+                filters,
+                limit=body.limit,
+                ignore_case=body.ignore_case,
+                regex=body.regex,
+            )
         )
 
     return await call.respond(find, slow=True)

@@ -42,3 +42,7 @@ class SearchOptions(Body):
         None
     )
     target: Annotated[Name | None, Field(description="Map the hits to this group.")] = None
+    infer_filters: Annotated[
+        bool,
+        Field(description="Whether the default retriever prefers documents that the query names."),
+    ] = True

@@ -24,8 +24,10 @@ from pydantic import (
 )
 
 from lazyrag.errors import ConfigError, DatasetPathError, known_names, sentence
-from lazyrag.project import Project, base_url, label_fields, make_embedder, new_project
+from lazyrag.models.defaults import api_key, base_url, read_defaults
+from lazyrag.project import Project, label_fields, new_project
 from lazyrag.types import JsonObject
+from lazyrag.validation import without_none
 
 if TYPE_CHECKING:
     from lazyrag.document import Document
@@ -122,8 +124,8 @@ class ModelsConfig(_Section):
     """Embedding model of sets that are made at run time: as for ``lazyrag index --embed``, or
     ``module:attribute``."""
     url: str = ""
-    """Endpoint of ``openai:NAME``; by default the environment's OPENAI_BASE_URL. The key is
-    OPENAI_API_KEY."""
+    """Endpoint of ``openai:NAME``; by default OPENAI_BASE_URL, else that of `lazyrag config`. The
+    key is OPENAI_API_KEY, else that of `lazyrag config` for its endpoint."""
     rerank: str = ""
     """Rerank model beside BM25: ``openai:NAME``, a cross-encoder on this machine, or
     ``module:attribute``."""
@@ -161,6 +163,8 @@ class SetConfig(_Section):
     """Sync when files change; otherwise only at the start, and by jobs."""
     keep_versions: int = Field(default=1, ge=0)
     """Number of earlier versions of a document that are stored, to compare and restore."""
+    statistics: Literal["visible", "shared"] = "visible"
+    """``shared``: hidden documents may influence scores, see `Document.restricted`."""
     labels: list[str] | dict[str, list[str]] = []
     """Labels of the files, or of those that match a pattern: ``{"hr/*" = ["hr"]}``."""
 
@@ -255,7 +259,7 @@ def read_config(path: Path, *, store: Path | None = None, **server: Any) -> Conf
         ConfigError: If a key is unknown or has a wrong value; the message names it.
     """
     path = path.expanduser().absolute()
-    overrides = {name: value for name, value in server.items() if value is not None}
+    overrides = without_none(server)
     if not path.is_file():
         if not path.is_dir():
             raise DatasetPathError(f"There is no folder or configuration file {path}.")
@@ -265,8 +269,10 @@ def read_config(path: Path, *, store: Path | None = None, **server: Any) -> Conf
             else store.expanduser().absolute() / Path(STATE_FOLDER).name
         )
         name = re.sub(r"[^\w.-]+", "-", path.name).strip(".-") or "files"
+        chat = os.environ.get("LAZYRAG_MODEL", read_defaults().get("chat", ""))
         table = {
             "server": {"state": state, **overrides},
+            "models": {"chat": f"openai:{chat}" if chat else ""},
             "sets": {name: {"path": path, "store": store}},
         }
         return _validate("", table, Path.cwd())
@@ -420,11 +426,9 @@ def _open_store(
     from lazyrag.document import Document
     from lazyrag.ingest.load_files import parse_loading
 
-    embed = None
+    embed: Any = chosen.embed or None
     if _is_python_object(chosen.embed):
         embed = load_object(chosen.embed or "")
-    elif chosen.embed:
-        embed = make_embedder(chosen.embed)
     folder = chosen.store or (chosen.path / ".lazyrag" if chosen.path else state / "sets" / name)
     if write and chosen.store_conf is None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -461,4 +465,5 @@ def _open_model(target: str, url: str, of_endpoint: Any) -> Any:
     kind, _, name = target.partition(":")
     if kind != "openai":
         return load_object(target) if target else None
-    return of_endpoint(url or base_url(), name, api_key=os.environ.get("OPENAI_API_KEY"))
+    address = url or base_url()
+    return of_endpoint(address, name, api_key=api_key(address))

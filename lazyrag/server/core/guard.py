@@ -40,9 +40,11 @@ BOOK_FORMAT = FileFormat(
 
 ADD_EVENT = (
     "INSERT OR IGNORE INTO event SELECT ?1, ?2, ?3, ?4 FROM answer WHERE id = ?1 "
-    "AND NOT EXISTS (SELECT 1 FROM event WHERE answer = ?1 AND name = 'done')"
+    "AND coalesce((SELECT name FROM event WHERE answer = ?1 ORDER BY number DESC LIMIT 1), '')"
+    " <> 'done'"
 )
-"""Nothing follows the end of an answer, which a purge brings about, too."""
+"""Nothing follows the end of an answer, which a purge brings about, too: it has the largest number.
+"""
 
 _READ = (
     "SELECT answer.id, event.data FROM answer LEFT JOIN event ON answer = id AND name IN ('done',"

@@ -46,7 +46,8 @@ _LIMITS: Sequence[tuple[re.Pattern[str], float]] = (
     (re.compile(r"/v1/(chat/completions|responses|embeddings|rerank)|/v2/rerank"), 16 * MAX_BODY),
 )
 _QUERIES = re.compile(  # they change nothing
-    r"POST (/api/v1/sets/[^/]+/(search|why-not|answers|grep|_\w+)|/v1/vector_stores/[^/]+/search"
+    r"POST (/api/v1/sets/[^/]+/(search|why-not|answers|grep|collect|sql|_\w+)"
+    r"|/v1/vector_stores/[^/]+/search"
     r"|/v1/(chat/completions|responses|embeddings|rerank)|/v2/rerank|/dify/retrieval|/mcp"
     r"|/s/[^/]+/ask)"
 )

@@ -68,6 +68,7 @@ class Service:
         self.began = time.time()
         self.runtime_sets: RuntimeSets | None = None  # the table of sets that are made at run time
         self.groups: dict[str, str] = {}  # by set, where it is not MediumChunk
+        self.shared_statistics: frozenset[str] = frozenset()  # the sets that have them
         self.records: Any = None  # of OpenAI's objects
         self.rerank: Any = None  # a rerank model, beside BM25
         self._views: dict[tuple[str, tuple[str, ...]], Document] = {}
@@ -135,7 +136,10 @@ class Service:
             return self.sets[name]
         if (name, labels) not in self._views:
             with suppress(ConfigError):
-                self._views[name, labels] = self.sets[name].restricted({"labels": list(labels)})
+                self._views[name, labels] = self.sets[name].restricted(
+                    {"labels": list(labels)},
+                    statistics="shared" if name in self.shared_statistics else "visible",
+                )
         return self._views.get((name, labels))
 
     def default_retriever(self, docs: Any, group: str) -> Any:
@@ -157,7 +161,13 @@ class Service:
 
 
 def make_retriever(
-    docs: Document, group: str, name: str, embed_keys: tuple[str, ...] | None, target: str | None
+    docs: Document,
+    group: str,
+    name: str,
+    embed_keys: tuple[str, ...] | None,
+    target: str | None,
+    *,
+    infer_filters: bool = True,
 ) -> BaseRetriever[list[DocNode]]:
     """Make the retriever of a search."""
     if name in ("default", "hybrid"):
@@ -167,7 +177,7 @@ def make_retriever(
                 " out."
             )
         if name == "default" and embed_keys is None:
-            return default_retriever(docs, group)
+            return default_retriever(docs, group, infer_filters=infer_filters)
         return HybridRetriever.over(docs, group, embed_keys=embed_keys)
     similarity = None if name == "vector" else name
     return Retriever(docs, group, similarity, embed_keys=embed_keys, target=target)

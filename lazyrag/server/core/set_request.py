@@ -151,7 +151,12 @@ class SetRequest:
         """
         keys = None if options.embed_keys is None else tuple(options.embed_keys)
         return self.service.retriever(
-            self.docs, options.group, options.retriever, keys, options.target
+            self.docs,
+            options.group,
+            options.retriever,
+            keys,
+            options.target,
+            infer_filters=options.infer_filters,
         )
 
     async def respond(

@@ -1,9 +1,8 @@
-"""OpenAI's models, chat completions, responses with file search, and embeddings."""
+"""OpenAI's chat completions, and responses with file search."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import dataclasses
 import itertools
 import json
@@ -11,28 +10,29 @@ import logging
 import math
 import time
 import uuid
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from fastapi.sse import format_sse_event
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 import lazyrag.server.openai.protocol as openai
+from lazyrag.data.encoding import to_dict
 from lazyrag.data.filters import FilterLike
-from lazyrag.data.result import AnswerDelta, Citation, Hit
+from lazyrag.data.result import Answer, AnswerDelta, Citation, Hit, Statement
 from lazyrag.document import Document
 from lazyrag.generation.citations import cited_span, citing_markers, claim_before
 from lazyrag.generation.generator import Generator
 from lazyrag.generation.markers import scan
 from lazyrag.generation.prompts import SYSTEM_EN, SYSTEM_ZH, Prompts
-from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.models.protocols import ChatOptions, Usage, usage_of_calls
-from lazyrag.models.rerank import Bm25RerankModel
 from lazyrag.pipeline import RAGPipeline
+from lazyrag.pipeline.run import Run
+from lazyrag.pipeline.search import RetrievedItems
 from lazyrag.read.rows import document_table
 from lazyrag.retrieval.hybrid import HybridRetriever
 from lazyrag.server.api.answers import event_stream
@@ -43,104 +43,17 @@ from lazyrag.server.core.notebook import owner_of
 from lazyrag.server.core.problems import ProblemError, problem_of
 from lazyrag.server.core.service import passage_url
 from lazyrag.server.core.set_request import SetRequest, reply
-from lazyrag.server.openai.protocol import LongText
+from lazyrag.server.openai.models import model_name, set_named
+from lazyrag.server.openai.protocol import LongText, unless_gone
 from lazyrag.server.openai.stores import RankingOptions, open_store
-from lazyrag.text.tokens import EstimatedTokenCounter
 from lazyrag.types import JsonObject
-
-T = TypeVar("T")
+from lazyrag.validation import without_none
 
 router = APIRouter(prefix="/v1", tags=["openai"])
 log = logging.getLogger("lazyrag.server")
 
 TOPK = 6
 """Passages that the model reads, unless the request says another number."""
-_GONE = 499  # the status of a request whose client has closed the connection
-
-# Models
-
-
-def model_name(model: Any, default: str) -> str:
-    """The name of a model, by which requests call it."""
-    for attribute in ("model", "name"):
-        name = getattr(model, attribute, None)
-        if isinstance(name, str) and name:
-            return name
-    return default
-
-
-def rerankers_of(call: SetRequest) -> JsonObject:
-    """The models that rerank, by name: the configured one, and BM25, which needs none."""
-    rerankers: JsonObject = {"bm25": Bm25RerankModel()}
-    if call.service.rerank is not None:
-        rerankers[model_name(call.service.rerank, "reranker")] = call.service.rerank
-    return rerankers
-
-
-def _embedders(sets: dict[str, Document]) -> dict[str, CheckedEmbedder]:
-    embedders = {}
-    for name, docs in reversed(sets.items()):
-        for embedder in docs.reader.embedders(None) if docs.reader.embed_keys else ():
-            embedders[model_name(embedder.embedder, f"{name}.{embedder.key}")] = embedder
-    return embedders
-
-
-def _sets(call: SetRequest) -> dict[str, Document]:
-    return {
-        name: call.service.view(name, call.principal) for name in call.service.names(call.principal)
-    }
-
-
-def set_named(call: SetRequest, name: str, requested: str | None = None) -> Document:
-    """The set that the principal sees under a name, which was given as another text perhaps.
-
-    Raises:
-        ProblemError: 404 if there is none, 503 until it is open.
-    """
-    try:
-        return call.service.view(name, call.principal)
-    except ProblemError as problem:
-        if problem.status == 503:
-            raise
-        raise no_model(requested or name) from None
-
-
-def no_model(name: str) -> ProblemError:
-    """The error for a model that does not exist, or that the principal does not see."""
-    msg = f"The model {name!a:.100} does not exist or you do not have access to it."
-    return ProblemError(
-        404, msg, "GET /v1/models lists them.", param="model", code="model_not_found"
-    )
-
-
-def _models(call: SetRequest) -> dict[str, JsonObject]:
-    sets = _sets(call)
-    kinds = {"rerank": rerankers_of(call), "embedding": _embedders(sets), "set": sets}
-    common = {"object": "model", "created": 0, "owned_by": "lazyrag"}
-    models: dict[str, JsonObject] = {}
-    for kind, names in kinds.items():
-        models |= {name: {"id": name, **common, "kind": kind} for name in names}
-    return models
-
-
-@router.get("/models")
-async def list_models(call: openai.Reading) -> Response:
-    """List the models: the sets that the principal sees, which answer, and models that embed and
-    rerank.
-    """
-    models = await call.run(_models, call)
-    return reply({"object": "list", "data": [models[name] for name in sorted(models)]})
-
-
-@router.get("/models/{model:path}")
-async def get_model(model: str, call: openai.Reading) -> Response:
-    """Get a model."""
-    models = await call.run(_models, call)
-    if model not in models:
-        raise no_model(model)
-    return reply(models[model])
-
-
 # What chat completions and responses share
 
 
@@ -166,10 +79,6 @@ class InputMessage(BaseModel):
         if isinstance(self.content, str):
             return self.content
         return "\n".join(part.text for part in self.content or ())
-
-
-def _without_nulls(options: JsonObject) -> JsonObject:
-    return {name: value for name, value in options.items() if value is not None}
 
 
 class TextFormat(BaseModel):
@@ -261,10 +170,6 @@ class AnswerRequest:
                 " characters."
             )
             raise ProblemError(400, msg, param="messages")
-        if self.call.service.chat is None:
-            msg = "The service has no chat model, so its sets can be searched and do not answer."
-            remedy = "Set chat in [models] of the configuration."
-            raise ProblemError(400, msg, remedy, param="model", code="no_chat_model")
 
     def usage(self, *names: str) -> JsonObject:
         """The tokens of all calls of the chat model, under some names; {} if it reports none."""
@@ -290,9 +195,11 @@ class AnswerRequest:
             return HybridRetriever.over(docs, group, weights=list(self.weights))
         return service.default_retriever(docs[0] if len(docs) == 1 else docs, group)
 
-    async def steps(self) -> AsyncGenerator[AnswerDelta | str, None]:
-        """The query, when it has been searched, and the pieces of the answer."""
+    def generator(self) -> Generator | None:
+        """What answers with the chat model; None without one."""
         chat = self.call.service.chat
+        if chat is None:
+            return None
         defaults = getattr(chat, "options", None)
         if not isinstance(defaults, ChatOptions):
             defaults = ChatOptions()
@@ -301,32 +208,49 @@ class AnswerRequest:
         prompts = Prompts(
             en=f"{SYSTEM_EN}{self.instructions}", zh=f"{SYSTEM_ZH}{self.instructions}"
         )
-        pipeline = RAGPipeline(
-            retriever=await self.call.run(self.retriever),
-            generator=Generator(chat, options=options, prompts=prompts),
-        )
+        return Generator(chat, options=options, prompts=prompts)
+
+    async def steps(self) -> AsyncGenerator[AnswerDelta | str, None]:
+        """The query, when it has been searched, and the pieces of the answer."""
+        generator = self.generator()
+        retriever = await self.call.run(self.retriever)
+        pipeline = RAGPipeline(retriever=retriever, generator=generator)
         run = pipeline._run(self.question, self.history)  # in steps, as the search is an event
         usage_of_calls.set(self.usages)
         await run.condense()
         usage_of_calls.set(None)
-        nodes = await run.retrieve(self.topk, self.filters)
-        self.sources = await self.call.run(self.find_sources, nodes.items, await run.result(nodes))
+        nodes: Any = (await run.retrieve(self.topk, self.filters)).items
+        self.sources = await self.find_sources(run, nodes, self.threshold)
         yield run.search_query
-        usage_of_calls.set(self.usages)
         room = max(2_000, 350 * self.topk) + len(self.question)  # tokens
+        if generator is None:
+            room = run.tokens_to_quote()
+            uids = {source.hit.id for source in self.sources}
+            best = RetrievedItems([node for node in nodes if node.uid in uids])
+            neighbours = (await best.with_neighbours()).items[len(best.items) :]
+            self.sources += await self.find_sources(run, neighbours, 0.0)
+        usage_of_calls.set(self.usages)
         hits = [source.hit for source in self.sources]
         async with aclosing(run.deltas(None, room, None, hits)) as deltas:
             async for delta in deltas:
                 yield delta
 
-    def find_sources(self, nodes: Sequence[Any], hits: Sequence[Hit]) -> list[ScoredHit]:
-        """The hits whose scores are high enough, with their files."""
+    async def find_sources(
+        self, run: Run, nodes: Sequence[Any], threshold: float
+    ) -> list[ScoredHit]:
+        """The nodes whose scores are high enough, with their files."""
+        hits = await run.result(RetrievedItems(nodes))
+        return await self.call.run(self._scored, nodes, hits, threshold)
+
+    def _scored(
+        self, nodes: Sequence[Any], hits: Sequence[Hit], threshold: float
+    ) -> list[ScoredHit]:
         names = {id(docs.reader): name for name, docs in self.sets.items()}
         by_keywords = not all(docs.reader.embed_keys for docs in self.sets.values())
         sources = []
         for node, hit in zip(nodes, hits, strict=True):
             score = openai.unit_score(hit.score, by_keywords=by_keywords)
-            if score < self.threshold:
+            if score < threshold:
                 continue
             name = names[id(node.reader)]
             row = document_table(self.call.service.sets[name].reader).find(hit.source)
@@ -358,35 +282,21 @@ class AnswerRequest:
         return source, start, end, details
 
 
+def _verdicts(statements: Sequence[Statement], answer: Answer | None) -> JsonObject:
+    """The field beside OpenAI's: statements with their verdicts, and of a complete answer whether
+    it is weak.
+    """
+    fields = {"statements": to_dict(statements)} if statements else {}
+    if answer is not None:
+        fields["weak"] = answer.weak
+    return {"lazyrag": fields} if fields else {}
+
+
 def _reason(delta: AnswerDelta) -> str:
     """Why the answer ended, in OpenAI's words."""
     generation: Any = delta.answer and delta.answer.generation
     reason = generation and (generation.metadata or {}).get("finish_reason")
     return reason if reason in ("length", "content_filter") else "stop"
-
-
-async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Await a result; if the client closes the connection meanwhile, the work is cancelled.
-
-    Raises:
-        ProblemError: 499 if it does.
-    """
-
-    async def leave() -> None:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
-
-    task = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(leave())
-    try:
-        await asyncio.wait((task, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise ProblemError(_GONE, "The client closed the connection.")
-        return task.result()
-    finally:
-        task.cancel()
-        leaving.cancel()
-        await asyncio.gather(task, leaving, return_exceptions=True)
 
 
 def _streamed(
@@ -459,7 +369,7 @@ class ChatBody(_AnswerBody):
             "stop": [self.stop] if isinstance(self.stop, str) else self.stop,
         }
         extra = self.model_dump(include=_PASSED, exclude_none=True)
-        return {**_without_nulls(options), "extra": extra}
+        return {**without_none(options), "extra": extra}
 
 
 @router.post("/chat/completions")
@@ -515,6 +425,7 @@ class _ChatWriter:
         last: Any = [step async for step in self.request.steps()][-1]
         text = last.answer.text
         cited = self.annotations(last.answer.text, last.answer.citations)
+        cited |= _verdicts(last.answer.statements, last.answer)
         message = {"role": "assistant", "content": text, "refusal": None, **cited}
         return self.completion("message", message, _reason(last)) | self.request.usage(
             "prompt_tokens", "completion_tokens"
@@ -529,6 +440,7 @@ class _ChatWriter:
             if isinstance(step, AnswerDelta):
                 text += step.text
                 cited = self.annotations(text, step.citations) if step.citations else {}
+                cited |= _verdicts(step.statements, step.answer)
                 reason = None if step.answer is None else _reason(step)
                 yield "", self.completion("delta", {"content": step.text, **cited}, reason) | more
         if self.with_usage:
@@ -620,7 +532,7 @@ class ResponseBody(_AnswerBody):
             "verbosity": self.text.verbosity,
         }
         options = {"temperature": self.temperature, "max_tokens": self.max_output_tokens}
-        chat_options = {**_without_nulls(options), "extra": _without_nulls(extra)}
+        chat_options = {**without_none(options), "extra": without_none(extra)}
         turns = self.input
         if isinstance(turns, str):
             turns = [InputMessage(role="user", content=turns)]
@@ -812,7 +724,8 @@ class _ResponseWriter:
             cited = [
                 self.annotation(last.answer.text, citation) for citation in last.answer.citations
             ]
-        part = part | {"text": text, "annotations": cited}
+        verdicts = _verdicts(last.answer.statements, last.answer)
+        part = part | {"text": text, "annotations": cited, **verdicts}
         await self.finish(part, _reason(last))
         yield event("output_text.done", 1, text=text, logprobs=[])
         yield event("content_part.done", 1, part=part)
@@ -863,69 +776,3 @@ async def delete_response(response_id: openai.Id, call: openai.Reading) -> Respo
     await call.run(_stored, call, response_id)
     await call.run(call.book.write, "DELETE FROM answer WHERE id = ?", (response_id,))
     return reply({"id": response_id, "object": "response", "deleted": True})
-
-
-# Embeddings
-
-
-class EmbeddingBody(openai.Model):
-    """Texts to embed."""
-
-    model: Name
-    input: (
-        Annotated[LongText, Field(min_length=1)]
-        | Annotated[list[LongText], Field(min_length=1, max_length=2048)]
-    )
-    encoding_format: Literal["float", "base64"] = "float"
-    dimensions: Annotated[int | None, Field(ge=1)] = None
-    input_type: Annotated[
-        Literal["query", "document"], Field(description="Beside OpenAI's fields.")
-    ] = "document"
-    user: str | None = None
-
-
-@router.post("/embeddings")
-async def embed(body: EmbeddingBody, call: openai.Reading) -> Response:
-    """Embed texts by the model of a set. Only the model's own number of `dimensions` is
-    possible.
-    """
-    texts = [body.input] if isinstance(body.input, str) else body.input
-    calls = list[Usage]()
-    if not all(text.strip() for text in texts):
-        raise ProblemError(
-            400, "input must have no blank text.", "Leave blank texts out.", param="input"
-        )
-
-    def work() -> JsonObject:
-        sets = _sets(call)
-        embedder = _embedders(sets).get(body.model)
-        if embedder is None and body.model in sets:
-            msg = f"{body.model} is a set, which answers and does not embed."
-            remedy = "GET /v1/models lists the models of the kind 'embedding'."
-            raise ProblemError(400, msg, remedy, param="model")
-        if embedder is None:
-            raise no_model(body.model)
-        usage_of_calls.set(calls)
-        vectors: Any = embedder.embed(texts, input_type=body.input_type)
-        length = None if isinstance(vectors, list) else vectors.shape[1]
-        if length is None or body.dimensions not in (None, length):
-            has = "are sparse" if length is None else f"have {length} dimensions"
-            raise ProblemError(
-                400, f"The vectors of the model {has}.", "Leave dimensions out.", param="dimensions"
-            )
-        rows = vectors.astype("<f4")
-        if body.encoding_format == "float":
-            embeddings = rows.tolist()
-        else:
-            embeddings = [base64.b64encode(row).decode() for row in rows]
-        tokens = sum(usage.prompt_tokens for usage in calls)
-        if not tokens:  # a function as a model reports none: they are estimated
-            tokens = sum(map(EstimatedTokenCounter().count, texts))
-        data = [
-            {"object": "embedding", "index": index, "embedding": embedding}
-            for index, embedding in enumerate(embeddings)
-        ]
-        usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-        return {"object": "list", "data": data, "model": body.model, "usage": usage}
-
-    return reply(await unless_gone(call.request, call.run(work)))

@@ -4,16 +4,17 @@ records.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import hashlib
 import json
 import re
 import struct
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import anyio
 from fastapi import Depends, Path, Query, Request
@@ -33,6 +34,9 @@ from lazyrag.types import JsonObject
 
 _CHANGE_S = 30.0  # how long a request waits for a change of a document
 _LOOK_S = 0.05
+_GONE = 499  # the status of a request whose client has closed the connection
+
+T = TypeVar("T")
 
 # Requests
 
@@ -59,6 +63,30 @@ Reading: TypeAlias = Annotated[SetRequest, _face("read")]
 Writing: TypeAlias = Annotated[SetRequest, _face("write")]
 Administration: TypeAlias = Annotated[SetRequest, _face("admin")]
 Id = Annotated[str, Path(max_length=200)]
+
+
+async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Await a result; if the client closes the connection meanwhile, the work is cancelled.
+
+    Raises:
+        ProblemError: 499 if it does.
+    """
+
+    async def leave() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    task = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(leave())
+    try:
+        await asyncio.wait((task, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ProblemError(_GONE, "The client closed the connection.")
+        return task.result()
+    finally:
+        task.cancel()
+        leaving.cancel()
+        await asyncio.gather(task, leaving, return_exceptions=True)
 
 
 def in_pool(handler: Callable[..., Any]) -> Callable[..., Any]:
@@ -179,7 +207,7 @@ def _checked_filter(value: Any) -> Any:
     level = [value]
     count = 0
     for _ in range(MAX_FILTER_DEPTH):
-        below: list[Any] = []
+        below = []
         for part in level:
             if isinstance(part, dict) and isinstance(part.get("filters"), list):
                 below += part["filters"]

@@ -47,6 +47,7 @@ from lazyrag.server.openai.protocol import (
     now,
 )
 from lazyrag.types import JsonObject
+from lazyrag.validation import without_none
 
 router = APIRouter(prefix="/v1/vector_stores", tags=["openai"], default_response_class=Response)
 
@@ -391,7 +392,7 @@ def _attach(store: OpenedStore, new_files: Sequence[NewStoreFile], batch: str = 
         file, path = known_file(call, new.file_id)
         metadata = openai.metadata_of(new.attributes, store.schema)
         metadata |= _chunk_sizes(store, new.chunking_strategy)
-        metadata = {key: value for key, value in metadata.items() if value is not None}
+        metadata = without_none(metadata)
         identity, metadata = _identity(store, new.file_id, file["filename"], metadata)
         target = stored_path(call.folder, new.file_id[5:37], file["filename"])
         paths[identity] = str(_copied(path, target))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from fastapi import Form as FormFields
@@ -124,13 +124,15 @@ async def answer_page(
 
 @router.get("/ask/{thread}/events")
 async def answer_events(call: Reading, thread: str, after: int = 0) -> Response:
-    """The last answer of a thread while it is written: texts and numbers of citations, under the
-    numbers of its log.
+    """The last answer of a thread while it is written: texts and numbers of citations, and the line
+    that counts verdicts, under the numbers of its log.
     """
     turn = (await call.run(read_thread, call, thread))[-1]
     last_id = call.request.headers.get("last-event-id", "")[:18]
     seen = answers.event_number(last_id, after)
     live = LiveText(call, ThreadTurn(turn.id, turn.question, {}, turn.asked_at, {}, turn.first))
+
+    language = page.language_of(call.request)
 
     async def stream() -> AsyncIterator[bytes]:
         async for number, name, data in answers.follow(call, turn.id, 0):
@@ -138,10 +140,15 @@ async def answer_events(call: Reading, thread: str, after: int = 0) -> Response:
                 yield KEEPALIVE_COMMENT
                 continue
             pieces = await call.run(live.feed, name, json.loads(data))
-            if number > seen:
-                text = json.dumps(pieces, ensure_ascii=False)
-                event = "done" if name == "done" else "text"
-                yield format_sse_event(data_str=text, event=event, id=str(number))
+            if number <= seen:
+                continue
+            event = "done" if name == "done" else "text"
+            value: Any = pieces
+            if name == "statement":
+                event = "checked"
+                value = page.translate(language, "ask.checked", **live.turn.counts)
+            text = json.dumps(value, ensure_ascii=False)
+            yield format_sse_event(data_str=text, event=event, id=str(number))
 
     return answers.event_stream(stream())
 

@@ -31,6 +31,7 @@ router = APIRouter(prefix="/s/{set}", include_in_schema=False)
 
 _NODES = 50
 _MOST_HEADINGS = 300
+_MOST_HIDDEN = 20
 _TABS = ("nodes", "versions", "details")
 
 
@@ -123,8 +124,11 @@ def _source(call: SetRequest, info: Any, view: DocumentView) -> Facts:
         for location in outline
         if location.kind == "heading"
     ]
+    [root] = call.docs.get_nodes(document_ids=[root_uid(info.id)], limit=1)
+    hidden = [(root.text[place.start : place.end], place.label) for place in root.hidden_text]
     return {
         "node": node,
+        "hidden": hidden[:_MOST_HIDDEN],
         **marked,
         "is_part": place is not None,
         "next": view.offset + PAGES_AT_ONCE,
@@ -157,7 +161,7 @@ def _diff(call: SetRequest, info: Any, versions: Sequence[Any], view: DocumentVi
     if not first or first == last:
         return {"first": first, "last": last, "changes": [], "rebuilt": 0, "nodes": 0}
     rebuilt = 0
-    changes: list[Any] = []
+    changes = []
     for name, nodes in call.docs.versions.diff(info.id, first, last).groups.items():
         if name == LAZY_ROOT_NAME:
             changes = _changed_lines(nodes)
@@ -196,7 +200,7 @@ def _changed_words(old: str, new: str) -> list[tuple[str, str]]:
     before = _WORD.findall(old)
     after = _WORD.findall(new)
     matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
-    parts: list[tuple[str, str]] = []
+    parts = []
     for operation, start, end, new_start, new_end in matcher.get_opcodes():
         removed = "".join(before[start:end])
         added = "".join(after[new_start:new_end])

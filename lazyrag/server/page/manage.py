@@ -76,7 +76,7 @@ async def _files(call: SetRequest, query: FilesQuery | None = None, **more: Any)
 def _file_facts(call: SetRequest, query: FilesQuery) -> Facts:
     status = query.status.upper()
     stamp = _stamp(call)
-    jobs: list[Any] = []
+    jobs = []
     for state in _UNFINISHED:
         jobs += documents.own_jobs(call, None, 20, state)
     if query.q:
@@ -204,7 +204,7 @@ def _coming(
 ) -> list[DocumentInfo]:
     """Files of unfinished uploads that no row of the ledger has yet."""
     listed = {info.id for info in rows}
-    coming: list[DocumentInfo] = []
+    coming = []
     for job in jobs:
         names = list(job.arguments["files"])[:_ROWS] if job.kind == "add_files" else ()
         coming += [

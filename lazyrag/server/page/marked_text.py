@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
 from lazyrag.data.segment import Location, Span
@@ -14,6 +16,8 @@ Piece: TypeAlias = tuple[str, Any]
 """A text with its mark or style; or "" with the number of a citation."""
 Chip: TypeAlias = tuple[int, int, list[int]]
 """A marker of an answer: start, end, and the numbers of its citations."""
+Mark: TypeAlias = tuple[str, int, int]
+"""A style with its start and end in an answer."""
 Line: TypeAlias = tuple[str, int, int]
 """A line of an answer: kind, start, end."""
 _FENCE = re.compile(r"^[ \t]*(?:`{3,}[^`\n]*$|~{3,})", re.MULTILINE)
@@ -165,27 +169,28 @@ def _classify_answer(line: str, below: str) -> tuple[str, int]:
 
 
 def answer_blocks(
-    text: str, lines: Iterable[Line], chips: Sequence[Chip], bare: Sequence[Span]
+    text: str, lines: Iterable[Line], chips: Sequence[Chip], marks: Sequence[Mark]
 ) -> list[tuple[str, list[Any]]]:
     """An answer as blocks, each a kind and its pieces, of a table's row its cells.
 
     Args:
         text: The answer.
         lines: Its lines, see `answer_lines`.
-        chips: Its markers.
-        bare: Statements without a source.
+        chips: Its markers, in order.
+        marks: Statements, and words of them, with their styles; without overlaps.
     """
+    marks = sorted(marks, key=itemgetter(1, 2))
     is_zh = resolve_language("auto", text) == "zh"
-    blocks: list[tuple[str, list[Any]]] = []
+    blocks = []
     for kind, start, end in lines:
         pieces: list[Any]
         if kind == "pre":
             pieces = [(text[start:end], "")]
         elif kind in ("head", "row"):
             cells = _answer_cells(text, start, end)
-            pieces = [_inline(text, cell, chips, bare, is_zh=is_zh) for cell in cells]
+            pieces = [_inline(text, cell, chips, marks, is_zh=is_zh) for cell in cells]
         else:
-            pieces = _inline(text, (start, end), chips, bare, is_zh=is_zh)
+            pieces = _inline(text, (start, end), chips, marks, is_zh=is_zh)
         blocks.append((kind, pieces))
     return blocks
 
@@ -201,41 +206,45 @@ def _answer_cells(text: str, start: int, end: int) -> list[Span]:
 
 
 def _inline(
-    text: str, span: Span, chips: Sequence[Chip], bare: Sequence[Span], *, is_zh: bool
+    text: str, span: Span, chips: Sequence[Chip], marks: Sequence[Mark], *, is_zh: bool
 ) -> list[Piece]:
     """A line as pairs of a text and its style, and of "" and the number of a citation."""
-    pieces: list[Piece] = []
+    pieces = []
     at, stop = span
     punctuation = ""
-    for start, end, numbers in chips:
-        if not span[0] <= start < stop:
-            continue
-        pieces += _styled(text, (at, start), bare, punctuation)
+    first = bisect_left(chips, at, key=itemgetter(0))
+    for start, end, numbers in chips[first : bisect_left(chips, stop, key=itemgetter(0))]:
+        pieces += _styled(text, (at, start), marks, punctuation)
         punctuation = ""
         at = end
-        if numbers and pieces and isinstance(pieces[-1][1], str):
+        if pieces and isinstance(pieces[-1][1], str):
             sentence, style = pieces[-1]
             sentence = sentence.rstrip()
-            if is_zh:  # the citation goes before the punctuation
+            if numbers and is_zh:  # the citation goes before the punctuation
                 length = len(sentence.rstrip("。，；：！？"))
                 punctuation = sentence[length:]
                 sentence = sentence[:length]
-            elif match := _PUNCTUATION.match(text, end, stop):  # behind it
+            elif numbers and (match := _PUNCTUATION.match(text, end, stop)):  # behind it
                 sentence += match[0]
                 at = match.end()
             pieces[-1] = sentence, style
         pieces += [("", number) for number in numbers]
-    return pieces + _styled(text, (at, stop), bare, punctuation)
+    return pieces + _styled(text, (at, stop), marks, punctuation)
 
 
-def _styled(text: str, span: Span, bare: Sequence[Span], before: str) -> list[Piece]:
+def _styled(text: str, span: Span, marks: Sequence[Mark], before: str) -> list[Piece]:
     pieces = [(before, "")]
-    for part, is_bare in mark_span(text, span, [(1, start, end) for start, end in bare]):
-        at = 0
-        style = "bare" if is_bare else ""
-        for match in _INLINE.finditer(part):
-            pieces.append((part[at : match.start()], style))
-            pieces.append((match[1], "b") if match[1] else (match[2], "code"))
-            at = match.end()
-        pieces.append((part[at:], style))
+    at, stop = span
+    first = bisect_left(marks, at, key=itemgetter(2))
+    marks = marks[first : bisect_right(marks, stop, key=itemgetter(1))]
+    styles = ["", *(style for style, _, _ in marks)]
+    numbered = [(number, start, end) for number, (_, start, end) in enumerate(marks, start=1)]
+    for match in _INLINE.finditer(text, at, stop):
+        pieces += [
+            (part, styles[number])
+            for part, number in mark_span(text, (at, match.start()), numbered)
+        ]
+        pieces.append((match[1], "b") if match[1] else (match[2], "code"))
+        at = match.end()
+    pieces += [(part, styles[number]) for part, number in mark_span(text, (at, stop), numbered)]
     return [piece for piece in pieces if piece[0]]

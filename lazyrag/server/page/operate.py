@@ -142,7 +142,7 @@ def suggestions(docs: Document, language: str) -> list[str]:
 
     Those in the reader's language come first, and then headings before names.
     """
-    ranks: dict[str, tuple[bool, bool]] = {}
+    ranks = {}
     for info in docs.documents(status="SUCCESS", limit=24):
         with suppress(LazyRAGError):
             heading = _longest_heading(docs, info.id)
@@ -329,15 +329,17 @@ async def _tokens(
     access = access_of(request)
     secret = request.cookies.get(_SECRET)
     run = service_of(request).run
-    more = {
-        "tokens": (await run(access.tokens))[::-1],
-        "secret": secret,
-        "is_open": not await run(access.is_closed),
-        "now": time.time(),
-        "form": form or {},
-        "error": error,
-    }
-    response = await _settings(request, "tokens", status, **more)
+    response = await _settings(
+        request,
+        "tokens",
+        status,
+        tokens=(await run(access.tokens))[::-1],
+        secret=secret,
+        is_open=not await run(access.is_closed),
+        now=time.time(),
+        form=form or {},
+        error=error,
+    )
     if secret:
         response.headers["Cache-Control"] = "no-store"
         response.delete_cookie(_SECRET, f"{page.root_of(request)}/settings")
@@ -355,8 +357,14 @@ async def create_token(request: Request, form: Form, principal: Whole) -> Respon
     try:
         if is_first and (fields["scope"] != "admin" or labels):
             raise ProblemError(422, page.translator(request)("set.first_is_admin"))  # noqa: TRY301
-        chosen = {"name": fields["name"], "labels": labels, "expires": fields["expires"] or None}
-        token, text = await service.run(access.create, fields["scope"], **chosen, by=principal.id)
+        token, text = await service.run(
+            access.create,
+            fields["scope"],
+            name=fields["name"],
+            labels=labels,
+            expires=fields["expires"] or None,
+            by=principal.id,
+        )
     except (LazyRAGError, ProblemError) as exc:
         return await _tokens(request, 422, fields, problem_of(exc))
     response = page.redirect(request, "settings", "tokens")
@@ -414,7 +422,7 @@ def _models(service: Service) -> dict[str, tuple[str, str, Any]]:
     """The models by id: the set, the embed key, the model; the chat model has neither set nor
     key.
     """
-    models: dict[str, tuple[str, str, Any]] = {}
+    models = {}
     if service.chat is not None:
         models[""] = ("", "", service.chat)
     for name, docs in service.sets.items():

@@ -190,15 +190,22 @@ def format_place(language: str, location: str) -> str:
     """A node's location in the reader's language: the innermost heading, and pages, lines, rows or
     slides.
     """
-    match = _PLACE.fullmatch(location)
-    heading, kind, numbers = match.groups() if match else (location, "", "")
-    parts = [heading.rpartition(" > ")[2]] if heading else []
-    if kind:
-        count = 1 if numbers.isdecimal() else 2
-        parts.append(translate(language, f"place.{kind}", count=count, n=numbers.replace("-", "–")))
+    first = _FIRST.match(location)
+    rest = location[first.end() :] if first else location
+    match = _PLACE.fullmatch(rest)
+    heading, kind, numbers = match.groups() if match else (rest, "", "")
+    parts = [_format_unit(language, *first.groups())] if first else []
+    parts += [heading.rpartition(" > ")[2]] if heading else []
+    parts += [_format_unit(language, kind, numbers)] if kind else []
     return ("，" if language == "zh" else ", ").join(parts)
 
 
+def _format_unit(language: str, kind: str, numbers: str) -> str:
+    count = 1 if numbers.isdecimal() else 2
+    return translate(language, f"place.{kind}", count=count, n=numbers.replace("-", "–"))
+
+
+_FIRST = re.compile(r"(page|slide|sheet)s? ([\d-]+), ")
 _PLACE = re.compile(r"(?:(.*), )?(page|line|row|slide|sheet)s? ([\d-]+)", re.DOTALL)
 
 

@@ -37,6 +37,7 @@ class Knobs(BaseModel):
     value: str = Field("", max_length=2_000)
     explain: bool = False
     why_not: str = Field("", max_length=MAX_QUERY)
+    words_only: bool = False  # not what the question names: `infer_filters` of the API
 
     def query(self, **changes: Any) -> dict[str, Any]:
         """The query of a URL with these settings; defaults are left out."""
@@ -65,6 +66,7 @@ class Knobs(BaseModel):
             "group": self.group,
             "retriever": self.retriever,
             "filters": filters,
+            "infer_filters": not self.words_only,
         }
 
 
@@ -107,7 +109,7 @@ def query_bar(call: SetRequest, knobs: Knobs) -> Facts:
     except LazyRAGError as exc:
         problem = problem_of(exc)
     except (ValueError, TypeError, RecursionError):
-        problem = ProblemError(422, "The filter is malformed.")
+        problem = ProblemError(422, "The filter is malformed.", "Add it with the button Filter.")
     knobs.filter = [
         json.dumps({"field": condition.field, "op": condition.op, "value": condition.value})
         for condition in conditions

@@ -14,14 +14,17 @@ from lazyrag.data.filters import Filter
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import root_uid
 from lazyrag.errors import LazyRAGError
+from lazyrag.generation.answerable import is_weak
 from lazyrag.read import grep
-from lazyrag.retrieval.explain import Tracks, build_explanation
+from lazyrag.retrieval.explain import ExplainedHit, Tracks, build_explanation
+from lazyrag.retrieval.inferring import inferred_values
 from lazyrag.retrieval.postprocessors import MMR, RetrievalChain
 from lazyrag.server.core.body import SearchOptions
 from lazyrag.server.core.problems import ProblemError, problem_of
 from lazyrag.server.core.set_request import Reading, SetRequest
 from lazyrag.server.page import page
 from lazyrag.server.page.marked_text import mark_span
+from lazyrag.server.page.operate import first_run
 from lazyrag.server.page.page import Facts
 from lazyrag.server.page.query_bar import Knobs, KnobsInQuery, query_bar
 from lazyrag.text.analyzers import query_terms, term_spans
@@ -36,13 +39,17 @@ _SNIPPET = 240
 
 @router.get("/search")
 async def search_page(call: Reading, knobs: KnobsInQuery) -> Response:
-    """Search with all knobs, the explanation, and why a passage is not there."""
+    """Search with all knobs, the explanation, and why a passage is not there; on an empty set the
+    way to the first files.
+    """
 
     def find() -> Facts:
         facts = {
             **query_bar(call, knobs),
             "page": "search",
             "hits": [],
+            "weak": False,
+            "inferred": {},
             "stages": [],
             "why": None,
             "total": 0,
@@ -57,15 +64,24 @@ async def search_page(call: Reading, knobs: KnobsInQuery) -> Response:
             facts["problem"] = problem_of(exc)
         return facts
 
+    if steps := await first_run(call):
+        return steps
     facts = await call.run(find)
     return await page.render_set(
         call, "search.html", fragments=("results",), **facts, api=knobs.options()
     )
 
 
+def _base_retriever(call: SetRequest, knobs: Knobs) -> Any:
+    return call.retriever(
+        SearchOptions(
+            group=knobs.group, retriever=knobs.retriever, infer_filters=not knobs.words_only
+        )
+    )
+
+
 def _retriever(call: SetRequest, knobs: Knobs) -> Any:
-    options = SearchOptions(group=knobs.group, retriever=knobs.retriever)
-    retriever: Any = call.retriever(options)
+    retriever = _base_retriever(call, knobs)
     return RetrievalChain(retriever, MMR(), topk=knobs.topk) if knobs.rerank else retriever
 
 
@@ -74,14 +90,26 @@ def _search(call: SetRequest, knobs: Knobs, filters: Filter | None) -> Facts:
     explanation = build_explanation(trace, knobs.q, filters)
     terms = query_terms(knobs.q)
     last = explanation.stages[-1]
-    hits = [(hit, _snippet(hit.node.text if hit.node else "", terms)) for hit in explanation]
+    texts = [hit.node.text if hit.node else "" for hit in explanation]
+    snippets = [_snippet(text, terms) for text in texts]
     return {
-        "hits": hits,
+        "hits": list(zip(explanation, snippets, map(_shares, explanation), strict=True)),
+        "weak": is_weak(knobs.q, texts),
+        "inferred": inferred_values(_base_retriever(call, knobs), knobs.q),
         "stages": explanation.stages,
         "total": last.given + last.dropped,
         "seconds": explanation.seconds,
         "why": _why_not(call, knobs, filters) if knobs.why_not.strip() else None,
     }
+
+
+def _shares(hit: ExplainedHit) -> list[tuple[str, float]]:
+    """What each input of the last fusion added to a hit; all for being named as one share."""
+    shares = [*hit.contributions.items()]
+    if any(standing.name == "fields" for standing in hit.standings):
+        named = sum(share for _, share in shares[1:])
+        shares[1:] = [("fields", named)] if named else []
+    return shares
 
 
 def _snippet(text: str, terms: frozenset[str]) -> list[tuple[str, int]]:

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from reportlab.pdfgen.canvas import Canvas
 
 from lazyrag import Document, Retriever
 from lazyrag.cli import terminal
+from lazyrag.cli.base import app
 from lazyrag.cli.commands import run as lazyrag
 from lazyrag.cli.output import at_command_line
 from lazyrag.ingest.engine import IngestionEngine
@@ -27,7 +29,7 @@ from lazyrag.ingest.load_files import Loading
 from lazyrag.project import find_project
 from tests.hostile import endless_form
 from tests.interpreter import ROOT, python
-from tests.model_server import answered
+from tests.model_server import PATIENCE_S, RawServer, answered, event, head, piece, streamed
 
 TEA = "Green tea is steeped at 80 degrees.\n\nBlack tea takes boiling water. It keeps for two years in a closed tin.\n"
 LVCHA = "绿茶用八十度的水冲泡，两分钟出汤。\n\n红茶用沸水冲泡，密封在罐子里可以放两年，开罐以后三个月内喝完。\n"
@@ -43,7 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "notes" / "绿茶.txt").write_text(LVCHA, encoding="utf-8")
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("COLUMNS", "80")
-    for name in ("LAZYRAG_MODEL", "OPENAI_BASE_URL", "OPENAI_API_KEY"):
+    for name in ("LAZYRAG_MODEL", "OPENAI_BASE_URL", "OPENAI_API_KEY", "XDG_CONFIG_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(folder)
     return folder
@@ -62,6 +64,16 @@ def run(capsys):
     return command
 
 
+def test_the_next_command_finds_the_index_of_another_folder(run, tmp_path, monkeypatch):
+    """Outside the indexed folder, what `index` proposes names the store."""
+    (tmp_path / "my teas").mkdir()
+    (tmp_path / "my teas" / "tea.md").write_text("Green tea.", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    _, output, _ = run("index", "my teas")
+    command = shlex.split(output.splitlines()[-1].removeprefix("Next: lazyrag "))
+    assert run("search", "green", *command[2:])[0] == 0
+
+
 @pytest.mark.usefixtures("folder")
 def test_index_then_search_in_both_languages(run):
     """File, location, score, and the text with the query's words marked; no line is wider than 80
@@ -78,13 +90,57 @@ def test_index_then_search_in_both_languages(run):
     assert head.startswith("1. tea.md  Tea, lines 1-5 ")
     assert float(head.split()[-1]) > 0
     assert " ".join(map(str.strip, text)) == (
-        "# *Tea* *Green* *tea* is steeped at 80 degrees. Black *tea* takes boiling water. It keeps for two years in a "
+        "… *Green* *tea* is steeped at 80 degrees. · Black *tea* takes boiling water. It keeps for two years in a "
         "closed tin."
     )
     status, output, _ = run("search", "红茶能放多久？")
     assert output.startswith("1. notes/绿茶.txt  lines 1-3")
     assert "*红茶*" in output
     assert all(terminal.cells(line) <= 80 for line in output.splitlines())
+
+
+def test_collect_lists_and_counts_all_with_pages(folder: Path, run):
+    """At 80 columns in both languages; the next page continues, and files without text are
+    named.
+    """
+    (folder / "prices.csv").write_text("茶,price\n绿茶,4\n红茶,3\n", encoding="utf-8")
+    (folder / "empty.md").write_text("", encoding="utf-8")
+    run("index")
+    status, output, errors = run("collect", "绿茶 OR steeped", "--limit", "1")
+    assert (status, errors) == (0, "")
+    assert output.startswith("- notes/绿茶.txt  line 1\n  *绿茶*用八十度的水冲泡，两分钟出汤。\n\n")
+    assert "\n3 documents in all, 1 shown.\nThe next ones: --after " in output
+    assert output.endswith("Not looked at: 1 file.\n  empty.md: empty\n")
+    assert all(terminal.cells(line) <= 80 for line in output.splitlines())
+    page = json.loads(run("collect", "绿茶 OR steeped", "--limit", "1", "--json")[1])["result"]
+    shown = run("collect", "绿茶 OR steeped", "--after", page["next"])[1]
+    assert [line for line in shown.splitlines() if line.startswith("- ")] == [
+        "- prices.csv  rows 2-3",
+        "- tea.md  Tea, line 3",
+    ]
+    rows = run("collect", "--per", "row", "--json")[1]
+    assert [item["snippet"] for item in json.loads(rows)["result"]["items"]] == [
+        "茶: 绿茶; price: 4",
+        "茶: 红茶; price: 3",
+    ]
+    assert run("collect", "the")[0] == 2  # only stop words
+    assert run("collect", "coffee")[0] == 1
+
+
+def test_search_says_what_it_inferred(folder: Path, run):
+    """The values that the question names, above the passages; nothing where it is switched off."""
+    for name in ("Acme 2018.md", "Bond 2018.md"):
+        (folder / name).write_text("Sales of green tea grew.", encoding="utf-8")
+    run("index")
+    question = ("search", "Sales of Acme in FY18")
+    status, output, _ = run(*question)
+    assert status == 0
+    assert output.splitlines()[:2] == [
+        "name: Acme, year: 2018 (inferred; off: --no-infer-filters)",
+        "",
+    ]
+    assert "1. Acme 2018.md" in output
+    assert "inferred" not in run(*question, "--no-infer-filters")[1]
 
 
 def test_the_index_is_found_from_a_subfolder_and_ignored_by_git(
@@ -97,7 +153,7 @@ def test_the_index_is_found_from_a_subfolder_and_ignored_by_git(
     assert run("search", "tea")[0] == 0
     monkeypatch.chdir(folder.parent)
     status, output, errors = run("search", "tea")
-    assert (status, output) == (1, "")
+    assert (status, output) == (2, "")
     assert errors.startswith("Error: There is no index in ")
     assert errors.endswith("Make one: lazyrag index PATH\n")
 
@@ -107,7 +163,7 @@ def test_an_index_of_another_user_is_refused(folder: Path, run, monkeypatch: pyt
     run("index")
     monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
     status, output, errors = run("search", "tea")
-    assert (status, output) == (1, "")
+    assert (status, output) == (2, "")
     assert "belongs to another user" in errors
 
 
@@ -144,15 +200,19 @@ def test_sync_ingests_changes_and_python_sees_the_same_store(folder: Path, run):
 
 
 @pytest.mark.usefixtures("folder")
-def test_ask_without_a_model_shows_the_passages_and_how_to_set_one(run):
-    """One line names the option and the environment."""
+def test_ask_without_a_model_quotes_the_answer_and_says_how_to_set_one(run):
+    """The sources are not repeated; one sentence names the option and the environment."""
     run("index")
     status, output, _ = run("ask", "How hot is green tea?")
     assert status == 0
-    assert output.startswith("[1] tea.md  Tea, lines 1-5\n")
+    assert output.startswith("“Green tea is steeped at 80 degrees.” [1]\n")
     assert output.endswith(
-        "\nFor an answer, set a chat model: --model NAME, with OPENAI_BASE_URL and\nOPENAI_API_KEY.\n"
+        "\n[1] tea.md  Tea, lines 1-5\n\nQuoted without a chat model. For a written answer, set one:"
+        " --model NAME, with\nOPENAI_BASE_URL and OPENAI_API_KEY.\n"
     )
+    result = json.loads(run("ask", "Who sells tea in the town of Venice?", "--json")[1])["result"]
+    assert result["weak"]
+    assert result["answer"].startswith("No answer found")
 
 
 @pytest.mark.usefixtures("folder")
@@ -175,7 +235,7 @@ def test_json_is_one_object_with_a_schema(run):
         "Tea, lines 1-5",
     )
     status, output, errors = run("search", "tea", "--where", "size > 3", "--json")
-    assert (status, errors) == (1, "")
+    assert (status, errors) == (2, "")
     assert json.loads(output)["error"]["type"] == "ConfigError"
 
 
@@ -211,27 +271,35 @@ def test_where_filters_files(condition: str, found: list[str], run):
         (("index", "notes", "tea.md"), 2, "index takes one folder; got 2 paths."),
         (("index", "--group", "Fine"), 1, "Did you mean 'FineChunk'?"),
         (("index", "--embed", "none/model"), 1, "'none/model' is not on this machine"),
-        (("search", "tea", "--filters", "file_type"), 1, "--filters must be FIELD OPERATOR VALUE"),
-        (("search", "tea", "--filters", "file_sise > 3"), 1, "Did you mean 'file_size'?"),
-        (("search", "tea", "--filters", "file_size > big"), 1, "compares file_size with a number"),
-        (("search", "tea", "--group", "FineChunk"), 1, "Run: lazyrag index --group FineChunk"),
-        (("search", "tea", "--retriever", "vector"), 1, "needs embeddings"),
+        (("search", "tea", "--filters", "file_type"), 2, "--filters must be FIELD OPERATOR VALUE"),
+        (("search", "tea", "--filters", "file_sise > 3"), 2, "Did you mean 'file_size'?"),
+        (("search", "tea", "--filters", "file_size > big"), 2, "compares file_size with a number"),
+        (("search", "tea", "--group", "FineChunk"), 2, "Run: lazyrag index --group FineChunk"),
+        (("search", "tea", "--retriever", "vector"), 2, "needs embeddings"),
         (("search",), 2, "Missing argument"),
         (("serch", "tea"), 2, "No such command 'serch'"),
         (("import", "none"), 1, "is not an export"),
-        (("search", "tea", "--store", "none"), 1, "none has no index"),
+        (("search", "tea", "--store", "none"), 2, "none has no index"),
+        (("config", "set", "model", "x"), 2, "is not one of"),
+        (("config", "set", "url", "localhost"), 1, "Error: url must be such as"),
+        (("config", "set", "embed", "openai:"), 1, "lazyrag config set embed openai:NAME"),
+        (("config", "set", "key", "sk-\nsecond"), 1, "run: lazyrag config set key"),
+        (("config", "set", "key", "sk-茶"), 1, "run: lazyrag config set key"),
+        (("config", "set", "embed", "none/model"), 1, "Run: lazyrag model fetch none/model"),
+        (("config", "set", "chat", "a", "b"), 2, "unexpected extra argument"),
+        (("chat", "--retriever", "vector"), 1, "needs embeddings"),
     ],
 )
 def test_a_mistake_is_one_line_with_the_way_out(
     arguments: tuple[str, ...], status: int, message: str, run
 ):
-    """Exit status 1, or 2 for arguments that do not parse; never a traceback."""
+    """Exit status 1, or 2 of searches and for arguments that do not parse; never a traceback."""
     run("index")
     done, output, errors = run(*arguments)
     assert (done, output) == (status, "")
     assert message in errors
     assert "Traceback" not in errors
-    if status == 1:
+    if not errors.startswith("Usage:"):
         assert errors.count("\n") == 1
 
 
@@ -255,7 +323,7 @@ def test_a_store_of_a_newer_version_is_refused(folder: Path, run):
     with closing(sqlite3.connect(folder / ".lazyrag" / "store.db")) as connection:
         connection.execute("PRAGMA user_version = 99")
     status, output, errors = run("search", "tea")
-    assert (status, output) == (1, "")
+    assert (status, output) == (2, "")
     assert "written by a newer release" in errors
     config = folder / ".lazyrag" / "config.json"
     config.write_text(
@@ -311,7 +379,8 @@ def test_what_cannot_be_read_is_one_line(folder: Path, run):
         "eval golden.json": "Error: The golden file 'golden.json' cannot be read (Permission denied).",
     }.items():
         status, output, errors = limited("rights", *command.split())
-        assert (status, output, errors.count("\n")) == (2 if "eval" in command else 1, "", 1)
+        expected = 1 if command.startswith(("index", "sync")) else 2
+        assert (status, output, errors.count("\n")) == (expected, "", 1)
         assert message in errors
     (folder / "notes").chmod(0o700)
 
@@ -636,10 +705,11 @@ def test_a_shell_completes_commands_and_options(run, monkeypatch: pytest.MonkeyP
 def test_help_fits_80_columns(run, monkeypatch: pytest.MonkeyPatch):
     """Of the command and of each subcommand; no summary is cut."""
     monkeypatch.setenv("COLUMNS", "80")
-    listed = run("--help")[1]
-    names = re.findall(r"^  ([a-z]+)  ", listed.partition("Commands:")[2], re.MULTILINE)
-    assert {"index", "search", "ask", "status"} < {*names}
-    assert "..." not in listed.partition("Commands:")[2]
+    listed = run("--help")[1].partition("Search and ask:")[2]
+    names = re.findall(r"^  ([a-z]+)  ", listed, re.MULTILINE)
+    assert sorted(names) == sorted(app.commands)
+    assert names[:4] == ["index", "search", "ask", "chat"]
+    assert "..." not in listed
     for name in names:
         status, output, errors = run(name, "--help")
         assert (status, errors) == (0, "")
@@ -687,8 +757,8 @@ def test_ask_with_a_model_prints_the_answer_and_its_sources(
     run("index")
     monkeypatch.setenv("OPENAI_BASE_URL", model.url)
     monkeypatch.setenv("OPENAI_API_KEY", "key")
-    answer = {"index": 0, "message": {"content": "At 80 degrees [1]."}, "finish_reason": "stop"}
-    model.faults = [answered({"choices": [answer]})] * 2
+    complete = streamed(piece("At 80 "), piece("degrees [1].", finish_reason="stop"), "[DONE]")
+    model.faults = [complete] * 2
     status, output, errors = run("ask", "How hot is green tea?", "--model", "m", "-k", 1)
     assert (status, errors) == (0, "")
     assert output.splitlines()[:3] == ["At 80 degrees [1].", "", "[1] tea.md  Tea, lines 1-5"]
@@ -698,8 +768,60 @@ def test_ask_with_a_model_prints_the_answer_and_its_sources(
     assert told["answer"] == "At 80 degrees [1]."
     assert [one["source"] for one in told["citations"]] == ["tea.md"]
     status, output, errors = run("ask", "tea", "--model", "m", "--filters", "file_name = none")
-    assert (status, errors) == (0, "")  # nothing found: no model is called
+    assert (status, errors) == (1, "")  # nothing found: no model is called
     assert len(model.bodies) == 2
+    model.faults = [streamed(piece("At 80 \x1b[31m"))]  # it breaks off
+    status, output, errors = run("ask", "How hot is green tea?", "--model", "m")
+    assert (status, output) == (2, "At 80 [31m (incomplete)\n")
+    assert errors.startswith("Error: ")
+    model.faults = [streamed(piece("At 80 degrees [1]."), piece(" And"))]
+    status, output, errors = run("ask", "How hot is green tea?", "--model", "m")
+    assert output.splitlines() == [
+        "At 80 degrees [1]. And (incomplete)",
+        "",
+        "[1] tea.md  Tea, lines 1-5",
+    ]
+
+
+def test_ask_wraps_what_it_streams_and_says_what_is_weak(
+    folder: Path, run, model, monkeypatch: pytest.MonkeyPatch
+):
+    """In both languages; a weak answer is called so above its sources."""
+    run("index")
+    monkeypatch.setenv("OPENAI_BASE_URL", model.url)
+    for text in ("The roof of the barn is old. " * 9, "谷仓的屋顶很旧，去年冬天漏过雨。" * 9):
+        pieces = map(piece, re.findall(r"\s*\S{1,7}", f"{text}[1]"))
+        model.faults = [streamed(*pieces, piece("", finish_reason="stop"), "[DONE]")]
+        question = "Who repairs the roof of the barn, tea?"
+        _, output, _ = run("ask", question, "--model", "m", "-k", 1)
+        written, weak, *_ = output.split("\n\n")
+        assert "".join(written.split()) == "".join(f"{text}[1]".split())
+        assert all(60 < terminal.cells(line) <= 80 for line in written.splitlines()[:-1])
+        assert weak == "The files do not seem to answer this question."
+
+
+def test_ask_prints_the_first_word_at_once_and_ctrl_c_ends_the_request(
+    folder: Path, run, interruptible
+):
+    """What came stays, and is called incomplete."""
+    run("index")
+    script = head("text/event-stream") + event(piece("At 80 ")) + event(piece("degrees [1]. "))
+    command = [sys.executable, "-m", "lazyrag", "ask", "How hot is green tea?", "--model", "m"]
+    with RawServer(script, hold=True) as server:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "OPENAI_BASE_URL": server.url}
+        with subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as process:
+            alarm = threading.Timer(60, process.kill)  # if the words never come
+            alarm.start()
+            assert process.stdout.read(18) == b"At 80 degrees [1]."  # the model still holds
+            process.send_signal(signal.SIGINT)
+            output, errors = process.communicate(timeout=60)
+            alarm.cancel()
+        assert server.gone.wait(PATIENCE_S)
+    incomplete = b" (incomplete)\n\n[1] tea.md  Tea, lines 1-5\n"
+    assert (process.returncode, output) == (130, incomplete)
+    assert errors.strip() == b"Interrupted."
 
 
 @pytest.mark.slow
@@ -757,7 +879,7 @@ def test_an_embedding_model_stays_at_its_endpoint(
         ("search", "tea", "--retriever", "hybrid"),
     ):
         status, output, errors = run(*command)
-        assert (status, output) == (1, "")
+        assert (status, output) == (2 if "search" in command else 1, "")
         assert model.url in errors
         assert "https://api.openai.com/v1" in errors
     assert run("search", "tea", "--retriever", "keyword")[0] == 0
@@ -907,10 +1029,12 @@ def test_messages_of_groups_and_filters(run):
     """Whole files are no passages to offer; what a filter leaves is said where nothing is found."""
     run("index")
     status, _, errors = run("search", "tea", "--group", "lazyllm_root")
-    assert status == 1
+    assert status == 2
     assert errors.endswith("Known: CoarseChunk, FineChunk, MediumChunk, image, table.\n")
-    assert run("search", "tea", "--filters", "file_size > 9000")[1] == (
-        "Nothing found for 'tea' in those of 2 files that --filters allows.\n"
+    assert run("search", "tea", "--filters", "file_size > 9000") == (
+        1,
+        "Nothing found for 'tea' in those of 2 files that --filters allows.\n",
+        "",
     )
 
 
@@ -925,3 +1049,21 @@ def test_status_lists_files_with_nearly_the_same_text(folder, run):
     assert json.loads(run("status", "--duplicates", "--json")[1])["result"]["near_duplicates"] == [
         ["copy.md", "tea.md"]
     ]
+
+
+def test_a_hit_shows_the_part_that_answers(folder: Path, run):
+    """Not its first lines; code with its indentation, without signs of Markdown, and an ellipsis
+    for what is left out. The first hits have most lines.
+    """
+    filler = "\n\n".join(f"The shop sells cups of size {number}." for number in range(40))
+    code = "```python\nif hot:\n    steep(oolong, degrees=90)\n```"
+    text = f"# Shop\n\n{filler}\n\nSteep **oolong** as [the guide](guide.md) says:\n\n{code}\n\n{filler}\n"
+    (folder / "shop.md").write_text(text, encoding="utf-8")
+    run("index", "--group", "CoarseChunk")
+    _, output, _ = run("search", "how many degrees to steep oolong", "-k", "1")
+    lines = output.splitlines()
+    assert any("*Steep* *oolong* as the guide says:" in line for line in lines)
+    at = next(number for number, line in enumerate(lines) if "if hot:" in line)
+    assert lines[at] == "   if hot:"
+    assert lines[at + 1].startswith("       *steep*(*oolong*, *degrees*=90)")
+    assert len(lines) <= 9

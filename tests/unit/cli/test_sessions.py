@@ -13,8 +13,10 @@ import os
 import re
 import shlex
 import shutil
+import sys
 import tempfile
 from pathlib import Path
+from unittest import mock
 
 import huggingface_hub.constants
 import pytest
@@ -24,13 +26,13 @@ from lazyrag.cli.commands import run
 from tests.interpreter import ROOT
 
 PAGES = [ROOT / "docs" / "command-line.md", ROOT / "docs" / "zh" / "command-line.md"]
-_UNSET = ("LAZYRAG_MODEL", "OPENAI_BASE_URL", "OPENAI_API_KEY", "HF_ENDPOINT")
+_UNSET = ("LAZYRAG_MODEL", "OPENAI_BASE_URL", "OPENAI_API_KEY", "HF_ENDPOINT", "XDG_CONFIG_HOME")
 _SESSION = re.compile(r"```console\n(.*?)```", re.DOTALL)
 
 
 def replayed(session: str) -> str:
     """A session with what its commands print now. Its commands are cd, echo into a file, and
-    lazyrag.
+    lazyrag, which may read a file.
     """
     shown: list[str] = []
     for line in session.splitlines():
@@ -44,7 +46,15 @@ def replayed(session: str) -> str:
             Path(arguments[2]).write_text(f"{arguments[0]}\n", encoding="utf-8")
         else:
             assert name == "lazyrag", line
-            with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+            stdin = sys.stdin
+            if "<" in arguments:
+                *arguments, _, source = arguments
+                stdin = io.StringIO(Path(source).read_text(encoding="utf-8"))
+            with (
+                mock.patch.object(sys, "stdin", stdin),
+                contextlib.redirect_stdout(printed),
+                contextlib.redirect_stderr(printed),
+            ):
                 run(arguments)
         shown += [line, *printed.getvalue().splitlines()]
     return "\n".join(shown) + "\n"

@@ -7,14 +7,15 @@ import itertools
 import os
 import re
 import sys
+import threading
 import time
 
 import pytest
 
 from lazyrag import Document, Retriever
-from lazyrag.errors import ConfigError
+from lazyrag.errors import CanceledError, ConfigError
 from lazyrag.progress import calls as progress_bar
-from lazyrag.progress.calls import ProgressTask, during_call
+from lazyrag.progress.calls import ProgressTask, during_call, raise_if_canceled
 
 FILES = {f"{name}.txt": "green tea\nblack tea" for name in "abcde"}
 
@@ -205,3 +206,13 @@ def test_without_a_terminal_there_is_no_bar(folder, capfd):
     with Document(folder(FILES)) as docs:
         docs.sync()
     assert capfd.readouterr().err == ""
+
+
+def test_the_event_of_an_outer_block_stops_inner_ones():
+    """A call with an event of its own is stopped by either."""
+    outer, inner = threading.Event(), threading.Event()
+    with during_call(cancel=outer), during_call(cancel=inner):
+        raise_if_canceled()
+        outer.set()
+        with pytest.raises(CanceledError):
+            raise_if_canceled()

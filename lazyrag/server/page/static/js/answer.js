@@ -49,6 +49,7 @@ function follow(box, form) {
     slow.textContent = "";
   };
   events.addEventListener("text", add);
+  events.addEventListener("checked", ({ data }) => { document.querySelector("[data-checked]").textContent = JSON.parse(data); });
   events.addEventListener("done", async (event) => {
     add(event);
     events.close();
