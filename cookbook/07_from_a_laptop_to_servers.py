@@ -68,6 +68,8 @@ def chosen(given):
         }
         # it stores nodes; vectors go to the ledger file
         conf.setdefault("vector_store", in_a_file(given.ledger))
+    if conf:
+        conf["search"] = "exact"  # servers would rank with scores of their own
     return conf or None
 
 

@@ -81,6 +81,7 @@ with tempfile.TemporaryDirectory() as temporary:
 if len(sys.argv) == 3:
     address, ledger = sys.argv[1:]
     kept = EMBED if "sparse" in features(address) else {"pairs": pairs}
-    answers.append(ask(f"On {address}", kept, vector_store=in_milvus(address), ledger=ledger))
+    conf = {"vector_store": in_milvus(address), "ledger": ledger, "search": "exact"}
+    answers.append(ask(f"On {address}", kept, **conf))
 
 assert all(answer[key] == in_memory[key] for answer in answers for key in answer)

@@ -51,15 +51,15 @@ def in_opensearch(address, ledger):
     return {"segment_store": {"type": "opensearch", "kwargs": kwargs}, "ledger": ledger}
 
 
-in_memory, pdfs = ask("In memory", None, "default")
+in_memory, pdfs = ask("In memory", None, "exact")
 assert {node.path[-4:] for node in pdfs} == {".pdf"}
 if len(sys.argv) != 3:
     print("To compare with a cluster: python cookbook/10_opensearch.py localhost:9200 tea.db")
     sys.exit()
 address, ledger = sys.argv[1:]
 conf = in_opensearch(address, ledger)
-there, pdfs_there = ask(f"On {address}", conf, "default")
-by_opensearch, pdfs_by_opensearch = ask("By OpenSearch itself", conf, "native")
+there, pdfs_there = ask(f"On {address}", conf, "exact")
+by_opensearch, pdfs_by_opensearch = ask("By OpenSearch itself", conf, "default")
 
 for question, nodes in in_memory.items():
     assert [(node.uid, node.score) for node in there[question]] == [

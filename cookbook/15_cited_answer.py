@@ -1,15 +1,13 @@
-"""A cited answer: retrieval, context, a chat model, and the file and location of each cited source.
+"""A cited answer: retrieval, quotations, and the file and location of each cited source.
 
-The model is served by this script and can only quote (quoting_model.py): nothing is downloaded,
-nothing leaves the machine. 16_real_answer.py uses a real one. Needs the extra openai.
+Without a chat model the pipeline quotes the sentences that answer: nothing is downloaded, nothing
+leaves the machine. 16_real_answer.py uses a model.
 """
 
 import asyncio
 from pathlib import Path
 
-from quoting_model import served
-
-from lazyrag import CitationManager, Document, HttpChatModel, RAGPipeline
+from lazyrag import CitationManager, Document, RAGPipeline
 
 CORPUS = Path(__file__).resolve().parent / "corpus"
 QUESTIONS = [
@@ -43,14 +41,15 @@ async def ask(pipeline):
     return answers, streamed
 
 
-with served() as url, HttpChatModel(url, "quoting") as model, Document(CORPUS) as docs:
-    pipeline = RAGPipeline.over(docs, "FineChunk", generator=model)
+with Document(CORPUS) as docs:
+    # with a model: generator=HttpChatModel("http://localhost:8000/v1", ...)
+    pipeline = RAGPipeline.over(docs, "FineChunk")
     answers, streamed = asyncio.run(ask(pipeline))
 
     # The blocking interface works in scripts, in notebooks, and inside running event loops.
     context = pipeline.sync.retrieve_with_context(QUESTIONS[1], top_k=3, max_tokens=400)
     print(
-        f"\n\nContext of the model, {context.total_tokens} of at most 400 tokens:\n{context.context}"
+        f"\n\nContext for a model, {context.total_tokens} of at most 400 tokens:\n{context.context}"
     )
 
     seconds = {stage: f"{took:.4f}" for stage, took in answers[0].metadata["seconds"].items()}

@@ -4,15 +4,13 @@
     cookbook/16_real_answer.py
 
 Set LAZYRAG_API_KEY or OPENAI_API_KEY if a key is needed. Pass questions as arguments. Without an
-endpoint a model that can only quote takes its place (quoting_model.py). Needs the extra openai.
+endpoint the answers are quotations. Needs the extra openai.
 """
 
 import contextlib
 import os
 import sys
 from pathlib import Path
-
-from quoting_model import served
 
 from lazyrag import Document, Generator, HttpChatModel, RAGPipeline
 from lazyrag.models import ChatOptions
@@ -23,16 +21,16 @@ QUESTIONS = sys.argv[1:] or [
     "How hot should water for green tea be?",
 ]
 
-url, name = os.environ.get("LAZYRAG_CHAT_URL"), os.environ.get("LAZYRAG_CHAT_MODEL", "quoting")
-if not url:
-    print("This model can only quote. For a real one set LAZYRAG_CHAT_URL and LAZYRAG_CHAT_MODEL.")
-
-with (
-    contextlib.nullcontext(url) if url else served() as address,
-    HttpChatModel(address, name, timeout_s=120) as model,
-    Document(CORPUS) as docs,
-):
-    generator = Generator(model, n=3, options=ChatOptions(temperature=0.7, max_tokens=400))
+url = os.environ.get("LAZYRAG_CHAT_URL")
+generator = None
+with contextlib.ExitStack() as stack:
+    docs = stack.enter_context(Document(CORPUS))
+    if url:
+        name = os.environ["LAZYRAG_CHAT_MODEL"]
+        model = stack.enter_context(HttpChatModel(url, name, timeout_s=120))
+        generator = Generator(model, n=3, options=ChatOptions(temperature=0.7, max_tokens=400))
+    else:
+        print("No model: set LAZYRAG_CHAT_URL and LAZYRAG_CHAT_MODEL. These are quotations.")
     pipeline = RAGPipeline.over(docs, "MediumChunk", generator=generator)
     answers = pipeline.sync.batch_answer(QUESTIONS)
 

@@ -5,14 +5,12 @@ sources.
     cookbook/21_conversation.py --chat
 
 With ``--chat`` it reads your questions from the terminal. Without an endpoint a model takes its
-place that rewrites one follow-up from a table and can only quote.
+place that rewrites one follow-up from a table and only names its first source.
 """
 
 import os
 import sys
 from pathlib import Path
-
-from quoting_model import quote
 
 from lazyrag import Document, HttpChatModel, RAGPipeline
 
@@ -26,12 +24,12 @@ REWRITTEN = {QUESTIONS[1]: "How often are shears and brush cutters sharpened?"}
 
 
 def stand_in(prompt):
-    """Rewrite a follow-up as a query of its own, or quote the sources of a question."""
+    """Rewrite a follow-up as a query of its own, or name the first source of a question."""
     for mark in ("Last question: ", "最后一个问题："):
         if mark in prompt:
             question = prompt.rpartition(mark)[2]
             return REWRITTEN.get(question, question)
-    return quote(prompt)
+    return "This is in the first source [1]."
 
 
 class Conversation:

@@ -17,7 +17,6 @@ import httpx2
 from fastapi import FastAPI, Query
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
-from quoting_model import quote
 
 from lazyrag import Document, RAGPipeline
 
@@ -45,8 +44,8 @@ def create_app() -> FastAPI:
     """Open the Document once; its searches may run in any number of threads."""
     docs = Document(CORPUS)
     docs.activate_group("MediumChunk", analysers=["zh"])  # so that the first request is fast
-    # HttpChatModel("http://localhost:8000/v1", ...)
-    pipeline = RAGPipeline.over(docs, "MediumChunk", generator=quote)
+    # answers are quotations; with a model: generator=HttpChatModel("http://localhost:8000/v1", ...)
+    pipeline = RAGPipeline.over(docs, "MediumChunk")
     app = FastAPI(title="Tea")
 
     @app.get("/search")

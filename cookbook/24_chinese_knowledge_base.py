@@ -10,7 +10,6 @@ import json
 from pathlib import Path
 
 from embedding import embedding_model
-from quoting_model import quote
 
 from lazyrag import Document, HybridRetriever, RAGPipeline, Retriever
 from lazyrag.text import register_chinese_analyser
@@ -54,8 +53,8 @@ for name, retriever in (("默认", plain), ("词典", tea)):
     for node in retriever(query, topk=3):
         print(f"  {node.score:5.2f}  {node.path}，{node.location}")
 
-# 4. 带引用的回答。真实的模型：generator=HttpChatModel("http://localhost:8000/v1", "qwen3")
-pipeline = RAGPipeline(retriever=tea, generator=quote)
+# 4. 摘自原文的回答。使用模型：generator=HttpChatModel(url, "qwen3")
+pipeline = RAGPipeline(retriever=tea)
 answer = pipeline.sync.answer("采摘工采一公斤单芽能拿多少钱？")
 print(f"\n{answer.query}\n  {answer.text}")
 for citation in answer.citations:

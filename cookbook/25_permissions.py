@@ -7,8 +7,6 @@ an error.
 
 from pathlib import Path
 
-from quoting_model import quote
-
 from lazyrag import DataType, DocField, Document, HybridRetriever, RAGPipeline, Retriever
 
 CORPUS = Path(__file__).resolve().parent / "corpus"
@@ -38,7 +36,7 @@ def answers(roles):
     view = view_of(roles)
     keyword = Retriever(view, "MediumChunk", similarity="bm25", topk=5)
     hybrid = HybridRetriever.over(view, "MediumChunk", topk=5)
-    answer = RAGPipeline(retriever=keyword, generator=quote).sync.answer(QUESTION)
+    answer = RAGPipeline(retriever=keyword).sync.answer(QUESTION)
     return keyword(QUESTION), hybrid(QUESTION), answer
 
 

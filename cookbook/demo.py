@@ -9,10 +9,9 @@ answers at once.
 from __future__ import annotations
 
 import os
-import re
 import textwrap
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,31 +21,12 @@ print("Searching the 20 files of cookbook/corpus, in English and Chinese ...", f
 
 from lazyrag import DocNode, Document, OnnxEmbedder, RAGPipeline, Retriever  # noqa: E402
 from lazyrag.errors import ConfigError, MissingDependencyError  # noqa: E402
-from lazyrag.text.analyzers import chinese_terms  # noqa: E402
-from lazyrag.text.sentences import sentence_spans  # noqa: E402
+from lazyrag.generation.extractive import rank_units  # noqa: E402
 
 # Models that read both languages, with the prefixes that they expect of queries and documents.
 MODELS = {"intfloat/multilingual-e5-small": ("query: ", "passage: "), "BAAI/bge-m3": ("", "")}
 CORPUS = Path(__file__).parent / "corpus"
 STORE = Path("build", "demo", "store.db")
-SOURCE = re.compile(r"^\[(?:Source |资料)(\d+)\].*\n", re.MULTILINE)
-QUESTION = re.compile(r"^(?:Question: |问题：)(.*)", re.MULTILINE)
-
-
-def best_sentence(query: str, texts: Sequence[str]) -> tuple[int, str]:
-    """The number of a text, from 0, and its sentence with most terms of the query; rare terms count
-    more.
-    """
-    terms = set(chinese_terms(query))
-    rarity = {term: 1 / (1 + sum(term in text.casefold() for text in texts)) for term in terms}
-    sentences = [
-        (number, " ".join(text[start:end].split()))
-        for number, text in enumerate(texts)
-        for start, end in sentence_spans(text)
-    ]
-    return max(
-        sentences, key=lambda one: sum(rarity[term] for term in terms & set(chinese_terms(one[1])))
-    )
 
 
 def show(query: str, nodes: Iterable[DocNode], how: str) -> None:
@@ -54,18 +34,9 @@ def show(query: str, nodes: Iterable[DocNode], how: str) -> None:
     print(f"\n{query}   ({how})")
     for rank, node in enumerate(nodes, start=1):
         print(f"  {rank}. {node.path}, {node.location}")
-        sentence = textwrap.shorten(best_sentence(query, [node.text])[1], 140, placeholder=" ...")
+        best = rank_units(query, [node.text])[0].unit
+        sentence = textwrap.shorten(node.text[best.start : best.end], 140, placeholder=" ...")
         print(textwrap.indent(textwrap.fill(sentence, 74), "     "))
-
-
-def quote(prompt: str) -> str:
-    """Answer by the best sentence of the sources in a prompt. A chat model would write one:
-    HttpChatModel(...).
-    """
-    query = QUESTION.findall(prompt)[-1]
-    _, *parts = SOURCE.split(prompt[: prompt.rindex(query)])
-    at, sentence = best_sentence(query, parts[1::2])
-    return f"“{sentence}” [{parts[2 * at]}]"
 
 
 def fetched_model() -> OnnxEmbedder | None:
@@ -127,7 +98,7 @@ def search(docs: Document, how: str) -> None:
 
 def answer(docs: Document, group: str) -> None:
     """Answer with citations. Without a chat model an answer is a quotation."""
-    pipeline = RAGPipeline.over(docs, group, generator=quote)
+    pipeline = RAGPipeline.over(docs, group)
     for query in (
         "What ratio of petrol and oil goes into a brush cutter?",
         "茶园里的杀虫灯一个晚上应该开多久？",
