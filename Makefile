@@ -51,6 +51,7 @@ bench: $(VENV)/installed-test build/peers/installed  ## Measure everything besid
 	$(BIN)/python benchmarks/documentation.py --hybrid
 	$(BIN)/python benchmarks/near_duplicates.py
 	$(BIN)/python benchmarks/refine.py --questions 1190
+	$(BIN)/python benchmarks/claims.py
 	$(BIN)/python benchmarks/lexical.py --language en zh
 	$(BIN)/python benchmarks/restricted.py --language en zh --check
 	$(BIN)/python benchmarks/sparse.py

@@ -3,8 +3,7 @@
 A node is a stretch of consecutive pieces: 60 words of English paragraphs (Cranfield and XQuAD), or
 Chinese between two punctuation marks until there are 100 characters (XQuAD and CMRC 2018). Each
 begins anywhere, so beyond the size of the texts, which `Corpus.real_nodes` tells, nodes overlap:
-the texts are resampled. The terms of a stretch are those of its pieces, so that a million nodes
-need not be analysed.
+the texts are resampled.
 """
 
 from __future__ import annotations
@@ -13,6 +12,8 @@ import json
 import random
 import re
 import sys
+from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,12 +70,11 @@ class Corpus:
 
     def text(self, row: int) -> str:
         """A node's text."""
-        first, behind = self.bounds[row]
-        return (" " if self.language == "en" else "").join(self.pieces[first:behind])
+        return next(stretches(self.language, self.pieces, self.bounds[row : row + 1]))
 
     def texts(self) -> list[str]:
         """All nodes' texts."""
-        return [self.text(row) for row in range(len(self))]
+        return list(stretches(self.language, self.pieces, self.bounds))
 
     def label(self) -> str:
         """What the nodes are, for tables."""
@@ -89,24 +89,25 @@ class Corpus:
 
 
 def make_corpus(language: str, count: int) -> Corpus:
-    """That many nodes; the terms of a sample are compared with what the analyser says of the node's
-    text.
-    """
+    """That many nodes, with the terms of each."""
     pieces = [piece for text in paragraphs(language) for piece in split(language, text)]
+    bounds, real_nodes = draw(language, pieces, count)
     terms_of = term_function(language)
     numbers: dict[str, int] = {}
-    ids = [[numbers.setdefault(term, len(numbers)) for term in terms_of(piece)] for piece in pieces]
-    bounds, real_nodes = draw(language, pieces, count)
-    flat = np.array([one for some in ids for one in some], np.int32)
-    ends = np.cumsum([0, *map(len, ids)])
-    first, behind = ends[bounds[:, 0]], ends[bounds[:, 1]]
-    starts = np.append(0, np.cumsum(behind - first))
-    at = np.arange(starts[-1]) + np.repeat(first - starts[:-1], behind - first)
-    corpus = Corpus(language, pieces, bounds, list(numbers), flat[at], starts, real_nodes)
-    for row in range(0, count, max(1, count // 100)):
-        own = [corpus.vocabulary[number] for number in corpus.ids[starts[row] : starts[row + 1]]]
-        assert sorted(own) == sorted(terms_of(corpus.text(row)))
-    return corpus
+    ids = array("i")
+    starts = [0]
+    for text in stretches(language, pieces, bounds):
+        ids.extend(numbers.setdefault(term, len(numbers)) for term in terms_of(text))
+        starts.append(len(ids))
+    flat = np.frombuffer(ids, np.int32)
+    return Corpus(language, pieces, bounds, list(numbers), flat, np.array(starts), real_nodes)
+
+
+def stretches(language: str, pieces: list[str], bounds: np.ndarray) -> Iterator[str]:
+    """The nodes' texts."""
+    joint = " " if language == "en" else ""
+    for first, behind in bounds.tolist():
+        yield joint.join(pieces[first:behind])
 
 
 def split(language: str, text: str) -> list[str]:

@@ -1,18 +1,14 @@
 """How much faster documents are embedded by 1 and 2 workers of each launcher than by the program
 itself.
 
-    python benchmarks/launchers.py [--texts 1200] [--launchers none 1 2 dask ray] [--postgres URL]
-    [--check]
+    python benchmarks/launchers.py [--texts 1200] [--launchers none 1 2 dask ray] [--check]
 
 The model takes 5 ms for a text and embeds one text at a time, as a model on a device of its worker
 does. Dask and Ray are those of build/scale/env, see tests/scale/run.py; without them, pass
 --launchers none 1 2. Prints seconds without the start of clusters and processes, which a first
 ingestion has begun, and the CPU seconds of all processes with it. With --check, the exit status is
 1 if two processes are not 1.8 times as fast as one. Results go to build/bench.
-
-With --postgres, one program, and then two, index a folder of half as many texts into a store of
-that database; the model takes 20 ms. They share the embedding, and one of them commits. The schemas
-are removed at the end.
+Workers that write the store themselves: benchmarks/workers.py.
 """
 
 from __future__ import annotations
@@ -21,11 +17,9 @@ import argparse
 import functools
 import os
 import resource
-import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -40,10 +34,8 @@ from results import Row, save, table
 from lazyrag import Document
 
 EMBED_S = "0.005"
-SHARED_EMBED_S = "0.02"  # by writers of one store
 START_S = 8.0  # until both workers of a cluster have joined
 WORTH = 1.8
-FILES = 256  # of one store in PostgreSQL: 16 batches, which writers claim
 COLUMNS = ("launcher", "texts", "seconds", "texts_per_s", "times", "cpu_s")
 
 
@@ -94,54 +86,6 @@ def measure(launcher: Any, texts: int) -> float:
             return min(took)
 
 
-WRITER = """
-import sys
-from concurrent.futures import ThreadPoolExecutor
-import scale_work
-from lazyrag import Document
-
-conf = {"segment_store": {"type": "postgresql", "kwargs": {"uri": sys.argv[2]}}}
-options = {"store_conf": conf, "launcher": ThreadPoolExecutor(1), "workers": 1, "name": "bench"}
-with Document(sys.argv[1], scale_work.embed, **options) as docs:
-    docs.create_node_group("line", transform=scale_work.lines)
-    print(flush=True)
-    input()
-    docs.activate_group("line", embed_keys=docs.reader.embed_keys)
-    print(len(docs.get_nodes("line")))
-"""
-
-
-def measure_writers(url: str, count: int, texts: int) -> float:
-    """Seconds until so many programs have one store in PostgreSQL with all texts."""
-    from sqlalchemy import create_engine, text
-
-    schema, lines = f"bench_{uuid.uuid4().hex[:8]}", max(1, texts // 2 // FILES)
-    os.environ["SCALE_EMBED_S"] = SHARED_EMBED_S
-    with tempfile.TemporaryDirectory() as folder:
-        for at in range(FILES):
-            own = "\n".join(
-                f"{at} {line} green tea is brewed at eighty degrees " * 8 for line in range(lines)
-            )
-            Path(folder, f"{at}.txt").write_text(own, encoding="utf-8")
-        command = [sys.executable, "-c", WRITER, folder, f"{url}?schema={schema}"]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        writers = [subprocess.Popen(command, text=True, **pipes) for _ in range(count)]  # type: ignore[call-overload]
-        for one in writers:
-            one.stdout.readline()
-        began = time.perf_counter()
-        for one in writers:
-            one.stdin.write("\n")
-            one.stdin.flush()
-        found = [int(one.communicate()[0]) for one in writers]
-        took = time.perf_counter() - began
-    with create_engine(url.replace("postgresql://", "postgresql+pg8000://")).begin() as connection:
-        connection.execute(text(f"DROP SCHEMA {schema} CASCADE"))
-    if found != [FILES * lines] * count:
-        msg = f"The writers have {found} nodes, and not {FILES * lines}."
-        raise RuntimeError(msg)
-    return took
-
-
 def main() -> int:
     """Measure the launchers one after the other."""
     parser = argparse.ArgumentParser(
@@ -149,27 +93,20 @@ def main() -> int:
     )
     parser.add_argument("--texts", type=int, default=1200)
     parser.add_argument("--launchers", nargs="*", default=["none", "1", "2", "dask", "ray"])
-    parser.add_argument("--postgres", metavar="URL")
     parser.add_argument("--check", action="store_true")
     given = parser.parse_args()
     rows: list[Row] = []
     measures = {
         name: functools.partial(measure_launcher, name, given.texts) for name in given.launchers
     }
-    if given.postgres:
-        for count in (1, 2):
-            name = f"PostgreSQL, {count} writer{'s' * (count - 1)}"
-            measures[name] = functools.partial(measure_writers, given.postgres, count, given.texts)
     seconds: dict[str, float] = {}
     for name, measured in measures.items():
         before = cpu_s()
         with tempfile.TemporaryDirectory() as log:
             os.environ.update(environment(Path(log)) | {"SCALE_EMBED_S": EMBED_S})
             seconds[name] = took = measured()
-        is_shared = name.startswith("PostgreSQL")
-        first = next(one for one in seconds if one.startswith("PostgreSQL") == is_shared)
-        count = max(1, given.texts // 2 // FILES) * FILES if is_shared else given.texts
-        figures = name, count, took, count / took, seconds[first] / took, cpu_s() - before
+        times = next(iter(seconds.values())) / took
+        figures = name, given.texts, took, given.texts / took, times, cpu_s() - before
         print(f"{name}: {took:.2f} s", flush=True)
         rows.append(dict(zip(COLUMNS, figures, strict=True)))
     print(table(rows, COLUMNS))

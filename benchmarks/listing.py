@@ -48,7 +48,8 @@ def fill(path: Path, documents: int) -> None:
         [names] = [[row[1] for row in connection.execute("PRAGMA table_info(document)")]]
         [template] = connection.execute("SELECT * FROM document").fetchall()
         row = dict(zip(names, template, strict=True))
-        live = connection.execute("SELECT node_group, build FROM live").fetchall()
+        rows = connection.execute("SELECT number FROM build WHERE until <> 0").fetchall()
+        live = [number for (number,) in rows]
         [version] = connection.execute("SELECT * FROM version").fetchall()
         for number in range(2, documents + 1):
             name = f"folder-{number % 97:02}/file-{number:06}.md"
@@ -62,12 +63,13 @@ def fill(path: Path, documents: int) -> None:
                 "size": number,
             }
             connection.execute(f"INSERT INTO document VALUES ({marks(values)})", [*values.values()])  # noqa: S608
-            for at, (group, build) in enumerate(live):
-                columns = "node_group, parent, root, input, output, counts, status"
+            for at, build in enumerate(live):
+                columns = (
+                    "node_group, parent, root, input, output, counts, status, size, since, until"
+                )
                 new = 10 * number + at
                 copy = f"INSERT INTO build (number, document, {columns}) SELECT ?, ?, {columns} FROM build"  # noqa: S608
                 connection.execute(f"{copy} WHERE number = ?", (new, number, build))
-                connection.execute("INSERT INTO live VALUES (?, ?, ?)", (number, group, new))
             connection.execute(
                 f"INSERT INTO version VALUES ({marks(version)})",  # noqa: S608
                 (number, *version[1:]),

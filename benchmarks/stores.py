@@ -34,7 +34,13 @@ from vectors import make_queries, make_vectors, questions, real_texts
 from vectors import save as save_vectors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from tests.live.serving import chroma_server, milvus_server, opensearch_server
+from tests.live.serving import (
+    chroma_server,
+    milvus_server,
+    opensearch_server,
+    pgvector_server,
+    postgres_server,
+)
 
 BATCH = 500
 QUERIES = 20
@@ -71,6 +77,8 @@ RESCORED = {**EXACT, "rescored": "search", "rescored_filtered": "filtered"}
 CHROMA = {OURS: "LazyragChroma", BARE: "BareChroma"}
 MILVUS = {OURS: "LazyragMilvus", BARE: "BareMilvus"}
 TEXTS = {OURS: "LazyragOpenSearch", BARE: "BareOpenSearch"}
+POSTGRES = {OURS: "LazyragPostgres", BARE: "BarePostgres"}
+PGVECTOR = {OURS: "LazyragPgvector", BARE: "BarePgvector"}
 ROWS = {OURS: "LazyragOpenSearchRows", BARE: "BareOpenSearchRows"}
 STORES = {
     "chroma": Beside(CHROMA, RESCORED),
@@ -78,6 +86,8 @@ STORES = {
     # it takes 0.1 s to read as many, until they are flushed
     "milvus-lite": Beside(MILVUS, EXACT, most=2_000),
     "milvus-server": Beside(MILVUS, EXACT, milvus_server),
+    "postgres-text": Beside(POSTGRES, PLAIN, postgres_server, texts=True),
+    "pgvector": Beside(PGVECTOR, EXACT, pgvector_server),
     "opensearch": Beside(ROWS, {"get": "get"}, opensearch_server, texts=True),
     "opensearch-text": Beside(TEXTS, PLAIN, opensearch_server, texts=True),
 }
@@ -89,6 +99,7 @@ def run(name: str, count: int, rounds: int) -> list[Row]:
     count = min(count, beside.most)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder.chmod(0o755)  # PostgreSQL runs as another user
         paths = save_texts(folder, count) if beside.texts else save_rows(folder, count)
         server = stack.enter_context(beside.server(folder / "server")) if beside.server else None
         wanted = {side: (kind, LIVE) for side, kind in beside.kinds.items()}

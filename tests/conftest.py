@@ -25,6 +25,9 @@ IN_MEMORY = "/dev/shm"  # noqa: S108  pytest makes a folder in it that is the us
 if os.access(IN_MEMORY, os.W_OK) and shutil.disk_usage(IN_MEMORY).free > 4 << 30:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", IN_MEMORY)
 
+# The defaults of `lazyrag config` of who runs the tests are no part of them.
+os.environ["XDG_CONFIG_HOME"] = "/nonexistent"
+
 settings.register_profile(
     "default",
     derandomize=True,

@@ -17,6 +17,7 @@ from lazyrag.errors import MissingDependencyError
 from lazyrag.evaluation import Sample
 from lazyrag.interop import langchain, llama_index
 from lazyrag.loaders import loaders
+from lazyrag.read import grep
 from lazyrag.server import load
 from lazyrag.sources import DatabaseSource
 from lazyrag.stores.chroma import ChromaVectorStore
@@ -87,6 +88,7 @@ CASES = {
         "postgres",
     ),
     "Document.sql": (lambda _: lazyrag.Document().tables.sql("SELECT 1"), "sql"),
+    "grep(regex=True)": (lambda _: grep(lazyrag.Document(), "x", regex=True), "sql"),
     "CodeSplitter(language='python')": (
         lambda _: lazyrag.transforms.CodeSplitter(language="python"),
         "code",

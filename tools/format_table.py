@@ -53,7 +53,8 @@ FORMATS = (
         _of(".htm .html"),
         "lxml (BSD)",
         "blocks, numbered lists, tables as rows, code as it is, words of links, alternative "
-        "texts of pictures; headings, title, description, author, language",
+        "texts of pictures, formulas of MathML, labels of SVG; headings, title, description, author, "
+        "language",
         "scripts, styles, hidden parts, navigation, addresses of links, bullets; "
         "side bars and footers if `main_text=True`",
     ),
@@ -68,10 +69,11 @@ FORMATS = (
     ),
     Format(
         "Word",
-        _of(".docx"),
+        _of(".docm .docx .dotx"),
         "lxml (BSD)",
         "body in order, numbers of lists, nested tables, text boxes, foot- and endnotes, insertions, formulas on a "
-        "line, alternative texts of pictures; headings, properties; comments, headers and footers if wanted",
+        "line, data of charts, words of diagrams, symbols, inserted files, alternative texts of pictures; headings, "
+        "properties; comments, headers and footers if wanted",
         "deletions, pictures, addresses of links",
     ),
     Format(
@@ -85,7 +87,7 @@ FORMATS = (
         "Rich Text",
         _of(".rtf"),
         "own code",
-        "paragraphs, tables as rows, footnotes, text boxes, all code pages; headings, title, author",
+        "paragraphs, tables as rows, footnotes, text boxes, all code pages, symbols; headings, title, author",
         "headers, comments, pictures, hidden and deleted text",
     ),
     Format(
@@ -101,8 +103,8 @@ FORMATS = (
         "Excel",
         _of(".xlsm .xlsx"),
         "openpyxl (MIT)",
-        "values with their columns' names, or chosen columns, several tables on a sheet, merged cells, comments, "
-        "hidden sheets; sheets, rows, title, author",
+        "values as they are shown, with their columns' names, or chosen columns, several tables on a sheet, merged "
+        "cells, comments, text boxes, hidden sheets; sheets, rows, title, author",
         "formulas with a value, charts, styles",
     ),
     Format(
@@ -116,8 +118,15 @@ FORMATS = (
         "OpenDocument text",
         _of(".odt"),
         "lxml (BSD)",
-        "body in order, tables; headings, title, author",
-        "notes, comments, headers, pictures, deleted text",
+        "body in order, numbers of lists, tables, foot- and endnotes; headings, title, author",
+        "comments, headers, pictures, charts, formulas, deleted text",
+    ),
+    Format(
+        "OpenDocument slides",
+        _of(".odp"),
+        "lxml (BSD)",
+        "text, tables, notes; slides, title, author",
+        "pictures, charts, comments, text of slide masters",
     ),
     Format(
         "OpenDocument sheets",
@@ -209,6 +218,13 @@ FORMATS = (
         "a function that you pass",
         "what the function returns; times",
         "the audio",
+    ),
+    Format(
+        "Subtitles",
+        _of(".srt .vtt"),
+        "own code",
+        "words, names of speakers; times",
+        "notes, styles, positions",
     ),
     Format(
         "Video",

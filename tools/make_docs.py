@@ -32,6 +32,7 @@ from lazyrag.stores.chroma import ChromaVectorStore
 from lazyrag.stores.memory import MapSegmentStore, MapVectorStore
 from lazyrag.stores.milvus import MilvusVectorStore
 from lazyrag.stores.opensearch import OpenSearchSegmentStore
+from lazyrag.stores.postgres import PostgresSegmentStore
 from lazyrag.stores.protocol import Feature, Store, segment_stores, vector_stores
 from lazyrag.stores.sqlite import MapFileSegmentStore, StoreFile
 from lazyrag.stores.sqlite_vectors import MapFileVectorStore
@@ -190,7 +191,7 @@ MATRIX = """\
 The features that each store declares beyond the contract, by configuration. The contract and all features are tested on
 real backends (`make test` and `make live`). `exact when small` applies up to 10,000 rows of a collection, or
 `exact_rows`; Milvus with an approximate index is not `exact`; a Milvus server also declares `sparse`
-from 2.4 on.
+from 2.4 on, and the vectors of a `map` store in a PostgreSQL with pgvector `native vectors`.
 
 """
 
@@ -206,6 +207,7 @@ def matrix() -> str:
         stores: dict[str, Store] = {
             "segments: `map`": MapSegmentStore(),
             "segments: `map`, a file": MapFileSegmentStore(file),
+            "segments: `map`, PostgreSQL": PostgresSegmentStore(file, ["en", "zh"]),
             "segments: `opensearch`": OpenSearchSegmentStore("localhost:9200"),
             "vectors: `map`": MapVectorStore(),
             "vectors: `map`, a file": MapFileVectorStore(file),

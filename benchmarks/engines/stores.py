@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import numpy as np
 from lexical import TOPK, version_of
@@ -265,7 +265,7 @@ class BareMilvus(Engine):
         self.kinds, self.make = DataType, MilvusClient
 
     def open(self, position: str) -> None:
-        """FLAT, and strong consistency."""
+        """FLAT, and bounded consistency, which is the default on both sides."""
         self.client: Any = self.make(position)
         schema = self.make.create_schema(auto_id=False, enable_dynamic_field=False)
         schema.add_field("key", self.kinds.VARCHAR, is_primary=True, max_length=64)
@@ -277,7 +277,7 @@ class BareMilvus(Engine):
         index.add_index("vector", index_type="FLAT", metric_type="COSINE")
         self.name = f"{COLLECTION}_bare"
         self.client.create_collection(
-            self.name, schema=schema, index_params=index, consistency_level="Strong"
+            self.name, schema=schema, index_params=index, consistency_level="Bounded"
         )
         self.client.load_collection(self.name)
 
@@ -304,7 +304,6 @@ class BareMilvus(Engine):
             self.name,
             filter=f"key in {self.keys(job)}",
             output_fields=columns,
-            consistency_level="Strong",
         )
         return [row["key"] for row in found]
 
@@ -316,7 +315,6 @@ class BareMilvus(Engine):
             limit=TOPK,
             search_params={"metric_type": "COSINE"},
             anns_field="vector",
-            consistency_level="Strong",
         )
         return [hit.id for hit in hits]
 
@@ -376,6 +374,152 @@ class LazyragOpenSearch(Engine):
     def get(self, job: int) -> list[Any]:
         """Whole segments."""
         return [row.key for row in self.store.get(self.name, self.keys(job))]
+
+
+class LazyragPostgres(LazyragOpenSearch):
+    """`PostgresSegmentStore` with the English terms of its rows."""
+
+    packages = ("pg8000",)
+
+    def __init__(self) -> None:
+        pass
+
+    def open(self, position: str) -> None:
+        """A server's address."""
+        from lazyrag.data.fields import DataType, DocField
+        from lazyrag.data.filters import Condition, bind_filter
+        from lazyrag.stores.postgres import PostgresSegmentStore
+        from lazyrag.stores.sqlite import StoreFile
+
+        texts = DocField(DataType.VARCHAR)
+        schema = {"author": texts, "year": DocField(DataType.INT64), "name": texts}
+        self.few = bind_filter(Condition("year", "lt", BEFORE), schema)
+        self.name = COLLECTION
+        self.store = PostgresSegmentStore(StoreFile(f"{position}?schema=ours"), ["en"])
+        self.store.create(self.name, schema)
+
+
+class BarePostgres(Engine):
+    """pg8000: a generated column of the server's English terms, GIN, and ``ts_rank_cd``."""
+
+    packages = ("pg8000",)
+
+    def open(self, position: str) -> None:
+        """A table and its index."""
+        import pg8000.dbapi
+
+        where = urlsplit(position)
+        self.connection = pg8000.dbapi.connect(
+            user=where.username,
+            password=unquote(where.password or ""),
+            host=where.hostname,
+            port=where.port,
+            database=where.path.strip("/"),
+        )
+        self.connection.autocommit = True
+        self.run("DROP TABLE IF EXISTS bare")
+        self.run(
+            "CREATE TABLE bare (key text PRIMARY KEY, content text, author text, year bigint, name"
+            " text, terms tsvector GENERATED ALWAYS AS (to_tsvector('english', content)) STORED)"
+        )
+        self.run("CREATE INDEX ON bare USING gin (terms)")
+
+    def run(self, statement: str, values: Sequence[Any] = ()) -> Any:
+        """The rows of a statement."""
+        cursor = self.connection.cursor()
+        cursor.execute(statement, values)
+        return cursor.fetchall() if cursor.description else []
+
+    def prepare(self, texts: str, questions: str) -> None:
+        """Rows, and questions as an alternative of their words."""
+        self.rows = [
+            (key_of(number), text, *fields_of(number).values())
+            for number, text in enumerate(lines(texts))
+        ]
+        self.questions = [" or ".join(question.split()) for question in lines(questions)]
+
+    def upsert(self, rows: Sequence[Any]) -> None:
+        """In one statement."""
+        places = ", ".join(["(%s, %s, %s, %s, %s)"] * len(rows))
+        values = [value for row in rows for value in row]
+        self.run(f"INSERT INTO bare (key, content, author, year, name) VALUES {places}", values)  # noqa: S608
+
+    def search(self, job: int) -> list[str]:
+        """Its keys, with their ranks."""
+        return self._found(job, "")
+
+    def filtered(self, job: int) -> list[str]:
+        """The same with a filter."""
+        return self._found(job, f"AND year < {BEFORE}")
+
+    def get(self, job: int) -> list[Any]:
+        """Rows without their terms."""
+        query = "SELECT key, content, author, year, name FROM bare WHERE key = ANY(%s)"
+        return [row[0] for row in self.run(query, [self.keys(job)])]
+
+    def _found(self, job: int, condition: str) -> list[str]:
+        query = (
+            "SELECT key, ts_rank_cd(terms, query) AS rank FROM bare,"  # noqa: S608
+            f" websearch_to_tsquery('english', %s) AS query WHERE terms @@ query {condition}"
+            f" ORDER BY rank DESC, key LIMIT {TOPK}"
+        )
+        return [row[0] for row in self.run(query, [self.questions[job]])]
+
+
+class LazyragPgvector(OurVectors):
+    """`PostgresVectorStore`."""
+
+    packages = ("pg8000",)
+
+    def open(self, position: str) -> None:
+        """A server's address."""
+        from lazyrag.stores.postgres import PostgresVectorStore
+        from lazyrag.stores.sqlite import StoreFile
+
+        file = StoreFile(f"{position}?schema=ours")
+        with file.writing() as connection:
+            connection.execute("CREATE EXTENSION IF NOT EXISTS vector SCHEMA public")
+        self.start(PostgresVectorStore(file))
+
+
+class BarePgvector(BarePostgres):
+    """pg8000 and pgvector, without a graph, as ours is below 50,000 rows."""
+
+    def open(self, position: str) -> None:
+        """A table."""
+        super().open(position)
+        self.run("CREATE EXTENSION IF NOT EXISTS vector SCHEMA public")
+        self.run("DROP TABLE bare")
+        self.run(
+            "CREATE TABLE bare (key text PRIMARY KEY, vector public.vector(384), author text, year"
+            " bigint, name text)"
+        )
+
+    def prepare(self, vectors: str, queries: str) -> None:
+        """Rows, and queries."""
+        Engine.prepare(self, vectors, queries)
+
+    def row(self, number: int, vector: np.ndarray) -> Any:
+        """Its values."""
+        return key_of(number), str(vector.tolist()), *fields_of(number).values()
+
+    def upsert(self, rows: Sequence[Any]) -> None:
+        """In one statement."""
+        places = ", ".join(["(%s, %s, %s, %s, %s)"] * len(rows))
+        values = [value for row in rows for value in row]
+        self.run(f"INSERT INTO bare VALUES {places}", values)  # noqa: S608
+
+    def get(self, job: int) -> list[Any]:
+        """Rows with vectors."""
+        query = "SELECT key, vector, author, year, name FROM bare WHERE key = ANY(%s)"
+        return [row[0] for row in self.run(query, [self.keys(job)])]
+
+    def _found(self, job: int, condition: str) -> list[str]:
+        query = (
+            f"SELECT key, vector <=> %s AS distance FROM bare WHERE true {condition}"  # noqa: S608
+            f" ORDER BY distance LIMIT {TOPK}"
+        )
+        return [row[0] for row in self.run(query, [str(self.queries[job].tolist())])]
 
 
 class LazyragOpenSearchRows(LazyragOpenSearch):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.interpreter import ROOT, python
+from tests.model_server import answered
 from tests.shared import shared
 
 SCRIPTS = sorted((ROOT / "cookbook").glob("[0-9][0-9]_*.py"))
@@ -86,16 +87,17 @@ def test_a_script_runs_with_a_real_embedding_model(
 
 @pytest.mark.slow
 def test_the_script_on_a_real_model_asks_the_endpoint_that_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model
 ):
     """It asks for three candidates, and shows the answer with the file it cites."""
-    monkeypatch.syspath_prepend(str(ROOT / "cookbook"))
-    from quoting_model import served  # the one that 15_cited_answer.py serves
-
-    with served() as url:
-        monkeypatch.setenv("LAZYRAG_CHAT_URL", url)
-        monkeypatch.setenv("LAZYRAG_CHAT_MODEL", "quoting")
-        done = python(str(ROOT / "cookbook" / f"{REAL_ANSWER}.py"), cwd=tmp_path)
+    choices = [
+        {"index": number, "message": {"content": "90元 [1]。"}, "finish_reason": "stop"}
+        for number in range(3)
+    ]
+    model.faults = [answered({"choices": choices})] * 2
+    monkeypatch.setenv("LAZYRAG_CHAT_URL", model.url)
+    monkeypatch.setenv("LAZYRAG_CHAT_MODEL", "m")
+    done = python(str(ROOT / "cookbook" / f"{REAL_ANSWER}.py"), cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "茶园/采摘须知.txt" in done.stdout
     assert "100% agreement of 3 candidates" in done.stdout

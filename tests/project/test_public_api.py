@@ -46,7 +46,7 @@ def test_what_checkers_see_is_what_programs_get(package):
 
 def test_there_are_few_names_at_the_top():
     """The names of everyday use; the rest is in subpackages, which are attributes."""
-    assert len(lazyrag.__all__) < 50
+    assert len(lazyrag.__all__) <= 50
     assert lazyrag.transforms.MarkdownSplitter
 
 
