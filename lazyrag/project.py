@@ -253,23 +253,26 @@ def find_project(store: Path | None = None) -> Project:
     """The project of the current folder: the nearest ``.lazyrag`` in it or above it.
 
     Args:
-        store: The folder with the store instead.
+        store: The folder with the store instead, or a folder that has one.
 
     Raises:
         ConfigError: If there is none, or it belongs to another user.
     """
     if store is not None:
-        store = store.expanduser()
-        if not (store / _CONFIG).is_file():
+        place = _store_folder(store)
+        if not (place / _CONFIG).is_file():
             raise ConfigError(f"{store} has no index. Make one: lazyrag index PATH --store {store}")
-        return _read(store.absolute())
+        return _read(place)
     first = Path.cwd()
     for folder in (first, *first.parents):
         if (folder / STORE_FOLDER / _CONFIG).is_file():
             return _read(folder / STORE_FOLDER)
-    raise ConfigError(
-        f"There is no index in {first}, nor in a folder above it. Make one: lazyrag index PATH"
-    )
+    problem = f"There is no index in {first}, nor in a folder above it."
+    below = sorted(first.glob(f"*/{STORE_FOLDER}/{_CONFIG}"))
+    if below:
+        name = below[0].parents[1].name
+        raise ConfigError(f"{problem} The folder {name} has one: add --store {name}")
+    raise ConfigError(f"{problem} Make one: lazyrag index PATH")
 
 
 def new_project(path: Path, store: Path | None = None) -> Project:
@@ -296,7 +299,7 @@ def new_project(path: Path, store: Path | None = None) -> Project:
             pattern = "/".join(parts[at:])
             hint = f" A glob is not a folder: lazyrag index {base} --include {pattern!r}"
         raise DatasetPathError(f"There is no folder {path}.{hint}")
-    place = folder / STORE_FOLDER if store is None else store.expanduser().absolute()
+    place = folder / STORE_FOLDER if store is None else _store_folder(store)
     if (place / _CONFIG).is_file():
         project = _read(place)
         if project.folder.exists() and not project.folder.samefile(folder):
@@ -307,6 +310,13 @@ def new_project(path: Path, store: Path | None = None) -> Project:
             raise ConfigError(f"{msg}pass another one with --store, or delete {place}.")
         return replace(project, folder=folder)
     return Project(place, folder).with_options(embed=read_defaults().get("embed"))
+
+
+def _store_folder(store: Path) -> Path:
+    """The folder of a store that is named by itself, or by the folder that has it."""
+    folder = store.expanduser().absolute()
+    inner = folder / STORE_FOLDER
+    return inner if (inner / _CONFIG).is_file() else folder
 
 
 def _read(store: Path) -> Project:

@@ -104,7 +104,7 @@ def app() -> None:
 
 
 PATH = click.Path(path_type=Path, readable=False)  # the commands say what cannot be read
-store_option = click.option("--store", type=PATH, help="Folder of the index instead of .lazyrag.")
+store_option = click.option("--store", type=PATH, help="Folder of the index, or an indexed folder.")
 
 
 def require_group(docs: Document, group: str) -> None:

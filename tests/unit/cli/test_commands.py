@@ -74,6 +74,22 @@ def test_the_next_command_finds_the_index_of_another_folder(run, tmp_path, monke
     assert run("search", "green", *command[2:])[0] == 0
 
 
+def test_the_index_of_a_folder_is_found_from_outside(run, tmp_path, monkeypatch):
+    """A command without --store names the folder below that has an index; --store takes it."""
+    (tmp_path / "teas").mkdir()
+    (tmp_path / "teas" / "tea.md").write_text("Green tea.", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    run("index", "teas")
+    assert run("search", "green") == (
+        2,
+        "",
+        f"Error: There is no index in {tmp_path}, nor in a folder above it. The folder teas has"
+        " one: add --store teas\n",
+    )
+    assert run("search", "green", "--store", "teas")[0] == 0
+    assert run("index", "teas", "--store", "teas")[1].startswith("0 added")
+
+
 @pytest.mark.usefixtures("folder")
 def test_index_then_search_in_both_languages(run):
     """File, location, score, and the text with the query's words marked; no line is wider than 80
@@ -155,7 +171,7 @@ def test_the_index_is_found_from_a_subfolder_and_ignored_by_git(
     status, output, errors = run("search", "tea")
     assert (status, output) == (2, "")
     assert errors.startswith("Error: There is no index in ")
-    assert errors.endswith("Make one: lazyrag index PATH\n")
+    assert errors.endswith("The folder tea has one: add --store tea\n")
 
 
 def test_an_index_of_another_user_is_refused(folder: Path, run, monkeypatch: pytest.MonkeyPatch):
