@@ -7,7 +7,7 @@ The sets are those of benchmarks/answers.py. For each question the six best chun
 are judged by `lazyrag.generation.answerable.answerable`: once of the complete library, once without
 the files that answer it (for XQuAD all paragraphs of the article, so that other topics remain; for
 the documentation trees the page and those that answer as well: pages of the same subject remain).
-"other" asks the questions of one documentation tree of another one.
+"other" asks the questions of the library of another set.
 
 - auc: chance that a question of a library that answers it gets the higher probability; 0.5 is
   chance. The weights are fitted on the even questions; what is
@@ -35,8 +35,15 @@ from lazyrag.generation.answerable import answerable
 from tests.shared import SHARED
 
 DEPTH = 60
-THRESHOLDS = (0.05, 0.1, 0.15, 0.3, 0.5)
-OTHER = {"md-en": "rst-en", "rst-en": "md-en"}
+THRESHOLDS = (0.1, 0.25, 0.3, 0.5)
+OTHER = {
+    "xquad-en": "md-en",
+    "xquad-zh": "md-zh",
+    "cmrc-zh": "md-zh",
+    "md-en": "rst-en",
+    "rst-en": "md-en",
+    "md-zh": "xquad-zh",
+}
 COLUMNS = (
     "set",
     "without",

@@ -7,25 +7,30 @@ from collections.abc import Sequence
 
 from lazyrag.text.analyzers import chinese_terms, query_terms
 
-WEAK_BELOW = 0.15
+WEAK_BELOW = 0.25
 """The probability below which an answer is weak, unless you pass ``abstain_at``."""
 
-# fitted on the even questions of XQuAD (en, zh), CMRC 2018 and the documentation trees, each with
-# and without the document that answers it; see benchmarks/abstain.py
+# fitted on the even questions of XQuAD (en, zh), CMRC 2018 and the documentation trees: each of its
+# library, of that without the document that answers it, and of another library; see
+# benchmarks/abstain.py
 _TEXTS = 6
-_BEST = 6.5
-_LEAD = 6.2
-_BIAS = -4.7
+_BEST = 10.9
+_BIAS = -3.9
 _OTHER_TERM = 0.3
 """Weight of a term that is no word, such as a pair of Chinese characters of two words."""
+_FILLERS = frozenset(
+    "一个 多久 多长 多大 多高 几个 几次 几年 哪年 应该 可以 能够 需要 请问 时候 一般 通常 大约"
+    " 大概 可能".split()
+)
+"""Words of questions that the answering text often lacks."""
 
 
 def answerable(query: str, texts: Sequence[str]) -> float:
     """Estimate the probability that a library answers a question.
 
-    It compares words, so that a question in other words than the text's gets a low one. The best
-    text of a library without the answer has fewer of the question's terms, and no lead over the
-    other texts.
+    It is a logistic function of the share of the question's terms that are in the best text. A term
+    counts the more, the fewer of the texts have it, and most if none does. As words are compared, a
+    question in other words than the text's gets a low probability.
 
     Args:
         query: The question.
@@ -41,18 +46,20 @@ def answerable(query: str, texts: Sequence[str]) -> float:
         >>> answerable("Who repairs the roof of the barn?", texts) < 0.1
         True
     """
+    terms_of_texts = [frozenset(chinese_terms(text)) for text in texts[:_TEXTS]]
     words = query_terms(query)
-    weights = {term: 1.0 if term in words else _OTHER_TERM for term in chinese_terms(query)}
+    weights: dict[str, float] = {}
+    for term in set(chinese_terms(query)) - _FILLERS:
+        frequency = sum(term in terms for terms in terms_of_texts)
+        rarity = math.log1p((len(terms_of_texts) + 1) / (frequency + 0.5))
+        weights[term] = rarity if term in words else _OTHER_TERM * rarity
     total = math.fsum(weights.values())
-    if not total or not texts:
+    if not total or not terms_of_texts:
         return 0.0
-    shares = sorted(
-        math.fsum(weights[term] for term in weights.keys() & chinese_terms(text)) / total
-        for text in texts[:_TEXTS]
+    best = max(
+        math.fsum(weights[term] for term in weights.keys() & terms) for terms in terms_of_texts
     )
-    best = shares.pop()
-    others = math.fsum(shares) / len(shares) if shares else best / 2
-    return 1 / (1 + math.exp(-(_BEST * best + _LEAD * (best - others) + _BIAS)))
+    return 1 / (1 + math.exp(-(_BEST * best / total + _BIAS)))
 
 
 def is_weak(query: str, texts: Sequence[str], below: float = WEAK_BELOW) -> bool:
