@@ -1,11 +1,11 @@
 """Check claims against the passages that they cite: how many altered ones are flagged, how many
 true ones.
 
-    python benchmarks/claims.py [--half a|b|c|d] [--checker words] [--misses] [--check]
+    python benchmarks/claims.py [--half a|b|c|d|e] [--checker words] [--misses] [--check]
 
-The claims of data/claims.jsonl (half English, half Chinese; about half true, half altered by hand)
-come with one passage each; data/README.md describes the kinds, the halves a and b, and the sets c
-and d. A claim is flagged if the verdict is "contradicted" or "not_found". Printed are, for each
+The claims of data/claims*.jsonl (half English, half Chinese; about half true, half altered by hand)
+come with one passage each; data/README.md describes the kinds, the halves a and b, and the sets c,
+d and e. A claim is flagged if the verdict is "contradicted" or "not_found". Printed are, for each
 language, half and kind, the share flagged, the verdicts, and the median milliseconds per claim. The
 row "supported" sums up the true claims. The row "altered" sums up the altered ones except
 `same_passage`, which has a bound of its own, and `swap`, which is only reported.
@@ -34,7 +34,7 @@ from timing import median_ms, timed
 from lazyrag.generation.claims import StatementChecker
 from lazyrag.text.analyzers import english_terms
 
-CLAIMS = Path(__file__).with_name("data") / "claims.jsonl"
+DATA = Path(__file__).with_name("data")
 SUPPORTED_KINDS = ("supported_question", "supported_statement")
 ALTERED_KINDS = (
     "number",
@@ -105,10 +105,11 @@ class Result:
         return self.verdict in FLAGS
 
 
-def read_claims(path: Path = CLAIMS) -> list[Claim]:
-    """All claims, in the order of the file."""
-    with path.open(encoding="utf-8") as lines:
-        return [Claim(**json.loads(line)) for line in lines]
+def read_claims() -> list[Claim]:
+    """All claims, in the order of the files."""
+    texts = [path.read_text(encoding="utf-8") for path in sorted(DATA.glob("claims*.jsonl"))]
+    lines = [line for text in texts for line in text.split("\n") if line]
+    return [Claim(**json.loads(line)) for line in lines]
 
 
 def check_words(claim: str, passages: Sequence[str]) -> Verdict:
@@ -196,7 +197,7 @@ def describe_miss(result: Result) -> str:
 def main() -> int:
     """Check the claims, print a table, judge."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
-    parser.add_argument("--half", choices=list("abcd"), help="a, c: for development")
+    parser.add_argument("--half", choices=list("abcde"), help="a, c, e: for development")
     parser.add_argument("--checker", choices=list(CHECKERS), default=list(CHECKERS)[-1])
     parser.add_argument("--misses", action="store_true", help="list the wrong verdicts")
     parser.add_argument("--check", action="store_true", help="fail where a bound is missed")

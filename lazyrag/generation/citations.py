@@ -618,12 +618,20 @@ def resolve(response: str, sources: Sequence[Hit], judge: Judge | None) -> Resol
         citations += new_citations(marker, before, sources, seen)
     problems = [marker_problem(marker, len(sources)) for marker in markers]
     problems += [check.problem for check in quote_checks(response, scanned, sources, markers)]
-    checker = StatementChecker([hit.text for hit in sources], judge)
+    checker = StatementChecker([hit.text for hit in sources], judge, _titles(sources))
     statements = tuple(check_statements(response, scanned, markers, checker, len(sources)))
     problems += checker.problems
     return ResolvedCitations(
         tuple(citations), tuple(dict.fromkeys(filter(None, problems))), statements
     )
+
+
+def _titles(sources: Sequence[Hit]) -> list[str]:
+    """What names each source beside its text: its path, title and place."""
+    fields = [
+        (hit.source, hit.metadata.get("title"), hit.metadata.get("location")) for hit in sources
+    ]
+    return [" ".join(str(part) for part in parts if part) for parts in fields]
 
 
 def new_citations(
@@ -784,7 +792,7 @@ class CitationStream:
         self._sources = _validate_sources(sources)
         self._judge = judge
         self._texts = [hit.text for hit in self._sources]
-        self._checker = StatementChecker(self._texts)
+        self._checker = StatementChecker(self._texts, titles=_titles(self._sources))
         self._checked = 0  # characters of the text whose statements were returned
         self._unchecked = ""  # the text behind them
         self._pieces: list[str] = []

@@ -95,15 +95,13 @@ def _spaces_in_han() -> re.Pattern[str]:
 
 
 @functools.cache
-def _name_forms() -> dict[str, list[str]]:
-    """By a name of one word: patterns of the other names of the same."""
-    forms: dict[str, list[str]] = {}
+def _name_forms() -> list[tuple[re.Pattern[str], str]]:
+    """A pattern of the names of the same thing, and all of them."""
+    forms = []
     for line in NAME_FORMS.strip().splitlines():
-        names = line.split(", ")
-        patterns = [rf"\b{re.escape(name)}\b" for name in names if name != "us"]  # a pronoun
-        for name in names:
-            if " " not in name:
-                forms.setdefault(name, []).extend(patterns)
+        names = [name for name in line.split(", ") if name != "us"]  # a pronoun
+        pattern = "|".join(map(re.escape, names))
+        forms.append((re.compile(rf"\b(?:{pattern})\b"), line.replace(",", "")))
     return forms
 
 
@@ -111,13 +109,16 @@ class Scope:
     """The words of a part of a source, to find those of a statement in.
 
     Args:
-        text: The text.
+        text: The text. Other names of what it names are added: United States for U.S.
         tokens: Its tokens.
     """
 
     def __init__(self, text: str, tokens: Sequence[Word]) -> None:
-        self.text = _spaces_in_han().sub("", fold(narrow(_US.sub("U.S", text))))
+        folded = fold(narrow(_US.sub("U.S", text)))
+        others = [names for pattern, names in _name_forms() if pattern.search(folded)]
+        self.text = "\n".join([_spaces_in_han().sub("", folded), *others])
         self.terms = {token.term for token in tokens if token.term}
+        self.terms |= {_english_term(word) for names in others for word in names.split()}
         self.initials = "".join(token.word[0] for token in tokens)
         self._beginnings = {_beginning(term) for term in self.terms}
 
@@ -142,13 +143,9 @@ class Scope:
         """`match` of a name, also of one that is made of another: English, England."""
         stem = re.sub("(?:ish|ese|ian|an|s)$", "", word)
         is_made = len(stem) >= _NAME_STEM and re.search(rf"\b{re.escape(stem)}", self.text)
-        if is_made or self._has_form(word):
+        if is_made:
             return 1.0
         return self.match(Word(0, 0, word, _english_term(word)))
-
-    def _has_form(self, name: str) -> bool:
-        """Whether the text has another form of a name: French for France."""
-        return any(re.search(form, self.text) for form in _name_forms().get(name, ()))
 
     def coverage(self, tokens: Iterable[Word]) -> float:
         """The share of a statement's content words in the text, from 0 to 1."""
@@ -158,7 +155,7 @@ class Scope:
             if token.term:
                 weight = len(token.term) if is_han(token.term) else 2.0
                 total += weight
-                covered += weight * (self.match(token) or self._has_form(token.word))
+                covered += weight * self.match(token)
         return covered / total if total else 1.0
 
 
@@ -355,16 +352,26 @@ class Text:
         return bisect_right(self.content, place, key=lambda token: token.end)
 
 
+_PIECE = re.compile(r"[^•▪●]*[^\s•▪●][^•▪●]*")
+"""Between the bullets of a list in one line."""
+
+
 class Passage:
     """A source, prepared once for any number of statements.
 
     Args:
         text: Its text.
+        title: What names it: its path, its title and its heading.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, title: str = "") -> None:
         self.text = text
-        spans = [span for span in sentence_spans(text) if text[slice(*span)].strip()]
+        self.title = fold(narrow(title))
+        spans = [
+            (start + piece.start(), start + piece.end())
+            for start, end in sentence_spans(text)
+            for piece in _PIECE.finditer(text[start:end])
+        ]
         spans = spans or [(0, 0)]
         self.sentences = [Text(text[start:end], start) for start, end in spans]
         self.scope = Scope(text, [token for part in self.sentences for token in part.tokens])

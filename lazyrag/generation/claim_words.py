@@ -26,7 +26,7 @@ MONTHS = (
     " jan feb mar apr may jun jul aug sep oct nov dec"
 ).split()
 MEASURE_WORDS = "阶面首篇轮组局幅冠号个位名次颗种艘座部支场架条人倍岁届级层张只本家章点节卡枚台所套份件期步项类款门站辆"
-# dimension, factor to its base unit, names
+# dimension, factor to its base unit, names with "_" for blanks
 UNITS = """
 length .000000001 nm nanometers nanometres 纳米
 length .001 mm millimeter millimeters millimetre millimetres 毫米
@@ -71,7 +71,13 @@ percent 1 % percent
 dollar 1 $ dollar dollars 美元
 euro 1 € euro euros 欧元
 sterling 1 £ 英镑
-yuan 1 ¥ yuan 元 人民币
+yuan 1 ¥ yuan 元 人民币 元人民币
+hongkong 1 港元 港币 元港币
+taiwan 1 新台币 元新台币 台币
+yen 1 日元 日圆
+won 1 韩元 韩圆
+ruble 1 卢布
+rupee 1 卢比
 celsius 1 °c ℃ 摄氏度
 fahrenheit 1 °f ℉ 华氏度
 power 1 w watt watts 瓦
@@ -81,7 +87,10 @@ volt 1 v volt volts 伏
 volume 1 l liter liters litre litres 升 公升
 volume .001 ml 毫升
 area 1 hectare hectares 公顷
-area 100 km² 平方公里
+area .0001 m² m2 square_metre square_metres square_meter square_meters 平方米
+area 100 km² km2 square_kilometre square_kilometres square_kilometer square_kilometers 平方公里
+area 258.9988 sq_mi square_mile square_miles 平方英里
+area .40468564 acre acres 英亩
 """
 
 NEGATIONS = frozenset(
@@ -92,6 +101,24 @@ HAN_NEGATION = (
     r"没有|没(?!收|落|有)|不(?![仅但同断过管久少等足安良]|得不|可避免|可或缺)|未(?!来|必|央)"
     r"|并非|无法|毫无|从无|绝非|非(?![常洲法])"
 )
+MODES = (
+    (
+        r"\b(?:can|may|(?:is|are) (?:allowed|permitted))\b(?! ?not)|(?<!不)可以|(?<![不未])允许",
+        (
+            r"\b(?:cannot|can't|(?:can|must|may) not|mustn't|not (?:allowed|permitted)|forbidden"
+            r"|prohibited)\b|不能|不得(?!不)|不可以|不允许|禁止"
+        ),
+    ),
+    (
+        r"\b(?:must|required|(?<!no )(?<!not )(?<!n't )(?:have|has|needs?) to)\b(?! ?not)|必须",
+        (
+            r"\b(?:no need|need not|needn't|(?:not|n't) (?:need|required|have to)|optional)\b"
+            r"|无需|无须|不必|不需要|不用"
+        ),
+    ),
+    (r"\b(?:still|remains?)\b|仍|依然", r"\bno longer\b|不再"),
+)
+"""Words of one mode, and of its opposite: allowed, forbidden; required, not; still, no longer."""
 DENIALS = tuple(
     (
         "reject refus fail deni deny lack absen avoid prevent declin unlik instead rather except"
@@ -107,9 +134,9 @@ largest biggest greatest | smallest least
 larger bigger greater | smaller lesser
 most | least fewest
 more | fewer less
-increase increases increased increasing rise rises rose | fall falls fell falling drop dropped
-increase increases increased increasing grow grew growing | decrease decreases decreased decreasing
-rise rises rose grow grew growing | decline declined shrink shrank
+increase increases increased increasing rise rises rose risen grow grew grown growing | \
+fall falls fell fallen falling drop drops dropped decrease decreases decreased decreasing \
+decline declines declined declining shrink shrank
 high | low
 higher | lower
 highest | lowest
@@ -224,7 +251,9 @@ awake | asleep sleep sleeping
 accelerate accelerated accelerates | slow slowed decelerate delay delayed
 maximal | minimal
 importing | exporting
-strengthen strengthened strengthens | weaken weakened weakens
+strengthen strengthened strengthens strengthening | weaken weakened weakens weakening
+recommend recommends recommended encourage encouraged | discourage discourages discouraged
+简单 | 繁琐 麻烦
 improve improved improves | worsen worsened deteriorate deteriorated
 hire hired | fire fired dismissed
 safe | dangerous unsafe
@@ -425,6 +454,13 @@ FIRST_WORDS = frozenset(
 )
 """Words that may begin a sentence before a name, and are none."""
 
+GENERAL_NOUNS = frozenset(
+    "one ones it country company city town team club person people man woman group film movie book"
+    " song series show event place area region part thing things way time times year years day days"
+    " world state nation government organization organisation work name kind type number amount"
+    " passage text document documentation source article report context".split()
+)
+"""Nouns that may stand for another word of a source."""
 HAN_FUNCTION_WORDS = frozenset(
     (
         "我们 你们 他们 她们 它们 这个 那个 这些 那些 这种 其中 其他 以及"

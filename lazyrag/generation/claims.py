@@ -24,10 +24,12 @@ from lazyrag.generation.claim_words import (
     DENIALS,
     ENGLISH_FUNCTION_WORDS,
     FIRST_WORDS,
+    GENERAL_NOUNS,
     GERMAN_WORDS,
     HAN_NEGATION,
     HAN_OPPOSITES,
     MEASURE_WORDS,
+    MODES,
     MONTHS,
     NEGATIONS,
     OPINIONS,
@@ -75,30 +77,62 @@ class Mismatch(NamedTuple):
 _RIVAL_FACTOR = 1.2
 _RIVAL_MARGIN = 0.04
 _MAX_COUNT = 3  # in words, it may be counted by the answer
+_MOST_RIVALS = 20  # a number in its place is not much larger
 
 
 def compare_numbers(pair: ClaimPair) -> Iterator[Mismatch]:
     """Find numbers and dates of a statement that the source lacks, or has of something else."""
     candidates = [(number, part) for part in pair.passage.sentences for number in part.quantities]
+    shares = _shares(pair)
     for number in pair.claim.quantities:
         equal = [(other, part) for other, part in candidates if _is_equal(number, other, part)]
-        if _is_skipped(pair, number, is_equal=bool(equal)):
+        if number.start in shares or _is_skipped(pair, number, is_equal=bool(equal)):
             continue
         rivals = [
             (other, part)
             for other, part in candidates
             if _is_rival(pair.claim, number, other, part)
         ]
-        if not equal or any(part is pair.best for _, part in equal):
-            rivals = [(other, part) for other, part in rivals if part is pair.best]
+        best = _best_for(pair, number)
+        for facing in (pair.best, best):
+            if not equal or any(part is facing for _, part in equal):
+                rivals = [(other, part) for other, part in rivals if part is facing]
+                break
         score, _ = _closest(pair.claim, number, equal)
         rival_score, rival = _closest(pair.claim, number, rivals)
         word = pair.claim.between(number.start, number.end)
-        if not equal and not rival and number.number <= _MAX_COUNT and word.isalpha():
+        is_count = not equal and number.number <= _MAX_COUNT and word.isalpha()
+        if is_count and not any(other.number <= _MOST_RIVALS for other, _ in rivals):
             continue
         if not equal or rival_score > _RIVAL_FACTOR * score + _RIVAL_MARGIN:
             kind = "date" if number.dimension == "month" else "number"
             yield Mismatch(kind, (number.start, number.end), rival)
+
+
+def _best_for(pair: ClaimPair, number: Quantity) -> Text:
+    """The sentence of a source that has most words of the clause with a number."""
+    clauses = [clause for clause in _clauses(pair.claim) if clause.start <= number.start]
+    return pair.passage.sentences[pair.passage.best_sentence(clauses[-1])] if clauses else pair.best
+
+
+_SHARE = re.compile(r"\s?(?:in|out of)\s?")
+
+
+def _shares(pair: ClaimPair) -> set[int]:
+    """The starts of the numbers of shares that a source has in percent: one in five, 20 %."""
+    percents = [
+        number
+        for part in pair.passage.sentences
+        for number in part.quantities
+        if number.dimension == "percent"
+    ]
+    starts: set[int] = set()
+    for first, second in pairwise(pair.claim.quantities):
+        if second.number and _SHARE.fullmatch(pair.claim.between(first.end, second.start)):
+            share = replace(first, number=100 * first.number / second.number, dimension="percent")
+            if any(share.equals(percent) or share.rounds(percent) for percent in percents):
+                starts |= {first.start, second.start}
+    return starts
 
 
 def _is_skipped(pair: ClaimPair, number: Quantity, *, is_equal: bool) -> bool:
@@ -108,6 +142,8 @@ def _is_skipped(pair: ClaimPair, number: Quantity, *, is_equal: bool) -> bool:
     is_article = number.number == 1 and not number.dimension
     if is_equal or is_article:
         return is_article or number.dimension == ORDINAL or number.start in pair.claim.days
+    if number.is_year and f"{number.number:.0f}" in pair.passage.title:
+        return True
     word = re.escape(pair.claim.between(number.start, number.end))
     is_in_name = re.search(rf"(?<=[^\W\d]-){word}(?!\d)", pair.passage.text)
     return bool(is_in_name) or _is_rounded(pair, number)
@@ -158,8 +194,10 @@ def compare_dates(pair: ClaimPair) -> Iterator[Mismatch]:
 
 _ABOUT = re.compile(
     r"(?:about|around|roughly|approximately|nearly|almost|over|some|than|least|~"
-    r"|(?:约|近|超过?)[为有是]?)\W*$"
+    r"|(?:约|近|超过?)[为有是]?)\W*$",
+    re.IGNORECASE,
 )
+_MORE = re.compile("[多余]")
 _ABOUT_BEHIND = re.compile(r"\s?(?:左右|上下|以上|多)")
 
 
@@ -167,7 +205,8 @@ def _is_rounded(pair: ClaimPair, number: Quantity) -> bool:
     """Whether a statement says that a number is about one of the source."""
     text = pair.claim.text
     is_about = _ABOUT.search(text, max(0, number.start - 20), number.start)
-    if not is_about and not _ABOUT_BEHIND.match(text, number.end):
+    is_more = _MORE.search(text, number.start, number.end)
+    if not (is_about or is_more or _ABOUT_BEHIND.match(text, number.end)):
         return False
     return any(number.rounds(other) for part in pair.around for other in part.quantities)
 
@@ -233,12 +272,17 @@ _SENTENCE_BEGINS = re.compile(
 )
 
 
+_MIN_NAME_IN_TITLE = 4  # as a part of a word: generalmills_2022.pdf
+
+
 def compare_names(pair: ClaimPair) -> Iterator[Mismatch]:
     """Find names, codes and options of a statement that the source lacks."""
     source = pair.passage.scope
     for start, end in _names(pair.claim):
         word = fold(narrow(pair.claim.text[start:end])).strip(".-")
-        if re.search(rf"(?<![a-z0-9]){re.escape(word)}(?![a-z0-9])", source.text):
+        is_in_title = len(word) >= _MIN_NAME_IN_TITLE and word in pair.passage.title
+        bounded = rf"(?<![a-z0-9]){re.escape(word)}(?![a-z0-9])"
+        if is_in_title or re.search(bounded, f"{source.text}\n{pair.passage.title}"):
             continue
         is_code = _CODE.fullmatch(pair.claim.text[start:end]) is not None
         parts = [part for part in re.split(r"[-'’.]", word) if len(part) > 2]
@@ -358,6 +402,33 @@ def _is_denied_near(text: Text, token: Word) -> bool:
     return _DENIAL.search(words.lower()) is not None
 
 
+def compare_modes(pair: ClaimPair) -> Iterator[Mismatch]:
+    """Find what a statement allows and its source forbids, or the other way round, and the like."""
+    if pair.coverage < _MIN_COVERAGE:
+        return
+    for mode in _modes():
+        for words, opposites in (mode, mode[::-1]):
+            claimed = words.search(pair.claim.text)
+            facing = opposites.search(pair.best.text)
+            is_on_both_sides = opposites.search(pair.claim.text) or words.search(pair.best.text)
+            if claimed and facing and not is_on_both_sides:
+                start = pair.claim.start
+                source_start = pair.best.start
+                yield Mismatch(
+                    "negation",
+                    (start + claimed.start(), start + claimed.end()),
+                    (source_start + facing.start(), source_start + facing.end()),
+                )
+
+
+@functools.cache
+def _modes() -> list[tuple[re.Pattern[str], re.Pattern[str]]]:
+    return [
+        (re.compile(words, re.IGNORECASE), re.compile(opposites, re.IGNORECASE))
+        for words, opposites in MODES
+    ]
+
+
 def compare_opposites(pair: ClaimPair) -> Iterator[Mismatch]:
     """Find words of a statement whose opposite is in the source."""
     claimed = _denied(pair.claim)
@@ -434,12 +505,17 @@ def _han_words_with_opposites(text: str) -> Iterator[tuple[str, Iterable[str], I
     opposites = _opposite_characters()
     pairs = []
     for first, second in pairwise(text):
+        if first in _PARTICLES or second in _PARTICLES:
+            continue
         facing = [other + second for other in opposites.get(first, "") if is_han(second)]
         facing += [first + other for other in opposites.get(second, "") if is_han(first)]
         if facing:
             pairs.append((first + second, [first + second], facing))
     pairs.sort(key=lambda pair: not chinese_segmenter().is_word(pair[0]))
     yield from pairs
+
+
+_PARTICLES = frozenset("了的着过是")
 
 
 @functools.cache
@@ -578,10 +654,12 @@ def compare_words(pair: ClaimPair) -> Iterator[Mismatch]:
 
 
 _PHRASE = re.compile(
-    r"\b(?!for (?:short|good|example)|in (?:general|total|full|fact|particular|addition|practice)"
-    r"|by default|at (?:all|least|most|first|last)|of (?:course|date))"
+    r"\b(?!for (?:short|good|example|instance|free|now)|on average|of the box"
+    r"|in (?:general|total|full|fact|particular|addition|practice|turn|contrast|detail|advance)"
+    r"|by default|at (?:all|least|most|first|last|once|times|present)|of (?:course|date))"
     r"(?:(?:is|are|was|were|be|as|to) (?=an? |the )|(?:by|of|in|for|from|at|with|on|into|and|or) )"
-    r"(?:an? |the |its |their |his |her )?(?=([\w“\"`'’-]+(?: [\w”\"`'’-]+){0,3})\W*(?:[.,;]|$))"
+    r"(?:an? |the |its |their |his |her )?"
+    r"(?=([\w“\"`'’-]+(?: [\w”\"`'’-]+){0,3})\W*(?:[.,;](?!\d)|$))"
 )
 
 
@@ -594,7 +672,11 @@ def compare_phrases(pair: ClaimPair) -> Iterator[Mismatch]:
     for match in _PHRASE.finditer(pair.claim.text):
         start, end = match.span(1)
         tokens = [token for token in pair.claim.tokens if start <= token.start < end]
-        if tokens and all(token.term and not scope.match_name(token.word) for token in tokens):
+        if not tokens or tokens[-1].word in GENERAL_NOUNS:
+            continue
+        is_acronym = pair.claim.text[end - 1].isupper()  # which compare_names looks at
+        is_absent = all(token.term and not scope.match_name(token.word) for token in tokens)
+        if is_absent and not is_acronym:
             yield Mismatch("words", (start, end))
 
 
@@ -619,7 +701,7 @@ RULES = (
     compare_phrases,
     compare_words,
 )
-RULES_OF_CLAUSES = (compare_negation, compare_opposites)
+RULES_OF_CLAUSES = (compare_negation, compare_modes, compare_opposites)
 """Each clause is compared with the sentence that has most of its words."""
 
 
@@ -654,6 +736,19 @@ def is_opinion(text: str) -> bool:
         [True, True, False]
     """
     return text.endswith(("?", "？")) or _OPINION.match(text) is not None
+
+
+_LEAD_IN = re.compile(
+    r"(?i:\b(?:according to|based on|as stated in|per) the (?:passage|text|documents?|documentation"
+    r"|sources?|article|report|context|guide|manual|page|file)\b,?)"
+    r"|(?:根据|据|按照)(?:文档|文中|资料|原文|文章|文件|材料|上文|报告|手册)"
+    r"(?:所述|记载|介绍|说明|描述)?[，,]?"
+)
+
+
+def _without_lead_in(text: str) -> str:
+    """A statement with blanks in place of words that name the source as such."""
+    return _LEAD_IN.sub(lambda match: " " * len(match[0]), text)
 
 
 class Judgement(NamedTuple):
@@ -745,6 +840,7 @@ class StatementChecker:
     Args:
         texts: The texts of the sources, in the order of their numbers.
         judge: A second opinion on statements whose words are not found; None for the rules alone.
+        titles: What names each source, such as its path: names and years in it are known.
 
     Example:
         >>> checker = StatementChecker(["Pour green tea at 80 degrees."])
@@ -752,8 +848,11 @@ class StatementChecker:
         Contradicted: Pour it at 90 degrees. (“90” against “80”)
     """
 
-    def __init__(self, texts: Sequence[str], judge: Judge | None = None) -> None:
+    def __init__(
+        self, texts: Sequence[str], judge: Judge | None = None, titles: Sequence[str] = ()
+    ) -> None:
         self._texts = texts
+        self._titles = titles or [""] * len(texts)
         self._judge = judge
         self._passages: dict[int, Passage] = {}
         self.problems: list[str] = []
@@ -770,7 +869,7 @@ class StatementChecker:
         statement = Statement(plain, (start, start + len(text)), "not_checkable", tuple(indices))
         if len(text) > MAX_STATEMENT or is_opinion(plain):
             return statement
-        claim = Text(text)
+        claim = Text(_without_lead_in(text))
         if len(claim.content) < _MIN_WORDS:
             return statement
         judgements = {number: self._compare(claim, number) for number in indices}
@@ -789,7 +888,7 @@ class StatementChecker:
 
     def _compare(self, claim: Text, number: int) -> Judgement:
         if number not in self._passages:
-            self._passages[number] = Passage(self._texts[number - 1])
+            self._passages[number] = Passage(self._texts[number - 1], self._titles[number - 1])
         return compare(claim, self._passages[number])
 
     def _supporting(self, claim: Text, indices: Sequence[int]) -> dict[int, Judgement]:

@@ -75,12 +75,23 @@ class Quantity:
         return self.dimension == "time" and self.factor == unit_of("century")[1]
 
     def rounds(self, other: Quantity) -> bool:
-        """Whether this is another number with fewer digits: 1.6 million for 1,598,000."""
+        """Whether this is another number with fewer digits, rounded or cut off: 1.6 million for
+        1,598,000, or 1.5 million.
+        """
         digits = len(f"{self.number:.15g}".replace(".", "").strip("0"))
         is_convertible = self.dimension and self.dimension == other.dimension
         factor = other.factor / self.factor if is_convertible else 1.0
-        rounded = float(f"{other.number * factor:.{min(max(digits, 1), 15)}g}")
-        return self.equals(replace(other, number=rounded, factor=other.factor / factor))
+        number = other.number * factor
+        rounded = float(f"{number:.{min(max(digits, 1), 15)}g}")
+        step = 10.0 ** (math.floor(math.log10(number)) + 1 - digits) if number > 0 else 1.0
+        cut = math.floor(number / step + _EPSILON) * step
+        return any(
+            self.equals(replace(other, number=candidate, factor=other.factor / factor))
+            for candidate in (rounded, cut)
+        )
+
+
+_EPSILON = 1e-9
 
 
 def _is_close(first: float, second: float) -> bool:
@@ -104,14 +115,14 @@ def _units() -> dict[str, tuple[str, float]]:
     for line in UNITS.strip().splitlines():
         dimension, factor, *names = line.split()
         for name in names:
-            units[name] = dimension, float(factor)
+            units[name.replace("_", " ")] = dimension, float(factor)
     return units
 
 
 @functools.cache
 def _number_pattern() -> re.Pattern[str]:
     longest_first = sorted(map(re.escape, _units()), key=len, reverse=True)
-    unit = rf"(?P<unit>(?:{'|'.join(longest_first)})(?![a-z]))"
+    unit = rf"(?P<unit>(?:{'|'.join(longest_first)})(?:(?<![a-z])|(?![a-z0-9²³])))"
     han_unit = "|".join(name for name in longest_first if not name.isascii())
     months = "|".join(MONTHS)
     cardinals = ENGLISH_NUMBERS.keys() - set(ORDINALS)
@@ -121,7 +132,7 @@ def _number_pattern() -> re.Pattern[str]:
     han = "零一二三四五六七八九十百千万亿两"
     return re.compile(
         rf"(?P<month>(?<![a-z])(?:{months})(?![a-z]))"
-        rf"|(?<![a-z0-9_.])(?<![a-z]-)(?P<money>[$€£¥]\s?)?"
+        rf"|(?<![a-z0-9_.])(?<![a-z]-)(?:(?P<money>[$€£¥])\s?|(?P<heat>摄氏|华氏))?"
         rf"(?P<digits>\d{{1,3}}(?:,\d{{3}})+(?:\.\d+)?(?!,?\d)|\d+(?:\.\d+)?)(?!\.?\d)"
         rf"(?:(?P<decade>s)(?![a-z])|(?P<th>st|nd|rd|th)(?![a-z]))?"
         rf"(?P<scale>(?:[\s-]?(?:{scale})(?![a-z])|[百千万亿])+)?(?:多|余)?(?:[\s-]?{unit})?"
@@ -130,6 +141,7 @@ def _number_pattern() -> re.Pattern[str]:
         rf"(?:[\s-](?:and\s)?(?:{cardinal}|{scale}))*(?:[\s-](?:and\s)?(?:{ordinal}))?"
         rf"|{ordinal}))(?![a-z])"
         rf"(?:[\s-]{unit.replace('<unit>', '<unit_of_words>')})?"
+        rf"|(?P<tenths>[{han}])成(?![功为立员长本交就分熟])"
         rf"|(?P<percent>百分之)?(?P<ordinal>第)?(?P<han>[{han}]+)(?:多|余)?"
         rf"(?P<unit_of_han>{han_unit})?"
         rf"(?P<measure>[{MEASURE_WORDS}])?",
@@ -186,25 +198,37 @@ def _read(match: re.Match[str], offset: int) -> Quantity | None:
         number = 1.0 + MONTHS.index(match["month"].lower()) % 12
         return Quantity(number, "month", 1.0, start, end)
     if match["digits"]:
-        number = float(match["digits"].replace(",", ""))
-        for word in re.findall(r"[a-z]+|[百千万亿]", (match["scale"] or "").lower()):
-            number *= SCALES.get(word) or HAN_SCALES[word]
-        unit = match["unit"] or (match["money"] or "").strip()
-        is_year = match["digits"].isdigit() and 1000 <= number <= 2100 and unit in ("", "年")
-        if match["decade"] and number % 100 == 0:  # the 1700s
-            return _with_unit(number // 100 + 1, "century", start, end)
-        if match["decade"] or is_year:
-            unit = ""
-        if match["th"]:
-            unit = unit or ORDINAL
-        return replace(_with_unit(number, unit, start, end), is_year=is_year)
+        return _read_digits(match, start, end)
     if match["words"]:
-        number = _english_number(match["words"])
-        if match["words"].lower().startswith("half"):
-            number /= 2
-        default = ORDINAL if match["words"].lower() in ORDINALS else ""
-        return _with_unit(number, match["unit_of_words"] or default, start, end)
+        return _read_words(match, start, end)
+    if match["tenths"]:
+        return _with_unit(10 * _han_number(match["tenths"]), "%", start, end)
     return _read_han(match, start, end)
+
+
+def _read_digits(match: re.Match[str], start: int, end: int) -> Quantity:
+    number = float(match["digits"].replace(",", ""))
+    for word in re.findall(r"[a-z]+|[百千万亿]", (match["scale"] or "").lower()):
+        number *= SCALES.get(word) or HAN_SCALES[word]
+    unit = match["unit"] or match["money"] or ""
+    if match["heat"]:
+        unit = match["heat"] + "度"
+    is_year = match["digits"].isdigit() and 1000 <= number <= 2100 and unit in ("", "年")
+    if match["decade"] and number % 100 == 0:  # the 1700s
+        return _with_unit(number // 100 + 1, "century", start, end)
+    if match["decade"] or is_year:
+        unit = ""
+    if match["th"]:
+        unit = unit or ORDINAL
+    return replace(_with_unit(number, unit, start, end), is_year=is_year)
+
+
+def _read_words(match: re.Match[str], start: int, end: int) -> Quantity:
+    number = _english_number(match["words"])
+    if match["words"].lower().startswith("half"):
+        number /= 2
+    default = ORDINAL if match["words"].lower() in ORDINALS else ""
+    return _with_unit(number, match["unit_of_words"] or default, start, end)
 
 
 def _read_han(match: re.Match[str], start: int, end: int) -> Quantity | None:

@@ -80,12 +80,9 @@ def test_the_index_of_a_folder_is_found_from_outside(run, tmp_path, monkeypatch)
     (tmp_path / "teas" / "tea.md").write_text("Green tea.", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     run("index", "teas")
-    assert run("search", "green") == (
-        2,
-        "",
-        f"Error: There is no index in {tmp_path}, nor in a folder above it. The folder teas has"
-        " one: add --store teas\n",
-    )
+    problem = f"There is no index in {tmp_path}, nor in a folder above it."
+    message = f"Error: {problem} The folder teas has one: add --store teas\n"
+    assert run("search", "green") == (2, "", message)
     assert run("search", "green", "--store", "teas")[0] == 0
     assert run("index", "teas", "--store", "teas")[1].startswith("0 added")
 

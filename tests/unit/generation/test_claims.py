@@ -1,5 +1,7 @@
 """Verdicts on statements: supported, contradicted, not found, not checkable."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,6 +62,64 @@ def test_a_quotation_is_supported():
 def test_supported_in_chinese(text):
     """Word order and particles change nothing."""
     assert check(text, TEA).verdict == "supported"
+
+
+REPORT = (
+    "As of May 29, 2022, we had approximately 32,500 employees around the globe, with 15,000 in the"
+    " U.S. The American Automobile Association said that 20% of the stations had no fuel, and the"
+    " forest shrank by 22,392 km2 (8,646 sq mi) a year. You must rebuild the index. Items: • The"
+    " price of tea decreased by 4.6% • The price of cocoa increased by 10.3%"
+)
+CENSUS = (
+    "根据2010年人口普查，该市共有24,672人，其中白人占84.12%。公司募集32.55亿元新台币。花瓶以摄氏800度烧制。"
+    "允许凭证时，来源不能设定为通配符。20世纪初约有5000头马鹿，1970年前只余下150头，群族有2-18头。"
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "About 15,000 of the 32,500 employees worked in the United States.",
+        "According to the AAA, one in five stations had no fuel.",
+        "Roughly 22,400 km² of the forest shrank each year.",
+        "According to the document, you must rebuild the index.",
+        "For instance, the price of cocoa increased by 10.3%.",
+        "该市有两万四千多人，其中超过八成是白人。",
+        "据文档介绍，公司募集32.55亿新台币。",
+        "20世纪初约有五千头马鹿，到1970年前只剩150头。",
+    ],
+)
+def test_what_models_write_is_supported(text):
+    """Rounded numbers, shares, long forms of names, words about the source."""
+    statement = check(text, REPORT if text.startswith(("A", "R", "F")) else CENSUS)
+    assert (statement.verdict, statement.findings) == ("supported", ())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "According to the AAA, one in four stations had no fuel.",
+        "Roughly 23,400 km² of the forest shrank each year.",
+        "There is no need to rebuild the index.",
+        "该市有三万四千多人。",
+        "公司募集32.55亿港元。",
+        "花瓶以800华氏度烧制。",
+        "允许凭证时，来源可以设定为通配符。",
+    ],
+)
+def test_what_models_write_is_contradicted(text):
+    """Another share, currency or scale; what the source forbids or requires."""
+    statement = check(text, REPORT if text.startswith(("A", "R", "T")) else CENSUS)
+    assert statement.verdict in ("contradicted", "not_found")
+
+
+def test_names_and_years_of_the_path_are_known():
+    """A report rarely names its company on each page."""
+    hit = Hit("n", "The workforce was 27% female.", 1.0, source="filings/PepsiCo_2021_10K.pdf")
+    answer = "In 2021, 27% of the workforce of PepsiCo was female [1]."
+    for source, verdict in ((hit, "supported"), (replace(hit, source=""), "not_found")):
+        [statement] = CitationManager().resolve(answer, [source]).statements
+        assert statement.verdict == verdict
 
 
 @pytest.mark.parametrize(
