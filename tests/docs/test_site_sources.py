@@ -68,7 +68,7 @@ def test_links_lead_to_pages_of_the_site(texts):
     """
     assert "../CHANGELOG.md" not in texts["en"]["upgrading.md"]
     assert "](changelog.md)" in texts["en"]["upgrading.md"]
-    assert "](../quality.html)" in texts["zh"]["index.md"]
+    assert "](../quality.html)" in texts["zh"]["how-good.md"]
     assert "[Apache License 2.0](" not in texts["en"]["licences.md"]
     assert "Apache License 2.0" in texts["en"]["licences.md"]
     assert "](../performance.md)" in texts["en"]["internals/indexes.md"]
