@@ -51,16 +51,18 @@ API_PAGES = {
 
 <!-- Written by tools/make_docs.py from the docstrings: change those, then run `make docs`. -->
 
-After this page you know which module has which public name. Signatures, parameters and errors are in the docstrings: `help(lazyrag.Document)`, your
-editor, and the site (`make site`), which has a page for each module. [中文版](zh/api.md)
+After this page you know which module has which public name. Signatures, parameters and errors are
+in the docstrings: `help(lazyrag.Document)`, your editor, and the site (`make site`), which has a page
+for each module. [中文版](zh/api.md)
 """,
     ROOT / "docs" / "zh" / "api.md": """\
 # Python API
 
 <!-- Written by tools/make_docs.py from the docstrings: change those, then run `make docs`. -->
 
-读完本页，你知道每个公开的名字在哪个模块。签名、参数和错误写在 docstring 里（英文）：`help(lazyrag.Document)`、编辑器，以及网站（`make site`）上每个模块的页面。
-[English](../api.md)
+读完本页，你知道每个公开的名字在哪个模块。
+签名、参数和错误写在 docstring 里（英文）：`help(lazyrag.Document)`、编辑器，
+以及网站（`make site`）上每个模块的页面。[English](../api.md)
 """,
 }
 SPEEDS = ROOT / "benchmarks" / "formats.json"

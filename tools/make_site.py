@@ -171,8 +171,10 @@ def with_api_links(text: str, language: str, made: dict[str, str]) -> str:
         row = re.match(r"\| `(\w+)` \|", line)
         if row and f"\n## {row[1]}\n" in made[f"api/{module}.md"]:
             page = f"api/{module}.md" if language == "en" else f"../api/{module}.html"
-            line = line.replace(f"`{row[1]}`", f"[`{row[1]}`]({page}#{row[1].lower()})", 1)
-        lines.append(line)
+            link = f"[`{row[1]}`]({page}#{row[1].lower()})"
+            lines.append(line.replace(f"`{row[1]}`", link, 1))
+        else:
+            lines.append(line)
     return "\n".join(lines)
 
 

@@ -1,9 +1,9 @@
 """What is documented runs, and what can be named is documented.
 
 The ``python`` blocks of a page run in order in one namespace, in a temporary working directory with
-a copy of the sample corpus as ``corpus``. A block whose first line is a comment with the name of a
-Python file, such as ``# sqlite_store.py``, is saved under that name and imported, so that later
-blocks can use it. The README's blocks run with ``cookbook/corpus`` alone, as in a checkout.
+a copy of ``cookbook/corpus`` alone, as in a checkout: the first block of a page runs alone. A block
+whose first line is a comment with the name of a Python file, such as ``# sqlite_store.py``, is
+saved under that name and imported, so that later blocks can use it.
 """
 
 from __future__ import annotations
@@ -190,7 +190,6 @@ def is_chinese(page: Path) -> bool:
 )
 def test_the_code_of_a_page_runs(page: Path, monkeypatch: pytest.MonkeyPatch):
     """Every Python block of a page runs, top to bottom, and what it asserts is true."""
-    shutil.copytree(Path("cookbook") / "corpus", "corpus")
     run_blocks(page, python_of(page), monkeypatch)
 
 
@@ -206,7 +205,6 @@ def test_the_code_of_the_pages_on_models_runs(page: Path, monkeypatch: pytest.Mo
     """With the real model in its folder and a local endpoint, every block runs and what it asserts
     is true.
     """
-    shutil.copytree(Path("cookbook") / "corpus", "corpus")
     monkeypatch.setenv("MODEL_FOLDER", str(shared("models", "all-minilm-l6-v2")))
     with HTTPServer(threaded=True) as server:
         monkeypatch.setenv("MODEL_URL", Model(server).url)

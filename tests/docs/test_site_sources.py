@@ -34,6 +34,20 @@ def test_the_navigation_names_every_page_once(texts):
     } < {*named}
 
 
+def test_the_guide_has_at_most_forty_pages(texts):
+    """Examples, the API by module and the project stand apart; each page of the guide is in both
+    languages.
+    """
+    sections = make_site.settings()["section"]
+    pages = [
+        entry
+        for entry in make_site.entries(sorted({*texts["en"], *texts["zh"]} - {"index.md"}))
+        if not sections[entry.section].get("apart")
+    ]
+    assert 30 < len(pages) <= 40
+    assert [one.path for one in pages if one.languages != make_site.LANGUAGES] == []
+
+
 def test_every_line_of_the_navigation_names_a_page(texts):
     """A page that has been renamed or deleted is not left behind."""
     pages = {*texts["en"], *texts["zh"]}
