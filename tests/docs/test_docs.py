@@ -13,6 +13,7 @@ import importlib.util
 import inspect
 import json
 import re
+import runpy
 import shutil
 import sys
 import types
@@ -244,6 +245,16 @@ def test_the_picture_of_the_readme_is_a_session_in_both_languages():
     assert len([file for file in files if file in shown]) >= 3
     marked = {text for text, colour in texts if colour == "#f2cc60"}
     assert {"petrol", "chimney", "医院"} <= marked
+
+
+def test_the_readme_has_no_broken_links_on_a_package_index():
+    """Links to files lead to the repository of setup.cfg, or are text where it names none."""
+    description = runpy.run_path(str(ROOT / "setup.py"), run_name="setup")["description"]
+    readme = READMES[0].read_text(encoding="utf-8")
+    assert not re.search(r"\]\((?!https?:|#)", description(readme, "", "1.0"))
+    assert "](https://forge.example/rag/blob/v1.0/docs/api.md)" in description(
+        readme, "https://forge.example/rag", "1.0"
+    )
 
 
 @pytest.mark.parametrize("name", TWINS)

@@ -57,7 +57,7 @@ def test_dir_shows_what_the_documentation_teaches():
     root = SOURCE.parents[1]
     pages = [
         *root.glob("README*.md"),
-        *(root / "docs").glob("*.md"),
+        *(root / "docs").rglob("*.md"),
         *(root / "cookbook").glob("*.py"),
     ]
     imported = re.compile(r"^\s*(?:from|import) lazyrag\.(\w+)", re.MULTILINE)
