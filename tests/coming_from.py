@@ -54,7 +54,7 @@ def main(wanted: str = "", python: str = "") -> int:
             continue
         program = FOR_LAZYLLM + source if packages[0].startswith("lazyllm") else source
         with tempfile.TemporaryDirectory() as folder:
-            shutil.copytree(ROOT / "cookbook" / "corpus", Path(folder, "corpus"))
+            shutil.copytree(ROOT / "cookbook" / "corpus", Path(folder, "cookbook", "corpus"))
             command = [python or str(installed(packages)), "-c", program]
             done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         failed += done.returncode != 0

@@ -525,7 +525,7 @@ def documented_modules() -> set[str]:
     pages = [
         ROOT / "README.md",
         *(ROOT / "docs").glob("*.md"),
-        *(ROOT / "docs" / "zh").glob("*.md"),
+        *(ROOT / "docs" / "how-to").glob("*.md"),
     ]
     pages += (ROOT / "cookbook").glob("*.py")
     statement = re.compile(r"^\s*(?:from|import) (lazyrag[\w.]*)", re.MULTILINE)

@@ -4,7 +4,7 @@ English and Chinese.
     python tools/make_diagrams.py [--check]
 
 The tree and the bars show real values: the nodes of a sample file, and the fusion of two rankings
-of docs/fusion.md.
+of docs/hybrid.md.
 """
 
 from __future__ import annotations
@@ -281,7 +281,7 @@ def query_life(zh: bool) -> str:
 
 
 def fusion(zh: bool) -> str:
-    """Reciprocal rank fusion of the two rankings of docs/fusion.md, as bars."""
+    """Reciprocal rank fusion of the two rankings of docs/hybrid.md, as bars."""
     vectors = [("doc1", 0.9), ("doc3", 0.8), ("doc2", 0.7)]
     words = [("doc2", 12.0), ("doc1", 7.5), ("doc4", 3.0)]
     drawing = Drawing(
@@ -421,6 +421,65 @@ def layers(zh: bool) -> str:
     return drawing.svg()
 
 
+def which_retriever(zh: bool) -> str:
+    """Questions from the top to the bottom, each with the call that a yes leads to."""
+    rows = (
+        (
+            ("All matches, or how many?", "全部匹配，或数量？"),
+            "docs.collect(query)",
+            ("every passage with the words, counted", "含有这些词的每个段落，并计数"),
+            "c",
+        ),
+        (
+            ("Sums over rows of tables?", "对表格的行求和？"),
+            "docs.tables.sql(statement)",
+            ("rows with their cells as sources", "结果带有所依据的单元格"),
+            "c",
+        ),
+        (
+            ("No model, or only names and codes?", "没有向量模型，或只查名称和编号？"),
+            'Retriever(…, "bm25_chinese")',
+            ("keyword search, 0.5 ms", "关键词检索，0.5 毫秒"),
+            "b",
+        ),
+        (
+            ("Only other words for the same thing?", "只查意思相同、用词不同的内容？"),
+            "Retriever(docs, group)",
+            ("vector search, 6 ms", "向量检索，6 毫秒"),
+            "a",
+        ),
+        (
+            ("Must the first hit be right, slowly?", "第一条必须对，可以慢一些？"),
+            "RetrievalChain.over(docs, group)",
+            ("hybrid, feedback and reranker, 0.25 s", "混合检索、反馈与重排，0.25 秒"),
+            "d",
+        ),
+    )
+    drawing = Drawing(
+        760, 450, "何时用哪种检索器" if zh else "Which retriever when: five questions, six calls"
+    )
+    yes, no = ("是", "否") if zh else ("yes", "no")
+    for number, (question, call, gives, kind) in enumerate(rows):
+        y = 20 + number * 72
+        drawing.box(20, y, 330, 44, question[zh], kind="back")
+        drawing.box(430, y - 3, 310, 50, call, gives[zh], kind=kind)
+        drawing.arrow((350, y + 22), (428, y + 22))
+        drawing.text(378, y + 16, yes, "soft")
+        drawing.arrow((185, y + 44), (185, y + 70))
+        drawing.text(194, y + 62, no, "soft")
+    hybrid = "HybridRetriever.over(docs, group)"
+    last = "docs.search(query)；混合检索，8 毫秒" if zh else "docs.search(query): hybrid, 8 ms"
+    drawing.box(20, 380, 330, 50, hybrid, last)
+    hint = (
+        ("问句写出名称与年份时，", "docs.search 自动优先相应的文档")
+        if zh
+        else ("Where the question names a document,", "docs.search prefers it by itself.")
+    )
+    for number, line in enumerate(hint):
+        drawing.text(585, 400 + number * 18, line, "mid soft")
+    return drawing.svg()
+
+
 DIAGRAMS = {
     "layers": layers,
     "tree": tree,
@@ -428,6 +487,7 @@ DIAGRAMS = {
     "versions": versions,
     "query": query_life,
     "fusion": fusion,
+    "which-retriever": which_retriever,
 }
 
 

@@ -1,5 +1,5 @@
-"""Write docs/registries.md, the list of all registered names, and the tables of docs/formats.md and
-docs/service.md.
+"""Write docs/registries.md, the list of all registered names, docs/api.md, the list of all public
+names, and the tables of docs/formats.md and docs/service.md.
 
 python tools/make_docs.py            rewrites the pages
 python tools/make_docs.py --check    exits with status 1 if that would change it
@@ -8,6 +8,7 @@ python tools/make_docs.py --check    exits with status 1 if that would change it
 from __future__ import annotations
 
 import argparse
+import importlib
 import inspect
 import json
 import re
@@ -44,6 +45,26 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "registries.md"
 FORMATS_PAGE = ROOT / "docs" / "formats.md"
 SERVICE_PAGE = ROOT / "docs" / "service.md"
+API_PAGES = {
+    ROOT / "docs" / "api.md": """\
+# Python API
+
+<!-- Written by tools/make_docs.py from the docstrings: change those, then run `make docs`. -->
+
+After this page you know which module has which public name. Signatures, parameters and errors are
+in the docstrings: `help(lazyrag.Document)`, your editor, and the site (`make site`), which has a page
+for each module. [中文版](zh/api.md)
+""",
+    ROOT / "docs" / "zh" / "api.md": """\
+# Python API
+
+<!-- Written by tools/make_docs.py from the docstrings: change those, then run `make docs`. -->
+
+读完本页，你知道每个公开的名字在哪个模块。
+签名、参数和错误写在 docstring 里（英文）：`help(lazyrag.Document)`、编辑器，
+以及网站（`make site`）上每个模块的页面。[English](../api.md)
+""",
+}
 SPEEDS = ROOT / "benchmarks" / "formats.json"
 
 INTRODUCTION = """\
@@ -135,7 +156,7 @@ SECTIONS = (
         refiners,
         "@register_refiner",
         '`name=`, else the function\'s own name. It goes into `Refiner("tree", **parameters)`. See '
-        "[Operators](operators.md#refiners).",
+        "[Operators](interop.md#refiners).",
         skip=2,
         hidden=("budget", "counter"),
     ),
@@ -362,6 +383,23 @@ def routes_table() -> str:
     return "\n".join(lines)
 
 
+def api_index() -> str:
+    """The public names by module, each with the first sentence of its docstring."""
+    import site_api
+
+    lines = []
+    for module, names in site_api.public().items():
+        there = importlib.import_module(module)
+        lines += ["", f"## {module}", "", "| name | what it is |", "|---|---|"]
+        for name in names:
+            value = getattr(there, name)
+            is_documented = inspect.isroutine(value) or inspect.isclass(value)
+            about = first_sentence(value) if is_documented else f"A `{type(value).__name__}`."
+            escaped = about.replace("|", "\\|")
+            lines.append(f"| `{name}` | {escaped} |")
+    return "\n".join([*lines, ""])
+
+
 def with_table(path: Path, name: str, table: str) -> str:
     """A page with the table after a comment of that name anew."""
     before, mark, rest = path.read_text(encoding="utf-8").partition(f"<!-- {name} -->\n")
@@ -385,6 +423,9 @@ def main() -> int:
     ):
         if path.exists():
             pages[path] = with_table(path, name, table())
+    if any(path.exists() for path in API_PAGES):
+        index = api_index()
+        pages |= {path: introduction + index for path, introduction in API_PAGES.items()}
     stale = {
         path: text
         for path, text in pages.items()

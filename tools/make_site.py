@@ -148,6 +148,8 @@ def sources() -> dict[str, dict[str, str]]:
             file = DOCS / path if language == "en" else DOCS / "zh" / path
             texts[language][path] = file.read_text(encoding="utf-8")
     texts["en"] |= made
+    for language in LANGUAGES:
+        texts[language]["api.md"] = with_api_links(texts[language]["api.md"], language, made)
     where = {"changelog.md": ROOT / "CHANGELOG.md"}
     for language, pages in texts.items():
         for path, text in pages.items():
@@ -159,15 +161,27 @@ def sources() -> dict[str, dict[str, str]]:
     return texts
 
 
+def with_api_links(text: str, language: str, made: dict[str, str]) -> str:
+    """The list of public names, each with a link to its section on the page of its module."""
+    module = ""
+    lines = []
+    for line in text.split("\n"):
+        if line.startswith("## "):
+            module = line.removeprefix("## ")
+        row = re.match(r"\| `(\w+)` \|", line)
+        if row and f"\n## {row[1]}\n" in made[f"api/{module}.md"]:
+            page = f"api/{module}.md" if language == "en" else f"../api/{module}.html"
+            link = f"[`{row[1]}`]({page}#{row[1].lower()})"
+            lines.append(line.replace(f"`{row[1]}`", link, 1))
+        else:
+            lines.append(line)
+    return "\n".join(lines)
+
+
 def buttons(text: str) -> str:
     """The landing page, with the line of links as buttons and the picture as wide as the page."""
     found = re.search(r"^\[.+\]\(\S+\)( · \[.+\]\(\S+\))+$", text, re.MULTILINE)
-    api = (
-        "[Python API](../api/lazyrag.md)"
-        if "../index.md" in found[0]
-        else "[Python API](api/lazyrag.md)"
-    )
-    links = [f"{one}{{ .md-button }}" for one in (*found[0].split(" · "), api)]  # type: ignore[index]
+    links = [f"{one}{{ .md-button }}" for one in found[0].split(" · ")]  # type: ignore[index]
     links[0] = links[0].replace(".md-button", ".md-button .md-button--primary")
     text = text.replace(found[0], "\n".join(links))  # type: ignore[index]
     text = re.sub(r"^(!\[.+\]\(\S+\))$", r"\1{ .film }", text, flags=re.MULTILINE)

@@ -327,6 +327,8 @@ class Release:
             facts["Description-Content-Type"] == "text/markdown", "the description is not Markdown"
         )
         ensure(len(facts.get_payload()) > 1_000, "there is no description")
+        broken = re.findall(r"\]\((?!https?:|#)[^)\s]+\)", str(facts.get_payload()))
+        ensure(not broken, f"links of the description that an index cannot follow: {broken[:3]}")
         ensure(len(facts["Summary"]) <= 512, "the summary is too long")
         ensure(
             f"## {version[1]} - " in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"),

@@ -33,7 +33,7 @@ def worker(
 
     It goes on until Ctrl-C or SIGTERM. MODULE:FUNCTION returns the Document, as in that program.
     With --store instead, the Document has the built-in node groups and readers. See
-    docs/how-to/workers.md.
+    docs/scale.md.
     """
     from lazyrag.document import Document
     from lazyrag.launchers.workers import open_worker

@@ -1,4 +1,4 @@
-"""Workers that write the stores of a Document themselves; see docs/how-to/workers.md."""
+"""Workers that write the stores of a Document themselves; see docs/scale.md."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ class RAGPipeline:
             is not called, and the answer quotes the closest passages, from 0 to 1; None: it is
             always called. See docs/generation.md for the error rates.
         name: Of the pipeline, for traces.
-        capture_content: Whether traces contain questions, texts and answers; see docs/tracing.md.
+        capture_content: Whether traces contain questions, texts and answers; see docs/pipeline.md.
         judge: A second opinion on the statements of answers, see `CitationManager`.
 
     Raises:

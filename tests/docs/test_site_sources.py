@@ -34,6 +34,20 @@ def test_the_navigation_names_every_page_once(texts):
     } < {*named}
 
 
+def test_the_guide_has_at_most_forty_pages(texts):
+    """Examples, the API by module and the project stand apart; each page of the guide is in both
+    languages.
+    """
+    sections = make_site.settings()["section"]
+    pages = [
+        entry
+        for entry in make_site.entries(sorted({*texts["en"], *texts["zh"]} - {"index.md"}))
+        if not sections[entry.section].get("apart")
+    ]
+    assert 30 < len(pages) <= 40
+    assert [one.path for one in pages if one.languages != make_site.LANGUAGES] == []
+
+
 def test_every_line_of_the_navigation_names_a_page(texts):
     """A page that has been renamed or deleted is not left behind."""
     pages = {*texts["en"], *texts["zh"]}
@@ -68,7 +82,7 @@ def test_links_lead_to_pages_of_the_site(texts):
     """
     assert "../CHANGELOG.md" not in texts["en"]["upgrading.md"]
     assert "](changelog.md)" in texts["en"]["upgrading.md"]
-    assert "](../quality.html)" in texts["zh"]["index.md"]
+    assert "](../quality.html)" in texts["zh"]["how-good.md"]
     assert "[Apache License 2.0](" not in texts["en"]["licences.md"]
     assert "Apache License 2.0" in texts["en"]["licences.md"]
     assert "](../performance.md)" in texts["en"]["internals/indexes.md"]

@@ -58,6 +58,7 @@ def test_dir_shows_what_the_documentation_teaches():
     pages = [
         *root.glob("README*.md"),
         *(root / "docs").glob("*.md"),
+        *(root / "docs" / "how-to").glob("*.md"),
         *(root / "cookbook").glob("*.py"),
     ]
     imported = re.compile(r"^\s*(?:from|import) lazyrag\.(\w+)", re.MULTILINE)

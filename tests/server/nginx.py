@@ -55,7 +55,7 @@ http {{
 def nginx(folder: Path, upstream: str) -> Iterator[str]:
     """nginx before a service; the URL of its sub-path."""
     page = (ROOT / "docs" / "service.md").read_text(encoding="utf-8")
-    [location] = re.findall(r"```nginx\n(.*?)```", page, re.DOTALL)
+    location, *_ = re.findall(r"```nginx\n(.*?)```", page, re.DOTALL)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     location = location.replace("http://127.0.0.1:8400", upstream)

@@ -17,7 +17,7 @@ PAGES = (
     "hybrid",
     "tutorials/first-search",
     "command-line",
-    "fusion",
+    "which-retriever",
     "how-to/filter-by-metadata",
 )
 QUESTIONS = json.loads((Path(__file__).parent / "questions.json").read_text(encoding="utf-8"))
@@ -66,7 +66,7 @@ def test_search_by_keyboard(browsing):
     """A slash opens the search, arrows lead through the results, Enter opens one, whose words are
     marked before.
     """
-    page = browsing.open("/zh/fusion.html", "zh")
+    page = browsing.open("/zh/hybrid.html", "zh")
     page.keyboard.press("/")
     page.keyboard.insert_text("按标题切分")
     page.locator(".site-search-results li").first.wait_for()
@@ -88,7 +88,7 @@ def test_search_without_results_and_escape(browsing):
     assert not page.locator("dialog.site-search").is_visible()
 
 
-@pytest.mark.parametrize("name", ["index", "guide", "how-to/filter-by-metadata"])
+@pytest.mark.parametrize("name", ["index", "retrievers", "how-to/filter-by-metadata"])
 def test_the_language_switch_keeps_the_page(browsing, name: str):
     """From a page to its twin and back."""
     page = browsing.open(f"/{name}.html")
