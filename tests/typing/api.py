@@ -125,6 +125,10 @@ assert_type(dicts("q"), Any)
 assert_type(Retriever(docs, "FineChunk", output_format="content")("q"), Any)
 assert_type(Retriever(docs, "FineChunk", output_format="content", join="\n")("q"), Any)
 Retriever(docs, "FineChunk", output_format="text")  # type: ignore[call-overload]
+assert_type(Retriever(docs, "FineChunk", "bm25", k1=1.2, b=0, analyser="en")("q"), list[DocNode])
+Retriever(docs, "FineChunk", by_hand, similarity_kw={"alpha": 1})
+Retriever(docs, "FineChunk", simlarity="bm25")  # type: ignore[call-overload]
+Retriever(docs, "FineChunk", "bm25", k1="high")  # type: ignore[call-overload]
 
 
 @register_similarity
@@ -215,6 +219,7 @@ assert_type(
 assert_type(RetrievalChain(chained, output_format="dict")("query"), Any)
 assert_type(RetrievalChain(RetrievalChain(chained))("query"), list[DocNode])
 assert_type(explain(chained, "query"), Explanation)
+assert_type(explain(chained, "query")[0].node, DocNode | Any)
 assert_type(
     Retriever(docs, "block", output_format="content").explain("query")[0].contributions,
     Mapping[str, float],
