@@ -39,6 +39,7 @@ import threading
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 
@@ -225,7 +226,7 @@ class AnswerWarning(UserWarning):
 def missing_package(
     feature: str, missing: ModuleNotFoundError, extra: str
 ) -> MissingDependencyError:
-    r"""The error for an optional package that is not installed, with the command that installs it.
+    """The error for an optional package that is not installed, with the command that installs it.
 
     Args:
         feature: What needs it: ``"OnnxEmbedder"``.
@@ -235,20 +236,23 @@ def missing_package(
 
     Example:
         >>> error = missing_package("This", ModuleNotFoundError(name="httpx"), "openai")
-        >>> print(str(error).replace(". ", ".\n"))
-        This needs the package 'httpx', which is not installed.
-        Install it with: pip install "lazyrag[openai]" (in a checkout: ".[openai]")
+        >>> print(str(error).partition(". ")[0])
+        This needs the package 'httpx', which is not installed
     """
-    command = (
-        f'pip install "lazyrag[{extra}]" (in a checkout: ".[{extra}]")'
-        if extra
-        else "pip install lazyrag"
-    )
     msg = (
         f"{feature} needs the package {missing.name!r}, which is not installed. Install it with:"
-        f" {command}"
+        f" {install_command(extra)}"
     )
     return MissingDependencyError(msg, name=missing.name)
+
+
+def install_command(extra: str) -> str:
+    """The command that installs this package with an extra, or without one for "": in a checkout,
+    the command for its folder.
+    """
+    if Path(__file__).parents[1].joinpath("setup.cfg").is_file():
+        return f'pip install -e ".[{extra}]"' if extra else "pip install -e ."
+    return f'pip install "lazyrag[{extra}]"' if extra else "pip install lazyrag"
 
 
 def warn_user(message: str, category: type[Warning]) -> None:
