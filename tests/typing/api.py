@@ -54,6 +54,7 @@ from lazyrag.retrieval import (
     auto_merge,
     retriever_for,
 )
+from lazyrag.retrieval.base import NodeList
 from lazyrag.stores.memory import MapSegmentStore, MapVectorStore
 from lazyrag.stores.protocol import SegmentStore, VectorStore
 from lazyrag.transforms import Rule, Segmentation
@@ -63,6 +64,9 @@ docs = Document(
 )
 assert_type(docs.last_report, IngestReport | Any)
 assert_type(docs.get_nodes("FineChunk", numbers=[1]), list[DocNode])
+assert_type(docs.search("q"), NodeList)
+assert_type(docs.search("q", output_format="content"), Any)
+docs.search("q", output_format="text")  # type: ignore[call-overload]
 assert_type(docs.find("block")(docs.get_nodes()), list[DocNode])
 assert_type(docs.restricted({"year": [2001]}), Document)
 assert_type(docs.window(docs.get_nodes()[0], 1, 2), list[DocNode])
