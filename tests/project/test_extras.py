@@ -98,9 +98,7 @@ with Document({str(tmp_path)!r}) as docs:
     names = "('a.yaml', 'b.html', 'c.txt')"
     assert files == f"{names} () {names} [('.html', 'text'), ('.txt', 'text'), ('.yaml', 'text')]"
     assert (
-        notes.count("read as plain text")
-        == notes.count("Install it with: pip install -e .")
-        == 2
+        notes.count("read as plain text") == notes.count("Install it with: pip install -e .") == 2
     )
     assert texts == "['tea: green\\n', '<p>black tea</p>', 'white tea']"
 
