@@ -37,7 +37,7 @@ from __future__ import annotations
 import sys
 import threading
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -257,7 +257,21 @@ def install_command(extra: str) -> str:
 
 def warn_user(message: str, category: type[Warning]) -> None:
     """Warn at the user's own line: the nearest caller outside of this package."""
-    frame = sys._getframe(1)
+    level, _ = _user_frame()
+    warnings.warn(message, category, stacklevel=level)
+
+
+def is_notebook_cell() -> bool:
+    """Whether the nearest caller outside of this package is a cell of IPython or Jupyter."""
+    _, namespace = _user_frame()
+    return namespace.get("__name__") == "__main__" and "get_ipython" in namespace
+
+
+def _user_frame() -> tuple[int, Mapping[str, Any]]:
+    """The nearest caller outside of this package: the `stacklevel` of a warning by the calling
+    function, and its global names.
+    """
+    frame = sys._getframe(2)
     level = 2
     while (
         frame.f_back is not None
@@ -265,7 +279,7 @@ def warn_user(message: str, category: type[Warning]) -> None:
     ):
         frame = frame.f_back
         level = level + 1
-    warnings.warn(message, category, stacklevel=level)
+    return level, frame.f_globals
 
 
 def sentence(text: object) -> str:

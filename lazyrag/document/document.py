@@ -22,7 +22,7 @@ from lazyrag.document.maintenance import Maintenance
 from lazyrag.document.open import open_indexer, warn_of_namesake
 from lazyrag.document.tables import Tables
 from lazyrag.document.versions import Versions
-from lazyrag.errors import ConfigError, count, nearest
+from lazyrag.errors import ConfigError, count, is_notebook_cell, nearest
 from lazyrag.groups.node_group import (
     GroupGraph,
     GroupOptions,
@@ -351,7 +351,8 @@ class Document:
             index_text: What they read in place of the node's text: a function of the node, called
                 once for each index; or the name of a group below it, such as summaries by a model,
                 whose texts they read before the node's.
-            replace: Replace another definition of that name; the groups below it are rebuilt.
+            replace: Replace another definition of that name; the groups below it are rebuilt. Cells
+                of a notebook replace it without this.
             version: Distinguishes definitions that look the same: the version of a model or a
                 prompt.
             kwargs: Parameters of a transform class.
@@ -373,7 +374,7 @@ class Document:
             trans_node, version, num_workers, memo, ref, index_fields, index_text
         )
         group = make_group(name, transform, parent, kwargs, options)
-        self_or_class._graph.define(group, replace=replace)
+        self_or_class._graph.define(group, replace=replace or is_notebook_cell())
 
     add_reader = cast("AddReader", _class_or_instance(add_reader))
 
