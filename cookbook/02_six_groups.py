@@ -47,7 +47,7 @@ sizes = {
     name: len(docs.get_nodes(name))
     for name in ("block", "doc-summary", "sentence", "block-summary", "keyword")
 }
-lengths = [node.content for node in docs.get_nodes("sentence-len")]
+lengths = [int(node.get_text()) for node in docs.get_nodes("sentence-len")]
 print(sizes, f"sentence-len: {len(lengths)}, from {min(lengths)} to {max(lengths)} characters")
 
 

@@ -66,6 +66,7 @@ with tempfile.TemporaryDirectory() as temporary:
 
     command = [sys.executable, __file__, str(dataset), str(store)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
         assert child.stdout.readline().strip() == b"now"
         child.kill()
     print(f"killed at text {KILLED_AT} of {texts}: exit status {child.returncode}")

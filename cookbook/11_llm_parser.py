@@ -23,7 +23,7 @@ calls = Counter()
 
 def words_and_sentences(prompt):
     """Answer like a model, in the form that the prompt requests."""
-    text = re.search(r"<text>\n(.*)\n</text>", prompt, re.DOTALL)[1]
+    [text] = re.findall(r"<text>\n(.*)\n</text>", prompt, re.DOTALL)
     sentences = re.findall(r"[^.。!?]{20,}[.。]", " ".join(text.split())) or [text[:80]]
     words = re.findall(r"[A-Za-z]{7,}", text)
     if '"questions"' in prompt:
@@ -53,8 +53,13 @@ def opened(dataset, store):
     docs = Document(
         dataset, store_conf={"segment_store": {"type": "map", "kwargs": {"uri": store}}}
     )
-    for name, task in (("summary", "summary"), ("keyword", "keywords"), ("qa", "qa")):
-        docs.create_node_group(name, transform=LLMParser(model, "en", task), parent="MediumChunk")
+    parsers = {
+        "summary": LLMParser(model, "en", "summary"),
+        "keyword": LLMParser(model, "en", "keywords"),
+        "qa": LLMParser(model, "en", "qa"),
+    }
+    for name, parser in parsers.items():
+        docs.create_node_group(name, transform=parser, parent="MediumChunk")
     docs.activate_group("summary", "keyword", "qa")
     return docs
 

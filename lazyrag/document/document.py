@@ -22,7 +22,7 @@ from lazyrag.document.maintenance import Maintenance
 from lazyrag.document.open import open_indexer, warn_of_namesake
 from lazyrag.document.tables import Tables
 from lazyrag.document.versions import Versions
-from lazyrag.errors import ConfigError, count, nearest
+from lazyrag.errors import ConfigError, count, is_notebook_cell, nearest
 from lazyrag.groups.node_group import (
     GroupGraph,
     GroupOptions,
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from lazyrag.ingest.verify import DocumentStatus
     from lazyrag.ingest.watch import OnError as OnWatchError
     from lazyrag.ingest.watch import OnReport, Watcher
-    from lazyrag.retrieval.base import NodeList
+    from lazyrag.retrieval.base import NodeList, OutputFormat
 
 
 services: Registry[Callable[..., Any]] = Registry("service")
@@ -351,7 +351,8 @@ class Document:
             index_text: What they read in place of the node's text: a function of the node, called
                 once for each index; or the name of a group below it, such as summaries by a model,
                 whose texts they read before the node's.
-            replace: Replace another definition of that name; the groups below it are rebuilt.
+            replace: Replace another definition of that name; the groups below it are rebuilt. Cells
+                of a notebook replace it without this.
             version: Distinguishes definitions that look the same: the version of a model or a
                 prompt.
             kwargs: Parameters of a transform class.
@@ -373,7 +374,7 @@ class Document:
             trans_node, version, num_workers, memo, ref, index_fields, index_text
         )
         group = make_group(name, transform, parent, kwargs, options)
-        self_or_class._graph.define(group, replace=replace)
+        self_or_class._graph.define(group, replace=replace or is_notebook_cell())
 
     add_reader = cast("AddReader", _class_or_instance(add_reader))
 
@@ -790,6 +791,29 @@ class Document:
 
     # Search and navigation
 
+    @overload
+    def search(
+        self,
+        query: str,
+        topk: int = ...,
+        filters: FilterLike | None = ...,
+        *,
+        group: str = ...,
+        infer_filters: bool = ...,
+        output_format: Literal["node"] | None = ...,
+    ) -> NodeList: ...
+    @overload
+    def search(
+        self,
+        query: str,
+        topk: int = ...,
+        filters: FilterLike | None = ...,
+        *,
+        group: str = ...,
+        infer_filters: bool = ...,
+        output_format: OutputFormat | None = ...,
+        join: bool | str = ...,
+    ) -> Any: ...
     @known_keywords
     def search(
         self,
@@ -799,7 +823,9 @@ class Document:
         *,
         group: str = "MediumChunk",
         infer_filters: bool = True,
-    ) -> NodeList:
+        output_format: OutputFormat | None = None,
+        join: bool | str = False,
+    ) -> Any:
         """Find the best chunks, by hybrid search if the Document has `embed`, else by keyword
         search.
 
@@ -813,6 +839,11 @@ class Document:
             group: The node group to search.
             infer_filters: Whether documents come first that the question names by values of
                 fields, such as a company and a year; see `field_values`.
+            output_format: As of a `Retriever`: None or ``"node"``, ``"content"``, ``"dict"``.
+            join: As of a `Retriever`.
+
+        Returns:
+            Nodes, best first, or the form that ``output_format`` names.
 
         Raises:
             ConfigError: If an argument is out of its range.
@@ -825,12 +856,40 @@ class Document:
             >>> _ = docs.add_texts({"tea": "Tea is not fermented.", "coffee": "Coffee is roasted."})
             >>> [node.path for node in docs.search("How is coffee made?")]
             ['coffee']
+            >>> docs.search("How is coffee made?", output_format="content", join=True)
+            'Coffee is roasted.'
         """
-        from lazyrag.retrieval.hybrid import default_retriever  # not needed to ingest
+        # not needed to ingest
+        from lazyrag.retrieval.base import checked_output, render
+        from lazyrag.retrieval.hybrid import default_retriever
 
+        form, join = checked_output(output_format, join)
         retriever = default_retriever(self, group, topk, infer_filters=infer_filters)
-        return cast("NodeList", retriever(query, filters=filters))
+        return render(retriever(query, filters=filters), form, join)
 
+    @overload
+    async def asearch(
+        self,
+        query: str,
+        topk: int = ...,
+        filters: FilterLike | None = ...,
+        *,
+        group: str = ...,
+        infer_filters: bool = ...,
+        output_format: Literal["node"] | None = ...,
+    ) -> NodeList: ...
+    @overload
+    async def asearch(
+        self,
+        query: str,
+        topk: int = ...,
+        filters: FilterLike | None = ...,
+        *,
+        group: str = ...,
+        infer_filters: bool = ...,
+        output_format: OutputFormat | None = ...,
+        join: bool | str = ...,
+    ) -> Any: ...
     @known_keywords
     async def asearch(
         self,
@@ -840,10 +899,19 @@ class Document:
         *,
         group: str = "MediumChunk",
         infer_filters: bool = True,
-    ) -> NodeList:
+        output_format: OutputFormat | None = None,
+        join: bool | str = False,
+    ) -> Any:
         """Call `search` in a thread, so that an event loop goes on."""
         return await in_thread(
-            self.search, query, topk, filters, group=group, infer_filters=infer_filters
+            self.search,
+            query,
+            topk,
+            filters,
+            group=group,
+            infer_filters=infer_filters,
+            output_format=output_format,
+            join=join,
         )
 
     @known_keywords

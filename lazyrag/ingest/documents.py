@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import PurePath
 from typing import Any
 
 from lazyrag.data.segment import LAZY_ROOT_NAME, check_metadata
@@ -169,7 +170,9 @@ def _check_names(documents: Any) -> list[str]:
     names: list[Any] = list(documents) if is_list else []
     is_valid = is_list and all(isinstance(name, (str, os.PathLike)) for name in names)
     require(is_valid, "documents", documents, "a list of paths relative to the dataset, or ids")
-    return list(dict.fromkeys(normal_name(os.fspath(name)) for name in names))
+    # an id may have backslashes; a path with them is one of Windows
+    identities = [name if isinstance(name, str) else PurePath(name).as_posix() for name in names]
+    return list(dict.fromkeys(map(normal_name, identities)))
 
 
 def _find_deletable(indexer: Indexer, names: Sequence[str]) -> tuple[list[str], list[DocumentRow]]:

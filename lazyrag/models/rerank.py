@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 from lazyrag.errors import (
     AnswerWarning,
     GenerationError,
-    MissingDependencyError,
     RetrievalError,
+    missing_package,
     sentence,
     warn_user,
 )
@@ -200,11 +200,7 @@ def rank_bm25_of(terms: Sequence[Sequence[str]], variant: Variant) -> Any:
     try:
         import rank_bm25  # slow to import
     except ModuleNotFoundError as exc:
-        hint = (
-            "is a dependency of lazyrag that is not installed. Install it with: pip install"
-            " rank-bm25"
-        )
-        raise MissingDependencyError(f"The package rank-bm25 {hint}", name=exc.name) from exc
+        raise missing_package("A BM25 of the library rank-bm25", exc, "") from exc
     return getattr(rank_bm25, _VARIANTS[variant])(terms)
 
 

@@ -115,7 +115,7 @@ class ExplainedHit(JsonRecord):
     merged_from: tuple[str, ...] = ()
     contributions: Mapping[str, float] = field(default_factory=lambda: EMPTY, hash=False)
     fused: float | None = None
-    node: DocNode | None = field(default=None, compare=False, repr=False)
+    node: DocNode | Any = field(default=None, compare=False, repr=False)
     _last: ClassVar[str] = "standings"
 
     def __str__(self) -> str:

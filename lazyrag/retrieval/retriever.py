@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, Self, TypeAlias, TypeVar, overload
+from typing import Any, Literal, Self, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 from lazyrag.data.filters import And, Condition, Filter, Not, matches
 from lazyrag.data.node import DocNode
@@ -18,6 +18,7 @@ from lazyrag.data.segment import Segment
 from lazyrag.errors import ConfigError, NotRegisteredError, known_names, warn_user
 from lazyrag.groups.node_group import Step
 from lazyrag.groups.node_group import group_name as normal_group_name
+from lazyrag.indexes.bm25 import Variant
 from lazyrag.models.concurrency import map_in_threads
 from lazyrag.read.languages import language_means, without_languages
 from lazyrag.read.scope import Collection, Reader, related
@@ -66,6 +67,17 @@ _PARAMETERS = (
 ).split()
 
 
+class BM25Keywords(TypedDict, total=False):
+    """The keywords of the built-in similarities, by which a type checker notices a misspelt
+    one.
+    """
+
+    k1: float
+    b: float
+    variant: Variant
+    analyser: str
+
+
 class Retriever(BaseRetriever[T_co]):
     """Finds the best nodes of a node group for a query (spec 001). It may be shared by threads.
 
@@ -95,8 +107,8 @@ class Retriever(BaseRetriever[T_co]):
         output_format: None or ``"node"``: nodes. ``"content"``: texts. ``"dict"``: the fields of a
             `lazyrag.data.result.Hit`.
         join: With ``"content"``, one text: True joins by line ends, a text by itself.
-        similarity_kw: Keywords of the similarity function; further keyword arguments are passed to
-            it, too.
+        similarity_kw: Keywords of the similarity function. Further keyword arguments are passed to
+            it, too; a type checker accepts those of the built-in similarities.
 
     Raises:
         NotRegisteredError: If no Document has the group, or the similarity is unknown.
@@ -123,7 +135,7 @@ class Retriever(BaseRetriever[T_co]):
         output_format: Literal["node"] | None = ...,
         join: Literal[False] = ...,
         similarity_kw: Keywords | None = ...,
-        **more_similarity_kw: Any,
+        **more_similarity_kw: Unpack[BM25Keywords],
     ) -> None: ...
     @overload
     def __init__(
@@ -139,7 +151,7 @@ class Retriever(BaseRetriever[T_co]):
         output_format: OutputFormat | None = ...,
         join: bool | str = ...,
         similarity_kw: Keywords | None = ...,
-        **more_similarity_kw: Any,
+        **more_similarity_kw: Unpack[BM25Keywords],
     ) -> None: ...
     def __init__(
         self,

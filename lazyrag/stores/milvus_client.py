@@ -118,7 +118,7 @@ class MilvusConnection:
         return (int(numbers[1]), int(numbers[2])) >= _FIRST_SPARSE
 
     def open(self) -> None:
-        """Connect, and create the database if missing. Idempotent.
+        """Connect, and create the database, or the folder of a file, if missing. Idempotent.
 
         Raises:
             StoreConnectionError: If there is no answer, or not one of Milvus.
@@ -132,6 +132,7 @@ class MilvusConnection:
                     self._client = self._server_client()
                     self.version = str(self._client.get_server_version(timeout=self._timeout_s))
                 else:
+                    self.path.parent.mkdir(parents=True, exist_ok=True)
                     self._client = _pymilvus().MilvusClient(
                         str(self.path), dedicated=True, **self._kwargs
                     )
@@ -314,8 +315,8 @@ class MilvusConnection:
             )
         else:
             advice = (
-                "Only one program can have such a file open; its folder must be there. If neither"
-                " is the cause, the file is damaged: move it away, and the next sync rebuilds it."
+                "Only one program can have such a file open. If no other has it, the file is"
+                " damaged: move it away, and the next sync rebuilds it."
             )
         tried = "Cannot connect to" if is_opening else f"Cannot reach, for {operation},"
         msg = f"{tried} Milvus at {self.address} (timeout {self._timeout_s:g} s): {cause} {advice}"

@@ -7,6 +7,7 @@ import inspect
 import itertools
 import re
 import threading
+from abc import ABCMeta
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -477,7 +478,8 @@ C = TypeVar("C", bound=Callable[..., Any])
 class NodeTransform:
     """Base of transforms that read whole nodes and may have parameters (spec 001).
 
-    A subclass defines `transform`, or `forward`, which is the same method by its newer name. Its
+    A subclass defines `transform`, or `forward`, which is the same method by its newer name; one
+    that derives from `abc.ABC`, too, may leave it to its own subclasses. Its
     source and its attributes with plain values make its fingerprint; name anything else that
     affects the result (a model, a client) in ``identity`` or in ``create_node_group(version=...)``.
     Define ``transform_all(nodes)`` to process the nodes of a file together, for models that handle
@@ -521,6 +523,11 @@ class NodeTransform:
 
     def __init__(self, num_workers: int = 0) -> None:
         super().__init__()
+        if type(self).transform is NodeTransform.transform:
+            raise ConfigError(
+                f"{type(self).__name__} is a base class: make a subclass that overrides"
+                " transform(self, node)."
+            )
         self._num_workers = validate_integer("num_workers", num_workers, 0)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -534,7 +541,7 @@ class NodeTransform:
                     " one of them."
                 )
                 raise ConfigError(msg)
-        if cls.transform is NodeTransform.transform:
+        if cls.transform is NodeTransform.transform and not isinstance(cls, ABCMeta):
             raise ConfigError(
                 f"{cls.__name__} must override transform(self, node), or forward(self, node)."
             )
@@ -550,9 +557,7 @@ class NodeTransform:
             A str, a DocNode, a plain value, or an iterable of those, such as a generator. None and
             blank text create no node.
         """
-        raise NotImplementedError(
-            "NodeTransform is a base class: make a subclass that overrides transform(self, node)."
-        )
+        raise NotImplementedError
 
     forward = transform
 

@@ -509,7 +509,7 @@ except MissingDependencyError as exc:
         assert done.stderr == ""
         assert done.stdout == (
             "index='ann' of the map store needs the package 'faiss', which is not installed. "
-            'Install it with: pip install "lazyrag[ann]" (in a checkout: ".[ann]")\n'
+            'Install it with: pip install -e ".[ann]"\n'
         )
 
 

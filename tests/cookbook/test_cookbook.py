@@ -14,8 +14,8 @@ from tests.shared import shared
 SCRIPTS = sorted((ROOT / "cookbook").glob("[0-9][0-9]_*.py"))
 # What each needs that is not there; tests/live and tests/scale run them where it is.
 ON_STORES = {
-    "08_chroma": 'pip install "lazyrag[chroma]"',
-    "09_milvus": 'pip install "lazyrag[milvus]"',
+    "08_chroma": 'pip install -e ".[chroma]"',
+    "09_milvus": 'pip install -e ".[milvus]"',
     "28_dask": 'pip install "lazyrag[dask]"',
 }
 QUICK = {"05_restart_and_sync"}  # the others are for CI

@@ -106,10 +106,17 @@ class TestMilvusLiteBehaviour(MilvusBehaviour):
             with pytest.raises(StoreError, match="not open"):
                 second.count(C)
 
-    def test_a_folder_that_is_not_there_is_named(self, tmp_path: Path) -> None:
-        """A StoreConnectionError with the path, and what is needed."""
-        path = tmp_path / "nowhere" / "vectors.db"
-        with pytest.raises(StoreConnectionError, match=f"{path}.*its folder must be there"):
+    def test_the_folder_of_a_file_is_created(self, tmp_path: Path) -> None:
+        """As for the other stores; one that cannot be is a StoreConnectionError with the path."""
+        path = tmp_path / "new" / "folder" / "vectors.db"
+        store = MilvusVectorStore(path)
+        store.open()
+        store.create(C, VectorSchema(2, "ip", {}))
+        store.close()
+        assert path.exists()
+        (tmp_path / "file").touch()
+        path = tmp_path / "file" / "vectors.db"
+        with pytest.raises(StoreConnectionError, match=f"{path}"):
             MilvusVectorStore(path).open()
 
     def test_what_a_killed_program_had_acknowledged_is_there(self) -> None:

@@ -98,9 +98,7 @@ with Document({str(tmp_path)!r}) as docs:
     names = "('a.yaml', 'b.html', 'c.txt')"
     assert files == f"{names} () {names} [('.html', 'text'), ('.txt', 'text'), ('.yaml', 'text')]"
     assert (
-        notes.count("read as plain text")
-        == notes.count("Install it with: pip install lazyrag")
-        == 2
+        notes.count("read as plain text") == notes.count("Install it with: pip install -e .") == 2
     )
     assert texts == "['tea: green\\n', '<p>black tea</p>', 'white tea']"
 
@@ -116,6 +114,6 @@ load_file({str(tmp_path / "a.xlsx")!r})
 """
     done = python("-c", script)
     assert (
-        "needs the package 'openpyxl', which is not installed. Install it with: pip install lazyrag"
+        "needs the package 'openpyxl', which is not installed. Install it with: pip install -e ."
         in done.stderr
     )

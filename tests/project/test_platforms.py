@@ -7,11 +7,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 
 import pytest
 
 from lazyrag import Document
+from lazyrag.stores.config import StoreConf
+from lazyrag.stores.milvus import MilvusVectorStore
 from tests.interpreter import ROOT, python
 
 WITHOUT_POSIX = """
@@ -143,6 +145,30 @@ def test_names_that_other_systems_refuse(tmp_path):
         docs.maintenance.export(tmp_path / "export")
     exported = [path.name for path in (tmp_path / "export").rglob("*")]
     assert [name for name in exported if not name.isascii() or {*name} & {*'\\:*?"<>|'}] == []
+
+
+def test_windows_paths_name_files(tmp_path):
+    """Paths that a program on Windows joins name the same documents as with forward slashes."""
+    (tmp_path / "sub").mkdir()
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / "sub" / name).write_text("tea", encoding="utf-8")
+    first = PureWindowsPath("sub") / "a.txt"
+    with Document(tmp_path, file_metadata={first: {"author": "Li"}}) as docs:
+        docs.sync()
+        authors = {node.path: node.metadata.get("author") for node in docs.get_nodes()}
+        assert authors == {"sub/a.txt": "Li", "sub/b.txt": None}
+        assert docs.delete_files([first]).deleted == ("sub/a.txt",)
+        assert [node.path for node in docs.search("tea")] == ["sub/b.txt"]
+
+
+@pytest.mark.parametrize("path", [r"C:\data\tea.db", "C:/data/tea.db", r"\\server\data\tea.db"])
+def test_windows_paths_are_no_urls(path):
+    """A drive is no scheme, and no host of a server."""
+    choice = StoreConf.parse(path).segment
+    assert (choice.type, choice.kwargs["uri"]) == ("map", path)
+    milvus = {"vector_store": {"type": "milvus", "kwargs": {"uri": path}}}
+    assert StoreConf.parse(milvus).vector.kwargs["uri"] == path
+    assert not MilvusVectorStore(path).location.is_server
 
 
 def test_the_store_in_another_case(folder):

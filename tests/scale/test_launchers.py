@@ -206,5 +206,5 @@ def test_engines_are_imported_when_they_are_named(folder, log, monkeypatch):
     for name in ("distributed", "ray"):
         monkeypatch.setitem(sys.modules, name, None)
     for launcher, extra in (("dask://127.0.0.1:1", "dask"), ("ray", "ray")):
-        with pytest.raises(MissingDependencyError, match=rf"lazyrag\[{extra}\]"):
+        with pytest.raises(MissingDependencyError, match=rf"\.\[{extra}\]"):
             Document(folder(FILES), launcher=launcher)

@@ -792,9 +792,9 @@ def test_a_missing_extra_is_named(client, monkeypatch, capsys):
         lazyrag.server, "find_spec", lambda name: None if name == "mcp" else find_spec(name)
     )
     answer = client.post("/mcp", json={})
-    assert (answer.status_code, "lazyrag[mcp]" in answer.text) == (501, True)
+    assert (answer.status_code, ".[mcp]" in answer.text) == (501, True)
     assert run(["mcp"]) == 1
-    assert "lazyrag[mcp]" in capsys.readouterr().err
+    assert ".[mcp]" in capsys.readouterr().err
 
 
 @pytest.mark.slow

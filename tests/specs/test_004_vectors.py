@@ -425,7 +425,7 @@ def test_stores_of_others(monkeypatch, tmp_path, kind, package):
     """
     monkeypatch.setitem(sys.modules, package, None)
     where = {"dir" if kind == "chroma" else "uri": str(tmp_path / "vectors.db")}
-    with pytest.raises(MissingDependencyError, match=rf"lazyrag\[{kind}\]"):
+    with pytest.raises(MissingDependencyError, match=rf"\.\[{kind}\]"):
         Vector("teas", [], Counts(), vector_type=kind, **where)
 
 

@@ -54,6 +54,7 @@ from lazyrag.retrieval import (
     auto_merge,
     retriever_for,
 )
+from lazyrag.retrieval.base import NodeList
 from lazyrag.stores.memory import MapSegmentStore, MapVectorStore
 from lazyrag.stores.protocol import SegmentStore, VectorStore
 from lazyrag.transforms import Rule, Segmentation
@@ -63,6 +64,9 @@ docs = Document(
 )
 assert_type(docs.last_report, IngestReport | Any)
 assert_type(docs.get_nodes("FineChunk", numbers=[1]), list[DocNode])
+assert_type(docs.search("q"), NodeList)
+assert_type(docs.search("q", output_format="content"), Any)
+docs.search("q", output_format="text")  # type: ignore[call-overload]
 assert_type(docs.find("block")(docs.get_nodes()), list[DocNode])
 assert_type(docs.restricted({"year": [2001]}), Document)
 assert_type(docs.window(docs.get_nodes()[0], 1, 2), list[DocNode])
@@ -125,6 +129,10 @@ assert_type(dicts("q"), Any)
 assert_type(Retriever(docs, "FineChunk", output_format="content")("q"), Any)
 assert_type(Retriever(docs, "FineChunk", output_format="content", join="\n")("q"), Any)
 Retriever(docs, "FineChunk", output_format="text")  # type: ignore[call-overload]
+assert_type(Retriever(docs, "FineChunk", "bm25", k1=1.2, b=0, analyser="en")("q"), list[DocNode])
+Retriever(docs, "FineChunk", by_hand, similarity_kw={"alpha": 1})
+Retriever(docs, "FineChunk", simlarity="bm25")  # type: ignore[call-overload]
+Retriever(docs, "FineChunk", "bm25", k1="high")  # type: ignore[call-overload]
 
 
 @register_similarity
@@ -215,6 +223,7 @@ assert_type(
 assert_type(RetrievalChain(chained, output_format="dict")("query"), Any)
 assert_type(RetrievalChain(RetrievalChain(chained))("query"), list[DocNode])
 assert_type(explain(chained, "query"), Explanation)
+assert_type(explain(chained, "query")[0].node, DocNode | Any)
 assert_type(
     Retriever(docs, "block", output_format="content").explain("query")[0].contributions,
     Mapping[str, float],

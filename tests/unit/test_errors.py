@@ -10,6 +10,7 @@ import pytest
 
 from lazyrag import errors
 from lazyrag.errors import LazyRAGError, known_names, nearest
+from tests.interpreter import ROOT, python
 
 BUILTIN_BASES = {
     "ConfigError": ValueError,
@@ -126,3 +127,31 @@ def test_the_end_of_a_message_lists_what_is_known(given, known, said):
 def test_the_nearest_name_is_the_one_that_was_meant(given, known, found):
     """Case does not count, a slip of some letters is forgiven, anything else finds nothing."""
     assert nearest(given, known) == found
+
+
+@pytest.mark.parametrize(
+    ("is_checkout", "command"),
+    [(True, 'pip install -e ".[onnx]"'), (False, 'pip install "lazyrag[onnx]"')],
+)
+def test_a_missing_package_is_installed_from_the_checkout_if_there_is_one(
+    is_checkout, command, tmp_path
+):
+    """The command names the checkout's folder in a checkout, and the index's name elsewhere."""
+    package = tmp_path / "lazyrag"
+    package.mkdir()
+    (package / "__init__.py").write_bytes(b"")
+    (package / "errors.py").write_bytes((ROOT / "lazyrag" / "errors.py").read_bytes())
+    if is_checkout:
+        (tmp_path / "setup.cfg").write_bytes((ROOT / "setup.cfg").read_bytes())
+    script = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from lazyrag.errors import missing_package
+print(missing_package("OnnxEmbedder", ModuleNotFoundError(name="onnxruntime"), "onnx"))
+"""
+    done = python("-c", script, str(tmp_path))
+    assert done.stderr == ""
+    assert done.stdout.strip() == (
+        "OnnxEmbedder needs the package 'onnxruntime', which is not installed. "
+        f"Install it with: {command}"
+    )

@@ -263,7 +263,7 @@ def test_a_missing_package_says_how_to_install_it(colours, module):
     message = str(caught.value)
     assert "colour 'ultraviolet'" in message
     assert "'package_that_is_not_there'" in message
-    assert 'pip install "lazyrag[milvus]"' in message
+    assert 'pip install -e ".[milvus]"' in message
     assert caught.value.name == "package_that_is_not_there"
     assert isinstance(caught.value, ImportError)
     assert isinstance(caught.value.__cause__, ModuleNotFoundError)

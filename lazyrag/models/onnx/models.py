@@ -71,6 +71,9 @@ class OnnxCrossEncoder:
         batch_size: Maximum number of pairs in a batch; None for 32, or 1 for graphs with
             dynamically quantised activations, where pairs of a batch affect each other's scores.
         threads: Number of threads for one call; None for one per core.
+        providers: Execution providers of onnxruntime, the preferred one first, such as
+            ``["CUDAExecutionProvider", "CPUExecutionProvider"]`` with the package onnxruntime-gpu;
+            None for the CPU.
 
     Raises:
         ConfigError: If a file is missing, broken or ambiguous, or an argument is invalid.
@@ -94,11 +97,17 @@ class OnnxCrossEncoder:
         max_tokens: int | None = None,
         batch_size: int | None = None,
         threads: int | None = None,
+        providers: Sequence[str] | None = None,
     ) -> None:
         folder = find_model(model, download=download, revision=revision, file=file)
         self.name = folder.name
         self._model = TextModel(
-            "OnnxCrossEncoder", folder, file=file, max_tokens=max_tokens, threads=threads
+            "OnnxCrossEncoder",
+            folder,
+            file=file,
+            max_tokens=max_tokens,
+            threads=threads,
+            providers=providers,
         )
         self.max_tokens = self._model.max_tokens
         self._output = _output(folder, self._model)
@@ -297,6 +306,9 @@ class OnnxEmbedder:
             dynamically quantised activations, where texts of a batch affect each other's vectors:
             larger batches are faster and less exact.
         threads: Number of threads for one call; None for one per core.
+        providers: Execution providers of onnxruntime, the preferred one first, such as
+            ``["CUDAExecutionProvider", "CPUExecutionProvider"]`` with the package onnxruntime-gpu;
+            None for the CPU. The `identity` is the same on all of them.
         token_cache: An `EmbeddingCache`, or the path of one, for token vectors of documents, which
             a `MaxSimReranker` reads: `embed` stores them as well, without further computation, in
             one byte per number.
@@ -330,11 +342,17 @@ class OnnxEmbedder:
         batch_size: int | None = None,
         threads: int | None = None,
         token_cache: EmbeddingCache | PathLike | None = None,
+        providers: Sequence[str] | None = None,
     ) -> None:
         folder = find_model(model, download=download, revision=revision, file=file)
         self.name = folder.name
         self._model = TextModel(
-            "OnnxEmbedder", folder, file=file, max_tokens=max_tokens, threads=threads
+            "OnnxEmbedder",
+            folder,
+            file=file,
+            max_tokens=max_tokens,
+            threads=threads,
+            providers=providers,
         )
         self.max_tokens = self._model.max_tokens
         self._recipe = settle(

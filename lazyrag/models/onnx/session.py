@@ -20,7 +20,7 @@ from lazyrag.models.concurrency import map_in_threads
 from lazyrag.models.onnx.folder import TOKENIZER, FileFingerprint, ModelFolder, graph_files
 from lazyrag.models.protocols import Usage, report_usage
 from lazyrag.types import Int64Array
-from lazyrag.validation import validate_integer
+from lazyrag.validation import is_list_of, require, validate_integer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -237,6 +237,7 @@ class TextModel:
             own limit.
         threads: Threads that share the work of one call, at least 1; None leaves it to the runtime:
             one for each core.
+        providers: Execution providers of onnxruntime, the preferred one first; None for the CPU.
 
     Raises:
         ConfigError: If a file is missing or cannot be used, or a value is out of its range.
@@ -251,6 +252,7 @@ class TextModel:
         file: str | None = None,
         max_tokens: int | None = None,
         threads: int | None = None,
+        providers: Sequence[str] | None = None,
     ) -> None:
         runtime, tokenizers = _packages(name)
         threads = 0 if threads is None else validate_integer("threads", threads, 1)
@@ -268,7 +270,7 @@ class TextModel:
         self._tokenizer.no_padding()
         self.one = _frame(self._tokenizer, vocabulary, "a")
         self.two = _frame(self._tokenizer, vocabulary, "a", "a")
-        self._session = _load_graph(runtime, self.path, threads)
+        self._session = _load_graph(runtime, self.path, threads, _providers(runtime, providers))
         self._inputs = _checked_inputs(self.path, self._session.get_inputs())
         # Some tokenizers do not tell a model which text a token belongs to, though its graph could
         # be told.
@@ -478,7 +480,18 @@ def _frame(tokenizer: Any, path: Path, *texts: str) -> Frame:
     return frame
 
 
-def _load_graph(runtime: ModuleType, path: Path, threads: int) -> Any:
+def _providers(runtime: ModuleType, providers: Sequence[str] | None) -> list[str]:
+    """Execution providers that the installed runtime has."""
+    if providers is None:
+        return ["CPUExecutionProvider"]
+    available = runtime.get_available_providers()
+    expected = f"names of execution providers; the installed onnxruntime has {available}"
+    is_valid = bool(is_list_of(providers, str) and providers) and {*providers} <= {*available}
+    require(is_valid, "providers", providers, expected)
+    return list(providers)
+
+
+def _load_graph(runtime: ModuleType, path: Path, threads: int, providers: list[str]) -> Any:
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
     # Threads that wait for work would spin: twice the processor time, taken from other batches and
@@ -486,11 +499,18 @@ def _load_graph(runtime: ModuleType, path: Path, threads: int) -> Any:
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 3  # errors: what it warns of nobody here can change
     try:
-        return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        session = runtime.InferenceSession(str(path), options, providers=providers)
     except Exception as exc:  # its errors have no base of their own
         raise ConfigError(
             f"{path} cannot be loaded: {sentence(exc)} Fetch or export the model again."
         ) from exc
+    # A provider that cannot start, for example without CUDA's libraries, is left out silently.
+    if not {*providers} <= {*session.get_providers()}:
+        raise ConfigError(
+            f"onnxruntime started {session.get_providers()} of providers={providers}. Install the"
+            " libraries and the driver that the missing one needs, or leave it out."
+        )
+    return session
 
 
 def _checked_inputs(path: Path, inputs: Sequence[Any]) -> dict[str, type]:

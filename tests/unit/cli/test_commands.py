@@ -485,7 +485,7 @@ def test_a_failure_has_the_remedy_of_the_door(folder: Path, run, monkeypatch: py
     (folder / "old.xls").write_bytes(bytes.fromhex("d0cf11e0a1b11ae1") + bytes(600))
     monkeypatch.setitem(sys.modules, "xlrd", None)
     remedies = {
-        "old.xls": 'Install it with: pip install "lazyrag[office]" (in a checkout: ".[office]")',
+        "old.xls": 'Install it with: pip install -e ".[office]"',
         "scan.pdf": "Run lazyrag index --ocr, which reads them by text recognition (OCR).",
     }
     status, output, _ = run("index", "--json", "--loading", "processes=0")

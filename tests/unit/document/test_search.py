@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from lazyrag import DataType, DocField, Document, HybridRetriever, RAGPipeline, Retriever
-from lazyrag.errors import ConfigError, NotRegisteredError
+from lazyrag.errors import ConfigError, NotRegisteredError, UnknownKeywordError
 
 TEXTS = {
     "green": "Green tea is not fermented.",
@@ -68,6 +70,22 @@ def test_where_topk_and_group() -> None:
     assert docs.search("tea", group="word") == expected
 
 
+@pytest.mark.parametrize(
+    "output",
+    [{}, {"output_format": "node"}, {"output_format": "content"}]
+    + [{"output_format": "content", "join": join} for join in (True, "; ")]
+    + [{"output_format": "dict"}],
+)
+def test_the_form_of_the_result_is_that_of_a_retriever(output) -> None:
+    """`Retriever`, `search` and `asearch` take the same arguments for it."""
+    docs = documents()
+    retriever = Retriever(docs, "MediumChunk", similarity="bm25_chinese", topk=6, **output)
+    expected = retriever("tea fermented")
+    assert expected
+    assert docs.search("tea fermented", **output) == expected
+    assert asyncio.run(docs.asearch("tea fermented", **output)) == expected
+
+
 def test_a_restricted_document_searches_what_it_may_see() -> None:
     """Hidden documents are not found."""
     visible = documents().restricted({"kind": ["other"]})
@@ -79,6 +97,10 @@ def test_bad_arguments() -> None:
     docs = documents()
     with pytest.raises(ConfigError, match="topk"):
         docs.search("tea", 0)
+    with pytest.raises(ConfigError, match="join must be False"):
+        docs.search("tea", join=True)
+    with pytest.raises(UnknownKeywordError, match="Did you mean 'output_format'"):
+        docs.search("tea", output="content")  # type: ignore[call-overload]
     with pytest.raises(ConfigError, match="query"):
         docs.search(None)  # type: ignore[arg-type]
     with pytest.raises(NotRegisteredError, match="MediumChunk"):

@@ -172,6 +172,25 @@ def test_another_definition_needs_replace(docs, other):
     assert len(docs.get_nodes("group")) == 1
 
 
+def test_a_notebook_cell_that_runs_again_replaces_its_group(docs):
+    """An edited cell defines the group anew, directly or in a function of the notebook; a program
+    that a notebook imports does not.
+    """
+    cell = """
+def define(transform):
+    docs.create_node_group("group", transform)
+define(str.upper)
+docs.create_node_group("chunk", "SentenceSplitter", chunk_size=8, chunk_overlap=0)
+"""
+    notebook = {"__name__": "__main__", "get_ipython": object, "docs": docs}
+    exec(cell, notebook)  # noqa: S102
+    assert texts(docs, "group") == [TEXT.upper()]
+    exec(cell.replace("upper", "lower").replace("size=8", "size=4"), notebook)  # noqa: S102
+    assert texts(docs, "group") == [TEXT.lower()]
+    with pytest.raises(AlreadyRegisteredError, match="replace=True"):
+        exec(cell, {**notebook, "__name__": "my_module"})  # noqa: S102
+
+
 def test_replace_on_the_class_reaches_documents_that_exist(docs):
     """A class's group that is replaced is built anew in Documents that have built it already."""
     Document.create_node_group("group", transform=str.upper)

@@ -801,7 +801,7 @@ def test_without_watchfiles():
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert 'pip install "lazyrag[watch]"' in done.stdout
+    assert 'pip install -e ".[watch]"' in done.stdout
     assert "IngestReport default: 1 documents" in done.stdout
 
 

@@ -268,7 +268,7 @@ def test_a_loader_whose_package_is_missing_says_how_to_install_it(tmp_path, monk
     (tmp_path / "a.own").write_text("x", encoding="utf-8")
     with pytest.raises(
         LoadError,
-        match=r'Install it with: pip install "lazyrag\[pdf\]" \(in a checkout: "\.\[pdf\]"\)$',
+        match=r'Install it with: pip install -e "\.\[pdf\]"$',
     ) as caught:
         load_file(tmp_path / "a.own")
     assert isinstance(caught.value.__cause__, ImportError)

@@ -257,7 +257,7 @@ def test_a_page_that_takes_too_long_is_left_out(tmp_path):
 def test_ocr_without_its_extra(monkeypatch):
     """The error names the extra; nothing is downloaded for models that are not there."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingDependencyError, match=r"lazyrag\[ocr\]"):
+    with pytest.raises(MissingDependencyError, match=r"\.\[ocr\]"):
         add_ocr(Document())
 
 

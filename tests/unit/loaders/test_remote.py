@@ -90,7 +90,7 @@ def test_a_folder_of_this_machine_has_a_url_too(tmp_path):
 @pytest.mark.parametrize(
     ("url", "error", "message"),
     [
-        ("s3://bucket/teas", MissingDependencyError, r"lazyrag\[s3\]"),
+        ("s3://bucket/teas", MissingDependencyError, r"\.\[s3\]"),
         ("gs://bucket/teas", MissingDependencyError, "gcsfs.*Install it with pip"),
         ("postgresql://user@host/db", DatasetPathError, "s3://bucket/folder"),
     ],

@@ -74,7 +74,7 @@ def test_the_hubs_client_is_needed_for_ids_only(tmp_path, monkeypatch):
     """A folder needs no client; an id says how to install it."""
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     assert find_model(tmp_path).path == tmp_path
-    with pytest.raises(MissingDependencyError, match=r"'huggingface_hub'.*lazyrag\[onnx\]"):
+    with pytest.raises(MissingDependencyError, match=r"'huggingface_hub'.*\.\[onnx\]"):
         find_model("makers/tiny")
 
 

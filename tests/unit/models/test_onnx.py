@@ -453,6 +453,8 @@ def test_a_length_lies_within_the_models_positions(tmp_path, wrong):
         ({"dimension": 7}, "dimension is 7; 'm' gives vectors of 6 numbers"),
         ({"too_long": "truncate"}, "too_long 'truncate'. Known: cut, raise, split"),
         ({"pooling": []}, "one or several of"),
+        ({"providers": "CPUExecutionProvider"}, "providers must be names of execution providers"),
+        ({"providers": ["CUDAExecutionProvider"]}, r"has \[.*'CPUExecutionProvider'"),
         ({"query_prefix": 7}, "query_prefix must be a string or None"),
         ({"query_prefix": "a " * 62}, "the query_prefix 'a a a.*leave no room for a text"),
     ],
@@ -462,6 +464,26 @@ def test_a_value_out_of_its_range_is_refused(tmp_path, wrong, message):
     folder = write_embedder(tmp_path / "m", pooling=MEAN)
     with pytest.raises(ConfigError, match=message):
         OnnxEmbedder(folder, **wrong)
+
+
+def test_an_execution_provider_does_not_change_the_identity(tmp_path):
+    """An index that was built on a GPU is searched on a CPU."""
+    folder = write_embedder(tmp_path / "m", pooling=MEAN)
+    embedder = OnnxEmbedder(folder)
+    same = OnnxEmbedder(folder, providers=["CPUExecutionProvider"])
+    assert same.identity == embedder.identity
+    np.testing.assert_array_equal(same.embed(["tea"]), embedder.embed(["tea"]))
+
+
+@pytest.mark.filterwarnings("ignore:Specified provider")
+def test_an_execution_provider_that_does_not_start_is_an_error(tmp_path, monkeypatch):
+    """The runtime alone would use the CPU, many times slower, and say nothing."""
+    runtime = pytest.importorskip("onnxruntime")
+    names = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    monkeypatch.setattr(runtime, "get_available_providers", lambda: names)
+    folder = write_embedder(tmp_path / "m", pooling=MEAN)
+    with pytest.raises(ConfigError, match=r"started \['CPUExecutionProvider'\] of providers="):
+        OnnxEmbedder(folder, providers=names)
 
 
 def test_an_unknown_keyword_names_the_nearest(tmp_path):
@@ -629,7 +651,7 @@ def test_a_missing_package_says_how_to_install_it(tmp_path, monkeypatch, package
     """Before anything is said about the folder."""
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(
-        MissingDependencyError, match=rf"^OnnxEmbedder needs.*'{package}'.*lazyrag\[onnx\]"
+        MissingDependencyError, match=rf"^OnnxEmbedder needs.*'{package}'.*\.\[onnx\]"
     ):
         OnnxEmbedder(tmp_path)
 

@@ -18,6 +18,6 @@ def test_a_missing_package_says_how_to_install_it(tmp_path, monkeypatch, adapter
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     with pytest.raises(
         MissingDependencyError,
-        match=rf"^{adapter.__name__} needs .*'sentence_transformers'.*lazyrag\[sentence-trans",
+        match=rf"^{adapter.__name__} needs .*'sentence_transformers'.*\.\[sentence-trans",
     ):
         adapter(tmp_path)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import threading
 import time
 
@@ -142,7 +143,7 @@ class TestRetrieve:
             "answer",
             "batch_answer",
         )
-        assert all(asyncio.iscoroutinefunction(getattr(RAGPipeline, name)) for name in names)
+        assert all(inspect.iscoroutinefunction(getattr(RAGPipeline, name)) for name in names)
 
 
 class TestFinders:

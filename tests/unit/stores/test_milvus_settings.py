@@ -110,7 +110,7 @@ def test_an_unknown_argument_is_named() -> None:
 def test_without_pymilvus_opening_says_what_to_install(monkeypatch, tmp_path) -> None:
     """The store can be made, and names the extra when it is opened."""
     monkeypatch.setitem(sys.modules, "pymilvus", None)
-    with pytest.raises(MissingDependencyError, match=r"lazyrag\[milvus\]"):
+    with pytest.raises(MissingDependencyError, match=r"\.\[milvus\]"):
         MilvusVectorStore(tmp_path / "tea.db").open()
 
 

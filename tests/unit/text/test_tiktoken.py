@@ -157,4 +157,4 @@ except ImportError as exc:
 """,
     )
     assert done.stdout.splitlines()[0] == "estimate"
-    assert 'pip install "lazyrag[tiktoken]"' in done.stdout
+    assert 'pip install -e ".[tiktoken]"' in done.stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+from abc import ABC, abstractmethod
 
 import numpy as np
 import pytest
@@ -265,6 +266,34 @@ def test_a_transform_class_without_transform_is_refused():
     assert Louder()(DocNode(text="a b")) == ["a", "b"]
 
 
+def test_an_abstract_transform_class_leaves_transform_to_its_subclasses(folder):
+    """A class that derives from ABC may be a base of others, and makes no group itself."""
+
+    class Split(NodeTransform, ABC):
+        @abstractmethod
+        def separator(self) -> str: ...
+
+    class SplitText(Split):
+        def separator(self):
+            return "-"
+
+        def transform(self, node):
+            return node.get_text().split(self.separator())
+
+    class Unfinished(Split):
+        def separator(self):
+            return "-"
+
+    docs = Document(folder({"a.txt": "a-b"}))
+    docs.create_node_group("part", transform=SplitText)
+    assert [node.text for node in docs.get_nodes("part")] == ["a", "b"]
+    with pytest.raises(TypeError, match="abstract class Split"):
+        docs.create_node_group("other", transform=Split)
+    for base in (Unfinished, NodeTransform):
+        with pytest.raises(ConfigError, match=f"{base.__name__} is a base class"):
+            docs.create_node_group("other", transform=base)
+
+
 def test_a_registered_transform_is_named_in_a_group(folder):
     """Classes and functions, under their own names and others, are found by create_node_group."""
     assert register_transform(Words) is Words
@@ -303,12 +332,6 @@ def test_a_forgotten_trans_node_is_named():
         with pytest.raises(TransformError, match="raised AttributeError") as caught:
             run_transform(slip, NODE)
         assert "trans_node" not in str(caught.value)
-
-
-def test_the_base_class_transforms_nothing():
-    """Whoever makes an object of the base class is told to make a subclass."""
-    with pytest.raises(NotImplementedError, match="make a subclass that overrides transform"):
-        NodeTransform()(DocNode(text="tea"))
 
 
 @pytest.mark.parametrize("given", ["绿茶", ["绿茶"], None])

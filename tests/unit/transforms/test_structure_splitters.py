@@ -381,7 +381,7 @@ def test_a_language_asked_for_is_never_given_up_silently(monkeypatch):
         CodeSplitter(language="pyton")
     monkeypatch.setitem(grammars._GRAMMARS, "python", ("tree_sitter_of_nowhere", "language", ".py"))
     grammars.load_grammar.cache_clear()
-    with pytest.raises(MissingDependencyError, match=r'pip install "lazyrag\[code\]"'):
+    with pytest.raises(MissingDependencyError, match=r'pip install -e "\.\[code\]"'):
         CodeSplitter(language="python")
 
 
