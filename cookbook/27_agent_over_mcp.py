@@ -73,9 +73,7 @@ async def main(folder):
         answer, steps = await ask(client, QUESTION)
         unknown = await client.call_tool("fetch", {"id": "nothing"})
         [mistake] = [part.text for part in unknown.content if part.type == "text"]
-        print(
-            f"\n{answer['text']}\n[1] {answer['sources'][0]}\n\nA mistake: {mistake}"
-        )
+        print(f"\n{answer['text']}\n[1] {answer['sources'][0]}\n\nA mistake: {mistake}")
         return tools, answer, steps, unknown
 
 

@@ -1,4 +1,6 @@
-"""Texts prepared for comparison: words with their places, sentences, and what they cover."""
+"""Texts prepared for comparison: words with their places, sentences, and what they cover; a
+statement beside a source.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
+from lazyrag.data.segment import Span
 from lazyrag.generation.claim_words import (
     ENGLISH_FUNCTION_WORDS,
     HAN_FUNCTION_WORDS,
@@ -56,10 +60,17 @@ def fold(text: str) -> str:
     return "".join(letter for letter in letters if not unicodedata.combining(letter))
 
 
+_NO_LESS = re.compile(r"\bno (?:more|less|fewer|later|earlier) than\b", re.IGNORECASE)
+
+
+def _blanks(match: re.Match[str]) -> str:
+    return " " * len(match[0])
+
+
 def tokens_of(text: str, offset: int = 0) -> list[Word]:
     """The words of a text, in order, their places after an offset."""
     tokens = []
-    for run in _runs().finditer(narrow(text)):
+    for run in _runs().finditer(_NO_LESS.sub(_blanks, narrow(text))):
         start = offset + run.start()
         if not run["cjk"]:
             word = fold(run.group().replace("’", "'"))
@@ -210,8 +221,8 @@ class Noun:
         第二次世界大战.
         """
         word = fold(narrow(self.word))
-        if len(word) == 1:
-            return word in text
+        if len(word) == 1 or (word[-1] in _LOCATIVES and word[:-1] in text):
+            return word in text or len(word) > 1
         pairs = [first + second for first, second in pairwise(word)]
         if sum(pair in text for pair in pairs) >= _MIN_SHARE * len(pairs):
             return True
@@ -262,6 +273,7 @@ def han_nouns(text: str) -> list[Noun]:
 _NAME_TAGS = frozenset("nr ns nt nz nrt nrfg".split())
 _DOUBTFUL_TAGS = frozenset("nr nz nrt".split())
 _NOUN_TAGS = "n", "j"
+_LOCATIVES = frozenset("里上中下内外")
 _CONJUNCTIONS = frozenset("和与及同")
 _ADVERBS = frozenset("经也都就不来会将应被可并再又曾正而能要地得已")
 
@@ -384,3 +396,56 @@ class Passage:
     def around(self, number: int) -> list[Text]:
         """A sentence and its neighbours."""
         return self.sentences[max(0, number - 1) : number + 2]
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimPair:
+    """A statement beside a source.
+
+    Args:
+        claim: The statement.
+        passage: The source.
+        best: The sentence with most of the statement's words.
+        around: It and its neighbours.
+        coverage: The share of the statement's words in the best sentence.
+    """
+
+    claim: Text
+    passage: Passage
+    best: Text
+    around: Sequence[Text]
+    coverage: float
+
+
+class Mismatch(NamedTuple):
+    """A part of a statement that its source does not confirm.
+
+    Args:
+        kind: See `lazyrag.data.result.Finding`.
+        span: Start and end in the statement.
+        source_span: Start and end in the source of what contradicts it; None if nothing does.
+    """
+
+    kind: str
+    span: Span
+    source_span: Span | None = None
+
+
+MIN_COVERAGE = 0.4
+"""Share of a statement's words below which a source is about something else."""
+MIN_CLAUSE_WORDS = 3
+CLAUSE = re.compile(
+    r",? (?:which|who|where|whose|and (?:was|is|were|are|has|have|had|can|later|then))\b"
+    r"|, (?:and|but|so|because|although|though|while|whereas|since)\b"
+    r"|; |，|；|、(?=还|并)|$"
+)
+
+
+def clauses_of(claim: Text) -> list[Text]:
+    """The clauses of a statement; itself if it has one, or short ones."""
+    ends = [match.span() for match in CLAUSE.finditer(claim.text)]
+    clauses = [
+        Text(claim.text[start:end], start) for (_, start), (end, _) in pairwise([(0, 0), *ends])
+    ]
+    is_long = all(len(clause.content) >= MIN_CLAUSE_WORDS for clause in clauses)
+    return clauses if is_long else [claim]

@@ -18,6 +18,7 @@ ENGLISH_NUMBERS = {
     "dozen": 12,
 }
 SCALES = {"hundred": 1e2, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
+SHARES = {"half": 50.0, "third": 100 / 3, "quarter": 25.0, "fifth": 20.0, "tenth": 10.0}
 HAN_DIGITS = {character: number for number, character in enumerate("零一二三四五六七八九")}
 HAN_DIGITS["两"] = 2
 HAN_SCALES = {"十": 1e1, "百": 1e2, "千": 1e3, "万": 1e4, "亿": 1e8}
@@ -406,7 +407,7 @@ before || after
 first || last
 early || late
 earlier earliest || later latest
-win wins won winning || lose loses lost losing
+win wins won winning beat beats defeat defeats defeated || lose loses lost losing
 buy buys bought || sell sells sold
 买 购买 || 卖 出售
 胜利 战胜 击败 获胜 || 失利 战败 败给 输给

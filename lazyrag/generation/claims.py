@@ -7,258 +7,39 @@ only numbers, dates and names are compared.
 
 from __future__ import annotations
 
-import functools
-import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 from lazyrag.data.result import Finding, Statement, Verdict
 from lazyrag.data.segment import Span
 from lazyrag.errors import GenerationError, sentence
-from lazyrag.generation.claim_text import Passage, Text, Word, fold, han_nouns, is_han
+from lazyrag.generation.claim_numbers import compare_dates, compare_numbers
+from lazyrag.generation.claim_opposites import compare_modes, compare_negation, compare_opposites
+from lazyrag.generation.claim_text import (
+    CLAUSE,
+    MIN_CLAUSE_WORDS,
+    MIN_COVERAGE,
+    ClaimPair,
+    Mismatch,
+    Passage,
+    Text,
+    clauses_of,
+    fold,
+    han_nouns,
+    is_han,
+)
 from lazyrag.generation.claim_words import (
-    ADJECTIVE_ENDINGS,
-    DENIALS,
     ENGLISH_FUNCTION_WORDS,
     FIRST_WORDS,
     GENERAL_NOUNS,
     GERMAN_WORDS,
-    HAN_NEGATION,
-    HAN_OPPOSITES,
-    MEASURE_WORDS,
-    MODES,
     MONTHS,
-    NEGATIONS,
     OPINIONS,
-    OPPOSITES,
 )
-from lazyrag.generation.quantities import ORDINAL, Quantity, narrow, unit_of
-from lazyrag.text.analyzers import chinese_segmenter
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimPair:
-    """A statement beside a source.
-
-    Args:
-        claim: The statement.
-        passage: The source.
-        best: The sentence with most of the statement's words.
-        around: It and its neighbours.
-        coverage: The share of the statement's words in the best sentence.
-    """
-
-    claim: Text
-    passage: Passage
-    best: Text
-    around: Sequence[Text]
-    coverage: float
-
-
-class Mismatch(NamedTuple):
-    """A part of a statement that its source does not confirm.
-
-    Args:
-        kind: See `lazyrag.data.result.Finding`.
-        span: Start and end in the statement.
-        source_span: Start and end in the source of what contradicts it; None if nothing does.
-    """
-
-    kind: str
-    span: Span
-    source_span: Span | None = None
-
-
-# Numbers
-
-_RIVAL_FACTOR = 1.2
-_RIVAL_MARGIN = 0.04
-_MAX_COUNT = 3  # in words, it may be counted by the answer
-_MOST_RIVALS = 20  # a number in its place is not much larger
-
-
-def compare_numbers(pair: ClaimPair) -> Iterator[Mismatch]:
-    """Find numbers and dates of a statement that the source lacks, or has of something else."""
-    candidates = [(number, part) for part in pair.passage.sentences for number in part.quantities]
-    shares = _shares(pair)
-    for number in pair.claim.quantities:
-        equal = [(other, part) for other, part in candidates if _is_equal(number, other, part)]
-        if number.start in shares or _is_skipped(pair, number, is_equal=bool(equal)):
-            continue
-        rivals = [
-            (other, part)
-            for other, part in candidates
-            if _is_rival(pair.claim, number, other, part)
-        ]
-        best = _best_for(pair, number)
-        for facing in (pair.best, best):
-            if not equal or any(part is facing for _, part in equal):
-                rivals = [(other, part) for other, part in rivals if part is facing]
-                break
-        score, _ = _closest(pair.claim, number, equal)
-        rival_score, rival = _closest(pair.claim, number, rivals)
-        word = pair.claim.between(number.start, number.end)
-        is_count = not equal and number.number <= _MAX_COUNT and word.isalpha()
-        if is_count and not any(other.number <= _MOST_RIVALS for other, _ in rivals):
-            continue
-        if not equal or rival_score > _RIVAL_FACTOR * score + _RIVAL_MARGIN:
-            kind = "date" if number.dimension == "month" else "number"
-            yield Mismatch(kind, (number.start, number.end), rival)
-
-
-def _best_for(pair: ClaimPair, number: Quantity) -> Text:
-    """The sentence of a source that has most words of the clause with a number."""
-    clauses = [clause for clause in _clauses(pair.claim) if clause.start <= number.start]
-    return pair.passage.sentences[pair.passage.best_sentence(clauses[-1])] if clauses else pair.best
-
-
-_SHARE = re.compile(r"\s?(?:in|out of)\s?")
-
-
-def _shares(pair: ClaimPair) -> set[int]:
-    """The starts of the numbers of shares that a source has in percent: one in five, 20 %."""
-    percents = [
-        number
-        for part in pair.passage.sentences
-        for number in part.quantities
-        if number.dimension == "percent"
-    ]
-    starts: set[int] = set()
-    for first, second in pairwise(pair.claim.quantities):
-        if second.number and _SHARE.fullmatch(pair.claim.between(first.end, second.start)):
-            share = replace(first, number=100 * first.number / second.number, dimension="percent")
-            if any(share.equals(percent) or share.rounds(percent) for percent in percents):
-                starts |= {first.start, second.start}
-    return starts
-
-
-def _is_skipped(pair: ClaimPair, number: Quantity, *, is_equal: bool) -> bool:
-    """Whether a number is an article, mostly; a day, at which `compare_dates` looks; or one that
-    the source has in a name (oxygen-18), or not rounded.
-    """
-    is_article = number.number == 1 and not number.dimension
-    if is_equal or is_article:
-        return is_article or number.dimension == ORDINAL or number.start in pair.claim.days
-    if number.is_year and f"{number.number:.0f}" in pair.passage.title:
-        return True
-    word = re.escape(pair.claim.between(number.start, number.end))
-    is_in_name = re.search(rf"(?<=[^\W\d]-){word}(?!\d)", pair.passage.text)
-    return bool(is_in_name) or _is_rounded(pair, number)
-
-
-def _is_rival(claim: Text, number: Quantity, other: Quantity, part: Text) -> bool:
-    """Whether another number of a sentence may be in the place of one of a statement."""
-    if (number.start in claim.days) != (other.start in part.days):
-        return False
-    is_month = other.dimension == "month"  # 12 is not December
-    return _is_alike(number, other, claim) and not any(
-        other.equals(claimed) and (claimed.dimension == "month") == is_month
-        for claimed in claim.quantities
-    )
-
-
-def _is_equal(number: Quantity, other: Quantity, part: Text) -> bool:
-    """Whether a number of a sentence equals one of a statement; its unit may be another word of the
-    sentence.
-    """
-    if number.dimension and not other.dimension and not other.is_year:
-        following = part.between(other.end, other.end + 1)
-        if number.dimension in _MEASURED and is_han(following):  # a unit that is not in the table
-            return False
-        units = [unit_of(word) for word in part.words]
-        factors = [factor for dimension, factor in units if dimension == number.dimension]
-        if factors:
-            return any(
-                number.equals(replace(other, dimension=number.dimension, factor=factor))
-                for factor in factors
-            )
-    return number.equals(other)
-
-
-_MEASURED = ("length", "mass", "area", "volume", "power")
-
-
-def compare_dates(pair: ClaimPair) -> Iterator[Mismatch]:
-    """Find months and years of a statement that the source has with another year or month."""
-    dates = [date for part in pair.passage.sentences for date in part.dates]
-    for claimed in pair.claim.dates:
-        alike = [date for date in dates if date[1].is_year == claimed[1].is_year]
-        for index, other in enumerate(claimed):
-            facing = [date[index] for date in alike if date[1 - index].equals(claimed[1 - index])]
-            if facing and not any(other.equals(candidate) for candidate in facing):
-                yield Mismatch("date", (other.start, other.end), (facing[0].start, facing[0].end))
-
-
-_ABOUT = re.compile(
-    r"(?:about|around|roughly|approximately|nearly|almost|over|some|than|least|~"
-    r"|(?:约|近|超过?)[为有是]?)\W*$",
-    re.IGNORECASE,
-)
-_MORE = re.compile("[多余]")
-_ABOUT_BEHIND = re.compile(r"\s?(?:左右|上下|以上|多)")
-
-
-def _is_rounded(pair: ClaimPair, number: Quantity) -> bool:
-    """Whether a statement says that a number is about one of the source."""
-    text = pair.claim.text
-    is_about = _ABOUT.search(text, max(0, number.start - 20), number.start)
-    is_more = _MORE.search(text, number.start, number.end)
-    if not (is_about or is_more or _ABOUT_BEHIND.match(text, number.end)):
-        return False
-    return any(number.rounds(other) for part in pair.around for other in part.quantities)
-
-
-def _is_alike(number: Quantity, other: Quantity, claim: Text) -> bool:
-    """Whether one number may be in the place of another: years differ from counts."""
-    dimensions = {number.dimension, other.dimension}
-    end = claim.between(number.end - 1, number.end + 1)
-    if dimensions != {""} and not set(end).isdisjoint(MEASURE_WORDS):  # it counts something
-        return False
-    if not dimensions.isdisjoint(("month", ORDINAL)) or "" not in dimensions:
-        return len(dimensions) == 1
-    return number.is_year == other.is_year and other.number != 1
-
-
-def _closest(
-    claim: Text, number: Quantity, candidates: Iterable[tuple[Quantity, Text]]
-) -> tuple[float, Span | None]:
-    """The number of a source whose neighbours are most like those of a statement's number: its
-    score, and its span.
-    """
-    best: tuple[float, Span | None] = (0.0, None)
-    for other, part in candidates:
-        score = _closeness(claim, number.start, part, other.start)
-        if best[1] is None or score > best[0]:
-            best = (score, (other.start, other.end))
-    return best
-
-
-def _closeness(claim: Text, place: int, part: Text, source_place: int) -> float:
-    """How near the words around a place of a statement are to a place of a sentence, from 0 to
-    1.
-    """
-    total = 0.0
-    score = 0.0
-    position = claim.number_at(place)
-    column = (
-        part.columns[part.number_at(source_place)]
-        if part.number_at(source_place) < len(part.columns)
-        else 0
-    )
-    for number, token in enumerate(claim.content):
-        if number == position or token.word[0].isdigit():
-            continue
-        weight = 1 / (1 + abs(number - position))
-        total += weight
-        matching = part.positions_of(token.term)
-        if matching:
-            distance = min(abs(part.columns[match] - column) for match in matching)
-            score += weight / (1 + distance / 3)
-    return score / total if total else 0.0
-
+from lazyrag.generation.quantities import narrow, unit_of
 
 # Names
 
@@ -272,6 +53,7 @@ _SENTENCE_BEGINS = re.compile(
 )
 
 
+_ABBREVIATION = re.compile(r"[a-z](?:\.[a-z])+")  # a.m, e.g
 _MIN_NAME_IN_TITLE = 4  # as a part of a word: generalmills_2022.pdf
 
 
@@ -280,6 +62,8 @@ def compare_names(pair: ClaimPair) -> Iterator[Mismatch]:
     source = pair.passage.scope
     for start, end in _names(pair.claim):
         word = fold(narrow(pair.claim.text[start:end])).strip(".-")
+        if _ABBREVIATION.fullmatch(word):
+            continue
         is_in_title = len(word) >= _MIN_NAME_IN_TITLE and word in pair.passage.title
         bounded = rf"(?<![a-z0-9]){re.escape(word)}(?![a-z0-9])"
         if is_in_title or re.search(bounded, f"{source.text}\n{pair.passage.title}"):
@@ -328,249 +112,6 @@ def _names(claim: Text) -> Iterator[Span]:
             yield token.start, token.end
 
 
-# Negation and opposites
-
-_MAX_GAP = 30  # characters between a negation and what it denies
-_MIN_COVERAGE_OF_DENIALS = 0.55
-_DENIAL = re.compile(
-    rf"\b(?:(?:not|never|no|without)\b|{'|'.join(filter(str.isascii, DENIALS))})|n't"
-    rf"|{HAN_NEGATION}|{'|'.join(word for word in DENIALS if not word.isascii())}"
-)
-_UNTIL = re.compile(r"\b(?:until|unless)\b|才|除非|以免|避免")
-
-
-def compare_negation(pair: ClaimPair) -> Iterator[Mismatch]:
-    """Find words that only the statement denies, or only the source."""
-    if pair.coverage < _MIN_COVERAGE_OF_DENIALS or _UNTIL.search(pair.claim.text + pair.best.text):
-        return
-    claimed = _denied(pair.claim)
-    denied = _denied(pair.best)
-    for token in pair.claim.content:
-        numbers = pair.best.positions_of(token.term)
-        sources = [pair.best.content[number] for number in numbers]
-        if token.term in claimed and sources and not _is_denied_around(pair, token.term):
-            span = (sources[0].start, sources[0].end)
-            yield Mismatch("negation", claimed[token.term], span)
-        is_denied_once = len(sources) == 1 and sources[0].term in denied and not claimed
-        if is_denied_once and not _is_denied_near(pair.claim, token):
-            yield Mismatch("negation", (token.start, token.end), denied[sources[0].term])
-
-
-def _denied(text: Text) -> dict[str, Span]:
-    """The content words that a text denies, by term, each with its negation."""
-    negations = []
-    for token, following in pairwise([*text.tokens, Word(0, 0, "", "")]):
-        is_negation = token.word in NEGATIONS or token.word.endswith("n't")
-        if is_negation and following.word not in ("only", "just", "merely", "longer"):
-            negations.append((token.start, token.end))
-    for match in _han_negation().finditer(text.text):
-        start = text.start + match.start()
-        inside = text.content[text.number_at(start) :][:1]
-        if not inside or not inside[0].start < start:
-            negations.append((start, text.start + match.end()))
-    terms: dict[str, Span] = {}
-    for start, end in negations:
-        for token in text.content[text.number_at(end) :][:1]:
-            between = text.between(end, token.start)
-            is_near = len(between) < _MAX_GAP and token.word != "把"
-            if is_near and not re.search("[,;，；。]", between):
-                terms.setdefault(token.term, (start, token.end))
-    return terms
-
-
-def _ends_with_negation(text: str, place: int) -> bool:
-    return _han_negation().search(text[max(0, place - 3) : place]) is not None
-
-
-@functools.cache
-def _han_negation() -> re.Pattern[str]:
-    return re.compile(HAN_NEGATION)
-
-
-def _is_denied_around(pair: ClaimPair, term: str) -> bool:
-    """Whether a sentence around the best one denies a word."""
-    for part in pair.around:
-        tokens = [part.content[number] for number in part.positions_of(term)]
-        if any(_is_denied_near(part, token) for token in tokens):
-            return True
-    return False
-
-
-def _is_denied_near(text: Text, token: Word) -> bool:
-    """Whether a text denies a word from afar, or without a negation: it refuses, lacks, fails."""
-    words = text.between(token.end - _MAX_GAP, token.end + _MAX_GAP // 2)
-    return _DENIAL.search(words.lower()) is not None
-
-
-def compare_modes(pair: ClaimPair) -> Iterator[Mismatch]:
-    """Find what a statement allows and its source forbids, or the other way round, and the like."""
-    if pair.coverage < _MIN_COVERAGE:
-        return
-    for mode in _modes():
-        for words, opposites in (mode, mode[::-1]):
-            claimed = words.search(pair.claim.text)
-            facing = opposites.search(pair.best.text)
-            is_on_both_sides = opposites.search(pair.claim.text) or words.search(pair.best.text)
-            if claimed and facing and not is_on_both_sides:
-                start = pair.claim.start
-                source_start = pair.best.start
-                yield Mismatch(
-                    "negation",
-                    (start + claimed.start(), start + claimed.end()),
-                    (source_start + facing.start(), source_start + facing.end()),
-                )
-
-
-@functools.cache
-def _modes() -> list[tuple[re.Pattern[str], re.Pattern[str]]]:
-    return [
-        (re.compile(words, re.IGNORECASE), re.compile(opposites, re.IGNORECASE))
-        for words, opposites in MODES
-    ]
-
-
-def compare_opposites(pair: ClaimPair) -> Iterator[Mismatch]:
-    """Find words of a statement whose opposite is in the source."""
-    claimed = _denied(pair.claim)
-    denied = _denied(pair.best)
-    around = {word for part in pair.around for word in part.words}
-    sources = {token.word: token for token in pair.best.tokens}
-    for token in pair.claim.tokens:
-        is_new = token.word.isascii() and token.word not in around
-        facing = _prefixed(token.word, sources) if is_new else []
-        for side, other, are_views in _opposites().get(token.word, ()):
-            if are_views or side & around or other & pair.claim.words:
-                facing += _before_the_same(pair, token, side, other)
-            elif token.word.isascii():  # the others may be within words
-                facing += other & sources.keys()
-        if facing and pair.claim.words.isdisjoint(facing[:1]):
-            source = sources[facing[0]]
-            if (token.term in claimed) == (source.term in denied):  # not "not closed", "open"
-                yield Mismatch("opposite", (token.start, token.end), (source.start, source.end))
-    if is_han(pair.claim.text):
-        yield from _han_opposites(pair)
-
-
-def _before_the_same(
-    pair: ClaimPair, token: Word, side: frozenset[str], other: frozenset[str]
-) -> list[str]:
-    """The opposite of a word that is in the source before the word that follows it in a statement,
-    if the word itself is not: "more likely", "less likely".
-    """
-    following = _following(pair.claim, token)
-    before = {
-        part.word
-        for part in pair.best.tokens
-        if following and _following(pair.best, part) == following
-    }
-    return [] if side & before else [*(other & before)]
-
-
-def _following(text: Text, token: Word) -> str:
-    number = text.number_at(token.end)
-    return text.content[number].term if number < len(text.content) else ""
-
-
-def _han_opposites(pair: ClaimPair) -> Iterator[Mismatch]:
-    """Find Chinese words of a statement, also within others, whose opposite is in the source."""
-    claim = pair.claim
-    covered: set[int] = set()
-    for word, side, other in _han_words_with_opposites(claim.text):
-        at = claim.start + claim.text.index(word)
-        is_in_source = any(same in pair.passage.scope.text for same in side)
-        is_in_claim = any(opposite in claim.text for opposite in other)
-        if is_in_source or is_in_claim or not covered.isdisjoint(range(at, at + len(word))):
-            continue
-        is_denied = _ends_with_negation(claim.text, at - claim.start)
-        for part, opposite in itertools.product(pair.around, other):
-            position = part.text.find(opposite)
-            if position < 0 or is_denied != _ends_with_negation(part.text, position):
-                continue
-            # 之前 and 以上 belong to the word before them
-            is_behind = word[0] in "之以"
-            start = part.start + position
-            if is_behind and claim.between(at - 1, at) != part.between(start - 1, start):
-                continue
-            covered.update(range(at, at + len(word)))
-            yield Mismatch("opposite", (at, at + len(word)), (start, start + len(opposite)))
-
-
-def _han_words_with_opposites(text: str) -> Iterator[tuple[str, Iterable[str], Iterable[str]]]:
-    """Words of a text, the words of their side, and those of the other: of the table, and pairs of
-    characters such as 早期 and 晚期.
-    """
-    for word, sides in _opposites().items():
-        if not word.isascii() and len(word) > 1 and word in text:
-            yield from ((word, side, other) for side, other, are_views in sides if not are_views)
-    opposites = _opposite_characters()
-    pairs = []
-    for first, second in pairwise(text):
-        if first in _PARTICLES or second in _PARTICLES:
-            continue
-        facing = [other + second for other in opposites.get(first, "") if is_han(second)]
-        facing += [first + other for other in opposites.get(second, "") if is_han(first)]
-        if facing:
-            pairs.append((first + second, [first + second], facing))
-    pairs.sort(key=lambda pair: not chinese_segmenter().is_word(pair[0]))
-    yield from pairs
-
-
-_PARTICLES = frozenset("了的着过是")
-
-
-@functools.cache
-def _opposites() -> dict[str, list[tuple[frozenset[str], frozenset[str], bool]]]:
-    """By word: the words of its side, those of the other, and whether both may be true."""
-    sides: dict[str, list[tuple[frozenset[str], frozenset[str], bool]]] = {}
-    for line in OPPOSITES.strip().splitlines():
-        are_views = "||" in line
-        left, right = (frozenset(side.split()) for side in re.split(r"\|+", line))
-        for word in left:
-            sides.setdefault(word, []).append((left, right, are_views))
-        for word in right:
-            sides.setdefault(word, []).append((right, left, are_views))
-    return sides
-
-
-@functools.cache
-def _opposite_characters() -> dict[str, str]:
-    """By character: its opposites."""
-    opposites: dict[str, str] = {}
-    for pair in HAN_OPPOSITES:
-        for character, opposite in zip(pair, reversed(pair), strict=True):
-            opposites[character] = opposites.get(character, "") + opposite
-    return opposites
-
-
-_PREFIXES = re.compile(
-    r"^(?:under|un|in|im|ir|il|non|dis|over|hypo|hyper|pre|post)(?=\w{4})", re.ASCII
-)
-_PREFIX_PAIRS = {
-    frozenset(pair.split()) for pair in ("under over", "under hyper", "hypo hyper", "pre post")
-}
-
-
-def _split_prefix(word: str) -> tuple[str, str]:
-    bare = _PREFIXES.sub("", word)
-    return word.removesuffix(bare), bare
-
-
-def _prefixed(word: str, others: Iterable[str]) -> list[str]:
-    """The words that differ from a word in a prefix that makes an opposite: impossible."""
-    prefix, bare = _split_prefix(word)
-    opposites = []
-    for other in others:
-        if other == word or not other.endswith(bare[-4:]):
-            continue
-        other_prefix, other_bare = _split_prefix(other)
-        is_opposite = not (prefix and other_prefix) or {prefix, other_prefix} in _PREFIX_PAIRS
-        # not formation, information
-        is_adjective = word.endswith(ADJECTIVE_ENDINGS) or "un" in (prefix, other_prefix)
-        if other_bare == bare and is_opposite and is_adjective:
-            opposites.append(other)
-    return opposites
-
-
 # Order and words
 
 _PASSIVE = re.compile(r"\bby\b|被|由|受")
@@ -614,16 +155,9 @@ def _terms_between(text: Text, span: Span) -> set[str]:
     return {token.term for token in tokens if token.start >= span[0]}
 
 
-_CLAUSE = re.compile(
-    r",? (?:which|who|where|whose|and (?:was|is|were|are|has|have|had|can|later|then))\b"
-    r"|, (?:and|but|so|because|although|though|while|whereas|since)\b"
-    r"|; |，|；|、(?=还|并)|$"
-)
 _MIN_CLAUSE_COVERAGE = 0.2
-_MIN_COVERAGE = 0.4
 _FEW_WORDS = 5
 _MIN_COVERAGE_OF_FEW = 0.55
-_MIN_CLAUSE_WORDS = 3
 
 
 def compare_words(pair: ClaimPair) -> Iterator[Mismatch]:
@@ -638,15 +172,15 @@ def compare_words(pair: ClaimPair) -> Iterator[Mismatch]:
     ]
     absent = []
     start = 0
-    for match in _CLAUSE.finditer(pair.claim.text):
+    for match in CLAUSE.finditer(pair.claim.text):
         tokens = [token for token in content if start <= token.start < match.start()]
-        is_clause = len(tokens) >= _MIN_CLAUSE_WORDS
+        is_clause = len(tokens) >= MIN_CLAUSE_WORDS
         if is_clause and scope.coverage(tokens) < _MIN_CLAUSE_COVERAGE:
             absent.append(tokens)
         start = match.end()
     # compare_numbers looks at the numbers
     missing = len(others) * (1.0 - scope.coverage(others))
-    least = _MIN_COVERAGE if len(others) > _FEW_WORDS else _MIN_COVERAGE_OF_FEW
+    least = MIN_COVERAGE if len(others) > _FEW_WORDS else _MIN_COVERAGE_OF_FEW
     if not absent and missing > len(content) * (1.0 - least):
         absent.append(content)
     for tokens in absent:
@@ -655,11 +189,12 @@ def compare_words(pair: ClaimPair) -> Iterator[Mismatch]:
 
 _PHRASE = re.compile(
     r"\b(?!for (?:short|good|example|instance|free|now)|on average|of the box"
-    r"|in (?:general|total|full|fact|particular|addition|practice|turn|contrast|detail|advance)"
+    r"|in (?:general|total|full|fact|particular|addition|practice|turn|contrast|detail|advance"
+    r"|writing|a row|person|cash|time|use)|on (?:time|foot|request|site|top)|by (?:hand|now)"
     r"|by default|at (?:all|least|most|first|last|once|times|present)|of (?:course|date))"
     r"(?:(?:is|are|was|were|be|as|to) (?=an? |the )|(?:by|of|in|for|from|at|with|on|into|and|or) )"
     r"(?:an? |the |its |their |his |her )?"
-    r"(?=([\w“\"`'’-]+(?: [\w”\"`'’-]+){0,3})\W*(?:[.,;](?!\d)|$))"
+    r"(?=([\w“\"`'’-]+(?: [\w”\"`'’-]+){0,3})\W*(?:[.,;](?!\w)|$))"
 )
 
 
@@ -672,7 +207,8 @@ def compare_phrases(pair: ClaimPair) -> Iterator[Mismatch]:
     for match in _PHRASE.finditer(pair.claim.text):
         start, end = match.span(1)
         tokens = [token for token in pair.claim.tokens if start <= token.start < end]
-        if not tokens or tokens[-1].word in GENERAL_NOUNS:
+        is_general = bool(tokens) and tokens[-1].word in GENERAL_NOUNS
+        if not tokens or is_general or unit_of(tokens[-1].word)[0]:
             continue
         is_acronym = pair.claim.text[end - 1].isupper()  # which compare_names looks at
         is_absent = all(token.term and not scope.match_name(token.word) for token in tokens)
@@ -770,16 +306,16 @@ def compare(claim: Text, passage: Passage) -> Judgement:
     if _is_verbatim(claim, passage):
         return Judgement("supported", pair, ())
     mismatches = [mismatch for rule in RULES for mismatch in rule(pair)]
-    for clause in _clauses(claim):
+    for clause in clauses_of(claim):
         clause_pair = _beside(clause, passage)
         mismatches += [mismatch for rule in RULES_OF_CLAUSES for mismatch in rule(clause_pair)]
     if _is_foreign(claim, passage):
         has_names = claim.words.isdisjoint(GERMAN_WORDS)  # its nouns have capitals
         kinds = ("number", "date", "name") if has_names else ("number", "date")
         mismatches = [mismatch for mismatch in mismatches if mismatch.kind in kinds]
-        is_covered = pair.coverage >= _MIN_COVERAGE
+        is_covered = pair.coverage >= MIN_COVERAGE
         return Judgement(_verdict(mismatches, is_covered=is_covered), pair, mismatches)
-    if pair.coverage < _MIN_COVERAGE:  # the source is about something else
+    if pair.coverage < MIN_COVERAGE:  # the source is about something else
         mismatches = [mismatch._replace(source_span=None) for mismatch in mismatches]
     return Judgement(_verdict(mismatches, is_covered=True), pair, mismatches)
 
@@ -801,16 +337,6 @@ def _beside(claim: Text, passage: Passage) -> ClaimPair:
     best = passage.sentences[number]
     coverage = best.scope.coverage(claim.content)
     return ClaimPair(claim, passage, best, passage.around(number), coverage)
-
-
-def _clauses(claim: Text) -> list[Text]:
-    """The clauses of a statement; itself if it has one, or short ones."""
-    ends = [match.span() for match in _CLAUSE.finditer(claim.text)]
-    clauses = [
-        Text(claim.text[start:end], start) for (_, start), (end, _) in pairwise([(0, 0), *ends])
-    ]
-    is_long = all(len(clause.content) >= _MIN_CLAUSE_WORDS for clause in clauses)
-    return clauses if is_long else [claim]
 
 
 def _verdict(mismatches: Sequence[Mismatch], *, is_covered: bool) -> Verdict:

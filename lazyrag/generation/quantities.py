@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from lazyrag.generation.claim_words import (
@@ -15,6 +16,7 @@ from lazyrag.generation.claim_words import (
     MONTHS,
     ORDINALS,
     SCALES,
+    SHARES,
     UNITS,
 )
 
@@ -26,6 +28,11 @@ _NARROW = str.maketrans(
 
 ORDINAL = "ordinal"
 """The dimension of numbers such as 3rd, which count nothing."""
+
+
+CLOCK = "clock"
+"""The dimension of times of a day, in minutes; their factor is 0 if they may be of either half."""
+_HALF_A_DAY = 720
 
 
 def narrow(text: str) -> str:
@@ -54,13 +61,16 @@ class Quantity:
     is_year: bool = False
 
     def equals(self, other: Quantity) -> bool:
-        """Whether both are the same; a number without a unit equals one with any.
+        """Whether both are the same; a number without a unit equals one with any, and 2:30 equals
+        2:30 p.m.
 
         Example:
             >>> [length] = quantities("2 km")
             >>> [length.equals(other) for other in quantities("2000 metres, 2 kg, 2")]
             [True, False, True]
         """
+        if self.dimension == other.dimension == CLOCK and 0.0 in (self.factor, other.factor):
+            return self.number % _HALF_A_DAY == other.number % _HALF_A_DAY
         if self.is_century and other.is_year:
             return math.ceil(other.number / 100) == self.number
         if self.dimension and other.dimension:
@@ -129,18 +139,29 @@ def _number_pattern() -> re.Pattern[str]:
     cardinal = "|".join(sorted(cardinals, key=len, reverse=True))
     ordinal = "|".join(sorted(ORDINALS, key=len, reverse=True))
     scale = "|".join(SCALES)
+    shares = "|".join(SHARES)
+    and_ = "|".join(rf"(?<={word})\sand\s" for word in SCALES)
+    word_units = "|".join(name for name in longest_first if name[:1].isalpha())
     han = "零一二三四五六七八九十百千万亿两"
     return re.compile(
         rf"(?P<month>(?<![a-z])(?:{months})(?![a-z]))"
+        r"|(?P<part>凌晨|早上|上午|中午|下午|傍晚|晚上)?(?<![\d:.-])(?P<clock>(?:[01]?\d|2[0-3]):[0-5]\d)"
+        r"(?!:?\d)(?:\s?(?P<half>[ap])\.?m\b\.?)?"
+        r"|(?<![\d:.])(?P<hour>1[0-2]|0?[1-9])\s?(?P<half_of_hour>[ap])\.?m\b\.?"
+        rf"|(?P<part_of_hour>凌晨|早上|上午|中午|下午|傍晚|晚上|(?<=[到至]))(?P<han_hour>\d{{1,2}}|[{han}]{{1,3}})[点时]"
+        r"(?P<half_past>半)?"
+        r"|(?<![\d:.])(?P<full_hour>[01]?\d|2[0-3])时(?![间代期候])"
+        rf"|(?<![a-z'-])(?P<share>(?:an?|one|two|three|four)[\s-](?:{shares})s?|half(?=\sof\b))"
+        r"(?=\s(?:of(?!\san?\s)|less|more|lower|higher|cheaper|off|came|from)\b|[.,;:]|$)"
         rf"|(?<![a-z0-9_.])(?<![a-z]-)(?:(?P<money>[$€£¥])\s?|(?P<heat>摄氏|华氏))?"
         rf"(?P<digits>\d{{1,3}}(?:,\d{{3}})+(?:\.\d+)?(?!,?\d)|\d+(?:\.\d+)?)(?!\.?\d)"
         rf"(?:(?P<decade>s)(?![a-z])|(?P<th>st|nd|rd|th)(?![a-z]))?"
         rf"(?P<scale>(?:[\s-]?(?:{scale})(?![a-z])|[百千万亿])+)?(?:多|余)?(?:[\s-]?{unit})?"
         r"(?-i:(?![A-Z]))"  # 4XX
         rf"|(?<![a-z'-])(?P<words>(?:(?:{cardinal}|(?:half\s)?an?\s(?:{scale}))"
-        rf"(?:[\s-](?:and\s)?(?:{cardinal}|{scale}))*(?:[\s-](?:and\s)?(?:{ordinal}))?"
-        rf"|{ordinal}))(?![a-z])"
-        rf"(?:[\s-]{unit.replace('<unit>', '<unit_of_words>')})?"
+        rf"(?:(?:{and_}|[\s-])(?:{cardinal}|{scale}))*(?:(?:{and_}|[\s-])(?:{ordinal}))?"
+        rf"(?P<and_a_half>\sand\sa\shalf)?|{ordinal}))(?![a-z])"
+        rf"(?:[\s-](?P<unit_of_words>(?:{word_units})(?![a-z0-9])))?"
         rf"|(?P<tenths>[{han}])成(?![功为立员长本交就分熟])"
         rf"|(?P<percent>百分之)?(?P<ordinal>第)?(?P<han>[{han}]+)(?:多|余)?"
         rf"(?P<unit_of_han>{han_unit})?"
@@ -192,18 +213,46 @@ def _continues(first: Quantity, second: Quantity, before: str) -> bool:
 def _read(match: re.Match[str], offset: int) -> Quantity | None:
     start = offset + match.start()
     end = offset + match.end()
-    if match["month"]:
-        if not match["month"][0].isupper():  # to march; it may
-            return None
-        number = 1.0 + MONTHS.index(match["month"].lower()) % 12
-        return Quantity(number, "month", 1.0, start, end)
-    if match["digits"]:
-        return _read_digits(match, start, end)
-    if match["words"]:
-        return _read_words(match, start, end)
-    if match["tenths"]:
-        return _with_unit(10 * _han_number(match["tenths"]), "%", start, end)
+    for name, read in _READERS:
+        if match[name]:
+            return read(match, start, end)
     return _read_han(match, start, end)
+
+
+def _read_month(match: re.Match[str], start: int, end: int) -> Quantity | None:
+    if not match["month"][0].isupper():  # to march; it may
+        return None
+    number = 1.0 + MONTHS.index(match["month"].lower()) % 12
+    return Quantity(number, "month", 1.0, start, end)
+
+
+def _read_clock(match: re.Match[str], start: int, end: int) -> Quantity:
+    hour_text = match["hour"] or match["han_hour"] or match["full_hour"]
+    hours, _, minutes = (match["clock"] or hour_text).partition(":")
+    hour = float(hours) if hours.isdigit() else _han_number(hours)
+    minute = 30.0 if match["half_past"] else float(minutes or 0)
+    part = (match["half"] or match["half_of_hour"] or "").lower()
+    part = part or match["part"] or match["part_of_hour"] or ""
+    if part in _AFTERNOON and hour < 12:
+        hour += 12
+    elif part in _MORNING and hour == 12:
+        hour = 0.0
+    is_certain = bool(part) or hour > 12 or hours.startswith("0")
+    return Quantity(60 * hour + minute, CLOCK, float(is_certain), start, end)
+
+
+_MORNING = ("a", "凌晨", "早上", "上午")
+_AFTERNOON = ("p", "下午", "傍晚", "晚上")
+
+
+def _read_share(match: re.Match[str], start: int, end: int) -> Quantity:
+    count, _, part = match["share"].lower().replace("-", " ").rpartition(" ")
+    percent = ENGLISH_NUMBERS.get(count, 1) * SHARES[part.removesuffix("s")]
+    return _with_unit(percent, "%", start, end)
+
+
+def _read_tenths(match: re.Match[str], start: int, end: int) -> Quantity:
+    return _with_unit(10 * _han_number(match["tenths"]), "%", start, end)
 
 
 def _read_digits(match: re.Match[str], start: int, end: int) -> Quantity:
@@ -224,11 +273,27 @@ def _read_digits(match: re.Match[str], start: int, end: int) -> Quantity:
 
 
 def _read_words(match: re.Match[str], start: int, end: int) -> Quantity:
-    number = _english_number(match["words"])
+    number = _english_number(match["words"].removesuffix(match["and_a_half"] or ""))
     if match["words"].lower().startswith("half"):
         number /= 2
+    if match["and_a_half"]:
+        number += 0.5
     default = ORDINAL if match["words"].lower() in ORDINALS else ""
     return _with_unit(number, match["unit_of_words"] or default, start, end)
+
+
+_READERS: Sequence[tuple[str, Callable[[re.Match[str], int, int], Quantity | None]]] = (
+    ("month", _read_month),
+    ("clock", _read_clock),
+    ("hour", _read_clock),
+    ("han_hour", _read_clock),
+    ("full_hour", _read_clock),
+    ("share", _read_share),
+    ("digits", _read_digits),
+    ("words", _read_words),
+    ("tenths", _read_tenths),
+)
+"""By the group of the pattern that a number matched."""
 
 
 def _read_han(match: re.Match[str], start: int, end: int) -> Quantity | None:

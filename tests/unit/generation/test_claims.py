@@ -70,6 +70,12 @@ REPORT = (
     " forest shrank by 22,392 km2 (8,646 sq mi) a year. You must rebuild the index. Items: • The"
     " price of tea decreased by 4.6% • The price of cocoa increased by 10.3%"
 )
+LEASE = (
+    "Notice must be given in writing, 60 days before. The desk costs €230 a month; a student pays 20%"
+    " less. The office is open from 06:00 to 23:00. Parcels of 23 kg and 14 kg are sent. The cover is"
+    " limited to 45 days a year. Profit declined to 612 million, from 655 million in 2021. The fund"
+    " made 54% of its sales in Asia, and charging takes 3.5 hours."
+)
 CENSUS = (
     "根据2010年人口普查，该市共有24,672人，其中白人占84.12%。公司募集32.55亿元新台币。花瓶以摄氏800度烧制。"
     "允许凭证时，来源不能设定为通配符。20世纪初约有5000头马鹿，1970年前只余下150头，群族有2-18头。"
@@ -93,6 +99,25 @@ def test_what_models_write_is_supported(text):
     """Rounded numbers, shares, long forms of names, words about the source."""
     statement = check(text, REPORT if text.startswith(("A", "R", "F")) else CENSUS)
     assert (statement.verdict, statement.findings) == ("supported", ())
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("Notice is given 60 days before, in writing.", ("60", "90")),
+        ("A student pays a fifth less.", ("fifth", "third")),
+        ("The office is open from 6 a.m. to 11 p.m.", ("11 p.m.", "10 p.m.")),
+        ("In total, the parcels weigh 37 kg.", ("37", "39")),
+        ("The cover is limited to no more than 45 days a year.", ("45", "54")),
+        ("Profit declined by 43 million.", ("43", "34")),
+        ("More than half of the sales were made in Asia.", ("More", "Less")),
+        ("Charging takes three and a half hours.", ("three", "five")),
+    ],
+)
+def test_computed_numbers_and_other_forms_are_the_same(text, wrong):
+    """Shares, times of the day, sums and differences, bounds; another number is flagged."""
+    assert check(text, LEASE).verdict == "supported"
+    assert check(text.replace(*wrong), LEASE).verdict in ("contradicted", "not_found")
 
 
 @pytest.mark.parametrize(
