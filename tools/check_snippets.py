@@ -44,7 +44,7 @@ def main(names: list[str]) -> int:
         "pythonVersion": "3.11",
         "venvPath": str(Path(sys.prefix).parent),
         "venv": Path(sys.prefix).name,
-        "extraPaths": [str(ROOT)],
+        "extraPaths": [str(ROOT), str(ROOT / "cookbook")],
         "reportMissingImports": "warning",
         "reportMissingModuleSource": "none",
         "reportAttributeAccessIssue": "error",
