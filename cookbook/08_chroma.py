@@ -12,9 +12,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from embedding import embedding_model, letter_pairs
+from embedding import embedding_model
 
-from lazyrag import Document, Retriever
+from lazyrag import Document, OnnxEmbedder, Retriever
 
 CORPUS = Path(__file__).resolve().parent / "corpus"
 QUESTION = "How often is the chimney of the dryer cleaned?"
@@ -25,7 +25,7 @@ embedded = []
 def embed(text):
     """Embed a text, and note it."""
     embedded.append(text)
-    return MODEL(text) if MODEL is letter_pairs else MODEL.embed([text])[0]
+    return MODEL.embed([text])[0] if isinstance(MODEL, OnnxEmbedder) else MODEL(text)
 
 
 def ask(title, store_conf):

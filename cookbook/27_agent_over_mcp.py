@@ -16,6 +16,7 @@ from pathlib import Path
 
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
+from mcp.types import TextContent
 
 CORPUS = Path(__file__).resolve().parent / "corpus"
 QUESTION = "How often is the chimney of the dryer swept?"
@@ -72,7 +73,7 @@ async def main(folder):
         print(f"\n{QUESTION}")
         answer, steps = await ask(client, QUESTION)
         unknown = await client.call_tool("fetch", {"id": "nothing"})
-        [mistake] = [part.text for part in unknown.content if part.type == "text"]
+        [mistake] = [part.text for part in unknown.content if isinstance(part, TextContent)]
         print(f"\n{answer['text']}\n[1] {answer['sources'][0]}\n\nA mistake: {mistake}")
         return tools, answer, steps, unknown
 
