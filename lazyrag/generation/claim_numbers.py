@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from lazyrag.data.segment import Span
-from lazyrag.generation.claim_text import ClaimPair, Mismatch, Text, clauses_of, is_han
+from lazyrag.generation.claim_text import ClaimPair, Mismatch, Text, is_han
 from lazyrag.generation.claim_words import MEASURE_WORDS
 from lazyrag.generation.quantities import CLOCK, ORDINAL, Quantity, unit_of
 
@@ -51,7 +51,7 @@ def compare_numbers(pair: ClaimPair) -> Iterator[Mismatch]:
 
 def _best_for(pair: ClaimPair, number: Quantity) -> Text:
     """The sentence of a source that has most words of the clause with a number."""
-    clauses = [clause for clause in clauses_of(pair.claim) if clause.start <= number.start]
+    clauses = [clause for clause in pair.claim.clauses if clause.start <= number.start]
     return pair.passage.sentences[pair.passage.best_sentence(clauses[-1])] if clauses else pair.best
 
 

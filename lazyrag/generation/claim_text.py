@@ -116,6 +116,11 @@ def _name_forms() -> list[tuple[re.Pattern[str], str]]:
     return forms
 
 
+@functools.cache
+def _any_name() -> re.Pattern[str]:
+    return re.compile("|".join(pattern.pattern for pattern, _ in _name_forms()))
+
+
 class Scope:
     """The words of a part of a source, to find those of a statement in.
 
@@ -126,7 +131,9 @@ class Scope:
 
     def __init__(self, text: str, tokens: Sequence[Word]) -> None:
         folded = fold(narrow(_US.sub("U.S", text)))
-        others = [names for pattern, names in _name_forms() if pattern.search(folded)]
+        others = []
+        if _any_name().search(folded):
+            others = [names for pattern, names in _name_forms() if pattern.search(folded)]
         self.text = "\n".join([_spaces_in_han().sub("", folded), *others])
         self.terms = {token.term for token in tokens if token.term}
         self.terms |= {_english_term(word) for names in others for word in names.split()}
@@ -278,6 +285,14 @@ _CONJUNCTIONS = frozenset("和与及同")
 _ADVERBS = frozenset("经也都就不来会将应被可并再又曾正而能要地得已")
 
 
+MIN_CLAUSE_WORDS = 3
+CLAUSE = re.compile(
+    r",? (?:which|who|where|whose|and (?:was|is|were|are|has|have|had|can|later|then))\b"
+    r"|, (?:and|but|so|because|although|though|while|whereas|since)\b"
+    r"|; |，|；|、(?=还|并)|$"
+)
+
+
 class Text:
     """A text with its words and numbers.
 
@@ -319,6 +334,16 @@ class Text:
             if is_date and self._are_near(month, day) and self._are_near(day, year):
                 dates.append((month, year))
         return dates
+
+    @functools.cached_property
+    def clauses(self) -> list[Text]:
+        """Its clauses; itself if it has one, or short ones."""
+        ends = [match.span() for match in CLAUSE.finditer(self.text)]
+        clauses = [
+            Text(self.text[start:end], start) for (_, start), (end, _) in pairwise([(0, 0), *ends])
+        ]
+        is_long = all(len(clause.content) >= MIN_CLAUSE_WORDS for clause in clauses)
+        return clauses if is_long else [self]
 
     def _are_near(self, first: Quantity, second: Quantity) -> bool:
         between = self.between(first.end, second.start)
@@ -433,19 +458,3 @@ class Mismatch(NamedTuple):
 
 MIN_COVERAGE = 0.4
 """Share of a statement's words below which a source is about something else."""
-MIN_CLAUSE_WORDS = 3
-CLAUSE = re.compile(
-    r",? (?:which|who|where|whose|and (?:was|is|were|are|has|have|had|can|later|then))\b"
-    r"|, (?:and|but|so|because|although|though|while|whereas|since)\b"
-    r"|; |，|；|、(?=还|并)|$"
-)
-
-
-def clauses_of(claim: Text) -> list[Text]:
-    """The clauses of a statement; itself if it has one, or short ones."""
-    ends = [match.span() for match in CLAUSE.finditer(claim.text)]
-    clauses = [
-        Text(claim.text[start:end], start) for (_, start), (end, _) in pairwise([(0, 0), *ends])
-    ]
-    is_long = all(len(clause.content) >= MIN_CLAUSE_WORDS for clause in clauses)
-    return clauses if is_long else [claim]

@@ -26,7 +26,6 @@ from lazyrag.generation.claim_text import (
     Mismatch,
     Passage,
     Text,
-    clauses_of,
     fold,
     han_nouns,
     is_han,
@@ -306,7 +305,7 @@ def compare(claim: Text, passage: Passage) -> Judgement:
     if _is_verbatim(claim, passage):
         return Judgement("supported", pair, ())
     mismatches = [mismatch for rule in RULES for mismatch in rule(pair)]
-    for clause in clauses_of(claim):
+    for clause in claim.clauses:
         clause_pair = _beside(clause, passage)
         mismatches += [mismatch for rule in RULES_OF_CLAUSES for mismatch in rule(clause_pair)]
     if _is_foreign(claim, passage):
