@@ -248,6 +248,8 @@ Gap: TypeAlias = tuple[float, bool]
 _SHORTEST_WORD = 3.0
 _LONGEST_WORD = 12.0
 _SPACED = 4  # letters
+_FEWEST_PAIRS = 20
+_TIGHT_BLANK = 0.1  # in font sizes
 _LEAST_SPREAD = 1e-4
 
 
@@ -260,7 +262,10 @@ def respace(texts: Sequence[list[str]], gaps: Sequence[Sequence[Gap]]) -> None:
     """
     least = _spaced_width(texts, gaps)
     for parts, line_gaps in zip(texts, gaps, strict=True):
-        if not line_gaps or (least is None and not _is_spaced_line(parts, line_gaps)):
+        if least is None and not _is_spaced_line(parts, line_gaps):
+            _part_tight_words(parts, line_gaps)
+            continue
+        if not line_gaps:
             continue
         wide = least or 2 * statistics.median(width for width, _ in line_gaps)
         for at, (width, blank) in enumerate(line_gaps):
@@ -268,18 +273,35 @@ def respace(texts: Sequence[list[str]], gaps: Sequence[Sequence[Gap]]) -> None:
                 parts[2 * at + 1] = ""
 
 
+def _part_tight_words(parts: list[str], gaps: Sequence[Gap]) -> None:
+    """Add blanks to narrow gaps of a line whose letters have none, as between words of a justified
+    line.
+    """
+    narrow = [at for at, (width, _) in enumerate(gaps) if width >= _TIGHT_BLANK]
+    if _SHORTEST_WORD * len(narrow) > sum(map(len, parts[::2])):
+        return
+    for at in narrow:
+        before = parts[2 * at][-1]
+        after = parts[2 * at + 2][0]
+        if not (parts[2 * at + 1] or is_chinese(before) or is_chinese(after)):
+            parts[2 * at + 1] = " "
+
+
 def _spaced_width(texts: Sequence[list[str]], gaps: Sequence[Sequence[Gap]]) -> float | None:
     """The width of the blanks on a page of letter-spaced words, 0.0 if unclear; None on others."""
     all_gaps = list(itertools.chain.from_iterable(gaps))
-    letters = 0
-    words = len(texts)
+    pairs = 0  # of letters beside each other
+    parted = 0
     for parts in texts:
-        letters += sum(map(len, parts[::2]))
-        words += parts[1::2].count(" ")
+        pairs += max(0, sum(map(str.isalpha, join("", parts))) - 1)
+        parted += sum(
+            between == " " and before[-1].isalpha() and after[0].isalpha()
+            for before, between, after in zip(parts[::2], parts[1::2], parts[2::2], strict=False)
+        )
     drawn = sum(blank for _, blank in all_gaps)
-    if letters <= 20 or letters >= _SHORTEST_WORD * words or 2 * drawn >= words:
+    if pairs < _FEWEST_PAIRS or 2 * parted < pairs or 2 * drawn >= parted:
         return None
-    if letters <= _LONGEST_WORD * (drawn + len(texts)):
+    if pairs <= _LONGEST_WORD * (drawn + len(texts)):
         return CELL_GAP
     return _parting([width for width, _ in all_gaps])
 

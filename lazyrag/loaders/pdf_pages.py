@@ -448,7 +448,8 @@ def _is_covered(page: Any) -> bool:
     return False
 
 
-_WORD = re.compile(r" |[!-~]+(?: [!-~]+)+|[^\s\ufffe\x02]+|[\ufffe\x02]")
+# any blank, U+00A0 too; an English line; a word; a hyphen at a line end
+_WORD = re.compile(r"[^\S\r\n]|[!-~]+(?: [!-~]+)+|[^\s\ufffe\x02]+|[\ufffe\x02]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _WIDEST = 1.3  # of a letter, in font sizes
 _EDGE = 1.0  # points beyond the crop box that count as inside
@@ -530,7 +531,7 @@ class PageText:
 
     def read_stretch(self, start: int, stretch: str, glyphs: list[Glyph]) -> None:
         """Add a blank, a word or a line, as one glyph where possible."""
-        if stretch == " ":
+        if stretch.isspace():
             if not pdfium.FPDFText_IsGenerated(self.text, start):
                 glyphs.append(BLANK)
         elif len(stretch) > 1 and (glyph := self._read_whole(start, stretch)):
@@ -539,7 +540,11 @@ class PageText:
             self.read_characters(start, start + len(stretch), glyphs)
 
     def _read_whole(self, start: int, stretch: str) -> Glyph | None:
-        """A stretch as one glyph; None if its characters have to be read one by one."""
+        """A stretch as one glyph; None if its characters have to be read one by one, such as those of
+        a word in parts: pdfium finds no blank where the file names U+00A0 as the text of one.
+        """
+        if " " not in stretch and pdfium.FPDFText_CountRects(self.text, start, len(stretch)) > 1:
+            return None
         first = self.placed(start)
         last = self.placed(start + len(stretch) - 1)
         if (

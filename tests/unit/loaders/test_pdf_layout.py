@@ -423,6 +423,38 @@ def test_kerned_letters_stay_words(text_of, kerning):
     assert text_of(data.getvalue()) == "GREEN TEA"
 
 
+def test_a_no_break_space_is_a_blank(text_of):
+    """U+00A0 parts words, however narrow it is."""
+    data = io.BytesIO()
+    canvas = Canvas(data)
+    canvas.drawString(60, 700, "In\xa0FY\xa02011 the\xa0FBI began", charSpace=-0.4)
+    canvas.save()
+    assert text_of(data.getvalue()) == "In FY 2011 the FBI began"
+
+
+def test_a_narrow_blank_that_is_not_drawn(text_of):
+    """A gap of an eighth of the font size is a blank where other letters have no gap."""
+    words = ["The", "Bureau", "initiated", "235", "investigations"]
+    across = 60.0
+    placed = []
+    for word in words:
+        placed.append((across, 700, word))
+        across += pdfmetrics.stringWidth(word, "Helvetica", 10) + 1.25
+    assert text_of(drawn(*placed)) == " ".join(words)
+
+
+def test_short_words_keep_their_blanks(text_of):
+    """Marks and numbers before short words are no letter-spaced text."""
+    items = ["1. No", "2. Ink", "A to do", "B an ox", "If so", "As is"]
+    lines = []
+    for at, item in enumerate(items * 3):
+        across = 60
+        for word in item.split():
+            lines.append((across, 700 - 20 * at, word))
+            across += pdfmetrics.stringWidth(word, "Helvetica", 10) + 3
+    assert text_of(drawn(*lines)).split("\n") == items * 3
+
+
 @given(st.lists(HANGUL, min_size=1).map("".join), st.lists(HANGUL, min_size=1).map("".join))
 def test_korean_lines_stay_apart(first, second):
     """No line of Korean is joined to the next one."""
