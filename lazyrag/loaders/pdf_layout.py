@@ -644,12 +644,17 @@ Interval: TypeAlias = tuple[float, float]
 
 # In font sizes.
 _LARGE_GAP = 3.5
-_GUTTER = 0.7
+_GUTTER = 0.6
 
 _MIN_ROWS_OF_COLUMN = 3
 _MIN_UNITS_OF_COLUMN = 18  # a Chinese character is two
 _MIN_FILL_OF_COLUMN = 0.6
 _MAX_NESTED = 6
+_MAX_COLUMN_DEPTH = 3
+_MIN_LEVEL = 3
+_LEVEL = 0.7
+_LINES_OF_CELL = 6
+_NEAR_LINE = 1.8
 _MAX_GUTTERS = 8
 _MAX_GAPS = 100
 
@@ -689,26 +694,51 @@ def _bands(segments: Iterable[LineSegment]) -> list[list[LineSegment]]:
 
 def _groups(bands: Sequence[list[LineSegment]]) -> list[list[LineSegment]]:
     """The segments of adjacent bands that share a gutter, and of those without one."""
-    groups: list[list[LineSegment]] = []
+    groups: list[list[list[LineSegment]]] = []
     gutters: list[Interval] = []  # of the last group
-    base = 0.0  # of the last band
+    lowest = 0.0  # base line of the last band
     for band in bands:
         gaps = _gaps(band)
         shared = []
         if gutters:
             edges = _free(band)
             size = band[0].size
-            is_apart = len(edges) == 2 and base - band[0].base > _LARGE_GAP * size
+            is_apart = len(edges) == 2 and lowest - band[0].base > _LARGE_GAP * size
             if not is_apart:
                 shared = _wide(_common(gutters, edges), size)
-        base = band[0].base
+            segments = sum(map(len, groups[-1]))
+            if len(edges) == 2 and segments >= _MIN_ROWS_OF_COLUMN * (len(gutters) + 1):
+                # a heading over some of the columns parts what is above from what is below
+                shared = shared if len(shared) == len(gutters) else []
+        lowest = min(segment.base for segment in band)
         if shared or (groups and not gutters and not gaps):
-            groups[-1] += band
+            groups[-1].append(band)
             gutters = shared
         else:
-            groups.append([*band])
+            groups.append([band])
             gutters = gaps
-    return groups
+            if gaps and len(groups) > 1:
+                groups[-1][:0] = _taken_back(groups[-2], gaps, band)
+    return [[*chain.from_iterable(group)] for group in groups if group]
+
+
+def _taken_back(
+    above: list[list[LineSegment]], gutters: Sequence[Interval], below: Sequence[LineSegment]
+) -> list[list[LineSegment]]:
+    """The last bands of a group that are the first lines of one of the columns below, which begins
+    higher than the others.
+    """
+    taken: list[list[LineSegment]] = []
+    while above:
+        [*_, band] = above
+        size = band[0].size
+        is_near = band[0].base - max(segment.base for segment in below) < _NEAR_LINE * size
+        shared = _wide(_common(gutters, _free(band)), size)
+        if not is_near or len(shared) < len(gutters) or size != below[0].size:
+            break
+        taken.insert(0, above.pop())
+        below = band
+    return taken
 
 
 def _gaps(band: Sequence[LineSegment]) -> list[Interval]:
@@ -739,17 +769,50 @@ def _common(some: Iterable[Interval], others: Sequence[Interval]) -> list[Interv
 
 
 def _split_at_gutter(
-    segments: Sequence[LineSegment],
+    segments: Sequence[LineSegment], depth: int = 0
 ) -> tuple[list[LineSegment], list[LineSegment]] | None:
-    """Both sides of a gutter with running text on both sides; None without one."""
-    for left, right in sorted(_free(segments)[1:-1], key=lambda gap: gap[0] - gap[1])[
-        :_MAX_GUTTERS
-    ]:
+    """Both sides of a gutter with columns of running text on both sides; None without one."""
+    size = statistics.median(segment.size for segment in segments)
+    gutters = _wide(_free(segments)[1:-1], size)
+    gutters.sort(key=lambda gap: gap[0] - gap[1])
+    for left, right in gutters[:_MAX_GUTTERS]:
         before = [segment for segment in segments if segment.right <= left]
         after = [segment for segment in segments if segment.left >= right]
-        if _is_running_text(before) and _is_running_text(after):
-            return before, after
+        if _has_columns(before, depth) and _has_columns(after, depth):
+            return None if _are_level(before, after) else (before, after)
     return None
+
+
+def _has_columns(side: Sequence[LineSegment], depth: int) -> bool:
+    """Whether a side of a gutter is a column of running text, or several of them."""
+    if len(side) < _MIN_ROWS_OF_COLUMN:
+        return False
+    return _is_running_text(side) or (
+        depth < _MAX_COLUMN_DEPTH and _split_at_gutter(side, depth + 1) is not None
+    )
+
+
+def _are_level(before: Sequence[LineSegment], after: Sequence[LineSegment]) -> bool:
+    """Whether what stands apart begins at the same heights on both sides, as cells of a table do
+    and paragraphs do not.
+    """
+    left = rows_of(before)
+    right = rows_of(after)
+    some = _starts(left)
+    others = _starts(right)
+    level = 0
+    for row in some:
+        level += any(abs(row.base - other.base) < _SAME_LINE * row.size for other in others)
+    return (
+        level >= max(_MIN_LEVEL, _LEVEL * (len(some) + len(others)) / 2)
+        and max(len(left), len(right)) <= _LINES_OF_CELL * level
+    )
+
+
+def _starts(rows: Sequence[TextRow]) -> list[TextRow]:
+    """The rows that stand apart from the row above."""
+    pitch = _pitch(rows)
+    return [rows[0], *(row for above, row in pairwise(rows) if _ends(above, row, pitch) != "\n")]
 
 
 def _is_running_text(side: Sequence[LineSegment]) -> bool:

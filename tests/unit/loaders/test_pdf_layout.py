@@ -103,6 +103,54 @@ def test_columns_need_not_be_level(text_of):
     assert read.split("\n") == [*LEFT, "", *RIGHT]
 
 
+def narrow(word, count):
+    """Lines of a narrow column."""
+    return [f"{word} column, line {at}, as wide as all" for at in range(count)]
+
+
+@pytest.mark.parametrize("count", [3, 4])
+def test_any_number_of_columns(text_of, count):
+    """Columns of different heights are read in turn, the first of which begins lower, beneath its
+    title.
+    """
+    words = ["First", "Second", "Third", "Fourth"][:count]
+    columns = [narrow(word, 9 - at) for at, word in enumerate(words)]
+    placed = [(30, 733, "A title of the first", "Helvetica", 14), *column(30, columns[0])]
+    for at, lines in enumerate(columns[1:], start=1):
+        placed += column(30 + at * 140, lines, top=724)
+    lines = text_of(drawn(*placed, size=8)).split("\n")
+    expected = [placed[0][2]]
+    for part in columns:
+        expected += ["", *part]
+    assert lines == expected
+
+
+def test_a_heading_over_some_of_the_columns(text_of):
+    """What is above a heading over two of three columns is read before it, in all columns."""
+    words = ["First", "Second", "Third"]
+    heading = (30, 600, "A heading over two of the columns that parts the page", "Helvetica", 11)
+    placed = [heading]
+    for at, word in enumerate(words):
+        placed += column(30 + at * 150, narrow(word, 6))
+        placed += column(30 + at * 150, narrow(f"{word} lower", 6), top=580)
+    read = text_of(drawn(*placed, size=8))
+    places = [read.index(f"{word} column, line 5") for word in words]
+    places.append(read.index(heading[2]))
+    places += [read.index(f"{word} lower column, line 0") for word in words]
+    assert places == sorted(places)
+
+
+def test_a_table_of_sentences_is_no_text_in_columns(text_of):
+    """Cells of several lines that begin at the same heights are rows of a table."""
+    placed = []
+    for row, name in enumerate(["sencha", "assam", "oolong", "matcha"]):
+        top = 700 - 50 * row
+        placed += column(60, [f"What is said of {name} in a", f"cell, and more of {name}"], top)
+        placed += column(320, [f"Another cell about {name}", f"that goes on with {name}"], top)
+    lines = text_of(drawn(*placed)).split("\n")
+    assert [line.count("|") > 0 for line in lines if line] == [True] * len([*filter(None, lines)])
+
+
 TABLE = [
     ["Tea", "Degrees", "Minutes"],
     ["Sencha", "70", "2"],
