@@ -10,9 +10,9 @@ import statistics
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise, product
-from typing import Any, TypeAlias
+from typing import Any
 
 from lazyrag.loaders.bidi import has_right_to_left, right_to_left_share
 from lazyrag.loaders.pdf_lines import (
@@ -28,6 +28,7 @@ from lazyrag.loaders.pdf_lines import (
     logical_text,
     respace,
 )
+from lazyrag.loaders.pdf_tables import Cell, CellRow, Interval, Word, table_lines
 
 # PDF writers map glyphs to radicals (U+2F46 for U+65E0, U+2ED3 for U+957F) and ligatures instead of
 # letters. Radicals without a compatibility mapping are replaced by Unicode's equivalent unified
@@ -109,184 +110,6 @@ def quarter_turns(across: Any, up: Any) -> int:
     if abs(across) >= abs(up):
         return 0 if across >= 0 else 2
     return 1 if up > 0 else 3
-
-
-Cell: TypeAlias = tuple[float, float, str]
-"""Left and right edge in points, and text."""
-
-_BETWEEN = " | "
-_WIDE = 2.0  # in font sizes: with so wide a gap, a single row is a table row
-_ALIGNED = 0.6
-_MAX_COLUMNS = 100
-_NEAR = 3  # rows above and below that are compared
-_TIGHT = 1.45
-_TIGHTEST_OF_USUAL = 0.85
-_BULLET = re.compile(
-    r"[•·▪■◦●○‣∗*–—-]|\(?[0-9]{1,3}[.)、]|\(?[a-zA-Z][.)]|[①-⑳]|\[\d{1,3}\]|[0-9]+(?:\.[0-9]+)+"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A row as text.
-
-    Args:
-        text: Of the row; "" if it was merged into the row above.
-        is_table_row: Whether it belongs to a table.
-        is_merged: Whether its text is in the row above.
-    """
-
-    text: str
-    is_table_row: bool = False
-    is_merged: bool = False
-
-
-def table_lines(rows: Sequence[Sequence[Cell]], sizes: Sequence[tuple[float, float]]) -> list[Line]:
-    """Convert rows to lines, with ``|`` between the cells of tables.
-
-    Args:
-        rows: From top to bottom, cells from left to right.
-        sizes: Height of the base line and font size of each row.
-
-    Example:
-        >>> header = [(0, 20, "tea"), (80, 99, "price")]
-        >>> rows = [header, [(0, 30, "Sencha"), (90, 99, "12")], [(0, 300, "All prices.")]]
-        >>> [line.text for line in table_lines(rows, [(40, 10), (26, 10), (12, 10)])]
-        ['tea | price', 'Sencha | 12', 'All prices.']
-    """
-    lines = []
-    block = []
-    for at, row in enumerate(rows):
-        if _is_table_row(rows, sizes, at):
-            block.append(at)
-            continue
-        lines += _block_lines(rows, sizes, block)
-        block = []
-        lines.append(Line(_row_text(row, " ")))
-    return lines + _block_lines(rows, sizes, block)
-
-
-def _row_text(row: Sequence[Cell], between: str) -> str:
-    return join(between, (text for _, _, text in row))
-
-
-def _is_table_row(
-    rows: Sequence[Sequence[Cell]], sizes: Sequence[tuple[float, float]], at: int
-) -> bool:
-    row = rows[at]
-    size = sizes[at][1]
-    if len(row) == 1:
-        return _goes_on(rows, sizes, at)
-    if len(row) == 2 and _BULLET.fullmatch(row[0][2]):
-        return False
-    if len(row) > 2 and max(b[0] - a[1] for a, b in pairwise(row)) >= _WIDE * size:
-        return True
-    for other in range(max(0, at - _NEAR), min(len(rows), at + _NEAR + 1)):
-        near = rows[other]
-        if (
-            other != at
-            and len(near) > 1
-            and (_are_aligned(row, near[1:], size) or _are_aligned(row[1:], near, size))
-        ):
-            return True
-    return False
-
-
-def _are_aligned(some: Sequence[Cell], others: Sequence[Cell], size: float) -> bool:
-    """Whether a cell of one row begins or ends where a cell of the other does."""
-    nearest = _ALIGNED * size
-    return any(
-        abs(a[0] - b[0]) < nearest or abs(a[1] - b[1]) < nearest
-        for a, b in product(some[:_MAX_COLUMNS], others[:_MAX_COLUMNS])
-    )
-
-
-def _goes_on(rows: Sequence[Sequence[Cell]], sizes: Sequence[tuple[float, float]], at: int) -> bool:
-    """Whether the only cell of a row continues a table row beside it, below a column other than the
-    first.
-    """
-    left, right, _ = rows[at][0]
-    size = sizes[at][1]
-    above = rows[at - 1] if at else []
-    below = rows[at + 1] if at + 1 < len(rows) else []
-    return any(
-        abs(left - cell[0]) < _ALIGNED * size and right <= cell[1] + 4 * size
-        for cell in (*above[1:], *below[1:])
-    )
-
-
-def _block_lines(
-    rows: Sequence[Sequence[Cell]], sizes: Sequence[tuple[float, float]], block: Sequence[int]
-) -> list[Line]:
-    """The rows of a table. Empty cells between others stay, so that each value is in its column."""
-    columns = _columns([rows[at] for at in block])
-    if not 0 < len(columns) <= _MAX_COLUMNS:
-        between = _BETWEEN if columns else " "
-        return [Line(_row_text(rows[at], between), is_table_row=bool(columns)) for at in block]
-    cells = [_in_columns(rows[at], columns) for at in block]
-    steps = [0.0]
-    for above, at in pairwise(block):
-        steps.append((sizes[above][0] - sizes[at][0]) / (sizes[at][1] or 1))
-    merged = _merge_continued(cells, steps)
-    return [
-        Line(join(_BETWEEN, texts).strip().rstrip(" |"), is_table_row=True, is_merged=not texts)
-        for texts in merged
-    ]
-
-
-def _merge_continued(cells: Sequence[list[str]], steps: Sequence[float]) -> list[list[str]]:
-    """Add rows that only continue cells to the row above, and leave them empty.
-
-    Args:
-        cells: The texts of each row.
-        steps: The distance of each row from the row above, in font sizes.
-    """
-    usual = [step for step, texts in zip(steps, cells, strict=True) if step and texts[0]]
-    tight = _TIGHT
-    if len(usual) > 1:
-        tight = max(_TIGHT, min(2.2, _TIGHTEST_OF_USUAL * statistics.median(usual)))
-    merged: list[list[str]] = []
-    start = 0  # the last row that is not merged
-    for at, (step, texts) in enumerate(zip(steps, cells, strict=True)):
-        if at and step < tight and _continues(texts, merged[start]):
-            merged[start] = [
-                (a + " " + b).strip() for a, b in zip(merged[start], texts, strict=True)
-            ]
-            merged.append([])
-        else:
-            merged.append(texts)
-            start = at
-    return merged
-
-
-def _continues(cells: Sequence[str], above: Sequence[str]) -> bool:
-    """Whether a row only continues cells of the row above."""
-    filled = [at for at, text in enumerate(cells) if text]
-    return not cells[0] and len(filled) < sum(map(bool, above)) and all(above[at] for at in filled)
-
-
-def _columns(rows: Sequence[Sequence[Cell]]) -> list[tuple[float, float]]:
-    """Left and right edges of the columns: cells that overlap vertically belong to one column."""
-    merged: list[list[float]] = []
-    widest = max((len(row) for row in rows), default=0)
-    # A header that spans columns would unite them, so rows with few cells are ignored.
-    cells = chain.from_iterable(row for row in rows if len(row) > max(1, widest // 2))
-    for left, right, _ in sorted(cells):
-        if merged and left < merged[-1][1]:
-            merged[-1][1] = max(merged[-1][1], right)
-        else:
-            merged.append([left, right])
-    return [(left, right) for left, right in merged]
-
-
-def _in_columns(row: Sequence[Cell], columns: Sequence[tuple[float, float]]) -> list[str]:
-    """The texts of a row by column: each cell is in the column that it overlaps most."""
-    texts = [""] * len(columns)
-    for left, right, text in row:
-        overlaps = [min(right, column[1]) - max(left, column[0]) for column in columns]
-        at = overlaps.index(max(overlaps))
-        texts[at] = (texts[at] + " " + text).strip()
-    return texts
 
 
 _BROKEN = re.compile(r"(?P<word>[^\W\d_]+(?:-[^\W\d_]+)*)(?P<hyphen>[-\u2010\u00ad])$")
@@ -405,6 +228,8 @@ class LineSegment:
     right: float
     base: float
     size: float
+    words: list[Word] = field(default_factory=list)
+    """Its words; [] if it is one."""
     pieces: list[Piece] | None = None
     """Its characters where some are Arabic or Hebrew; the text is in their order on paper until
     `rows_of`."""
@@ -457,6 +282,7 @@ def find_segments(glyphs: Sequence[Glyph]) -> list[LineSegment]:
     segments = []
     gaps: list[list[Gap]] = []  # of each segment, those between its parts
     texts = []  # a growing segment's own text is that of its last piece
+    places: list[list[Interval]] = []  # edges of its parts
     current: LineSegment | None = None
     blank = False
     for glyph in glyphs:
@@ -471,15 +297,31 @@ def find_segments(glyphs: Sequence[Glyph]) -> list[LineSegment]:
             segments.append(current)
             gaps.append([])
             texts.append([glyph.text])
+            places.append([(glyph.left, glyph.right)])
         else:
             gaps[-1].append(((glyph.left - current.right) / (current.size or 1), blank))
             _extend(current, glyph)
             texts[-1] += (between, glyph.text)
+            places[-1].append((glyph.left, glyph.right))
         blank = False
     respace(texts, gaps)
-    for segment, parts in zip(segments, texts, strict=True):
+    for segment, parts, edges in zip(segments, texts, places, strict=True):
         segment.text = join("", parts)
+        if " " in parts:
+            segment.words = _words(parts, edges)
     return segments
+
+
+def _words(parts: Sequence[str], edges: Sequence[Interval]) -> list[Word]:
+    """The words of a segment, of its parts with the texts between them."""
+    words = [(*edges[0], parts[0])]
+    for at, (left, right) in enumerate(edges[1:], start=1):
+        if parts[2 * at - 1]:
+            words.append((left, right, parts[2 * at]))
+        else:
+            before = words[-1]
+            words[-1] = (before[0], max(before[1], right), before[2] + parts[2 * at])
+    return words
 
 
 def _placed_segments(glyphs: Sequence[Glyph]) -> list[LineSegment]:
@@ -510,7 +352,7 @@ def _placed_segments(glyphs: Sequence[Glyph]) -> list[LineSegment]:
                     last.size = max(last.size, glyph.size)
             elif glyph.text != " ":
                 last = LineSegment(
-                    glyph.text, glyph.left, glyph.right, glyph.base, glyph.size, [glyph[:3]]
+                    glyph.text, glyph.left, glyph.right, glyph.base, glyph.size, pieces=[glyph[:3]]
                 )
                 segments.append(last)
     return segments
@@ -626,21 +468,24 @@ def _united(cells: Sequence[LineSegment]) -> list[LineSegment]:
         last = united[-1] if united else None
         size = max(cell.size, last.size) if last else 0.0
         if last is None or cell.left - last.right > CELL_GAP * size:
-            united.append(
-                LineSegment(cell.text, cell.left, cell.right, cell.base, cell.size, cell.pieces)
-            )
+            united.append(replace(cell))
             continue
-        blank = cell.left - last.right > _WORD_GAP * size
-        last.text += gap_text(
-            last.text[-1], cell.text[0], (cell.left - last.right) / (size or 1), blank=blank
+        gap = cell.left - last.right
+        between = gap_text(
+            last.text[-1], cell.text[0], gap / (size or 1), blank=gap > _WORD_GAP * size
         )
-        last.text += cell.text
+        some = last.words or [(last.left, last.right, last.text)]
+        others = cell.words or [(cell.left, cell.right, cell.text)]
+        if not between:
+            text = some[-1][2] + others[0][2]
+            others = [(some[-1][0], others[0][1], text), *others[1:]]
+            some = some[:-1]
+        last.words = [*some, *others]
+        last.text += between + cell.text
         last.pieces = [*last.pieces, *cell.pieces] if last.pieces and cell.pieces else None
         last.right = max(last.right, cell.right)
     return united
 
-
-Interval: TypeAlias = tuple[float, float]
 
 # In font sizes.
 _LARGE_GAP = 3.5
@@ -696,30 +541,34 @@ def _groups(bands: Sequence[list[LineSegment]]) -> list[list[LineSegment]]:
     """The segments of adjacent bands that share a gutter, and of those without one."""
     groups: list[list[list[LineSegment]]] = []
     gutters: list[Interval] = []  # of the last group
-    lowest = 0.0  # base line of the last band
     for band in bands:
         gaps = _gaps(band)
-        shared = []
-        if gutters:
-            edges = _free(band)
-            size = band[0].size
-            is_apart = len(edges) == 2 and lowest - band[0].base > _LARGE_GAP * size
-            if not is_apart:
-                shared = _wide(_common(gutters, edges), size)
-            segments = sum(map(len, groups[-1]))
-            if len(edges) == 2 and segments >= _MIN_ROWS_OF_COLUMN * (len(gutters) + 1):
-                # a heading over some of the columns parts what is above from what is below
-                shared = shared if len(shared) == len(gutters) else []
-        lowest = min(segment.base for segment in band)
+        shared = _shared(gutters, groups[-1], band) if gutters else []
         if shared or (groups and not gutters and not gaps):
             groups[-1].append(band)
             gutters = shared
-        else:
-            groups.append([band])
-            gutters = gaps
-            if gaps and len(groups) > 1:
-                groups[-1][:0] = _taken_back(groups[-2], gaps, band)
+            continue
+        groups.append([band])
+        gutters = gaps
+        if gaps and len(groups) > 1:
+            groups[-1][:0] = _taken_back(groups[-2], gaps, band)
     return [[*chain.from_iterable(group)] for group in groups if group]
+
+
+def _shared(
+    gutters: Sequence[Interval], group: Sequence[list[LineSegment]], band: Sequence[LineSegment]
+) -> list[Interval]:
+    """The gutters of a group that run through the band below, too; [] if it is no part of it."""
+    edges = _free(band)
+    size = band[0].size
+    shared = _wide(_common(gutters, edges), size)
+    if len(edges) > 2:
+        return shared
+    lowest = min(segment.base for segment in group[-1])
+    # a heading over some of the columns parts what is above from what is below
+    is_certain = sum(map(len, group)) >= _MIN_ROWS_OF_COLUMN * (len(gutters) + 1)
+    is_heading = len(shared) < len(gutters) and is_certain
+    return [] if is_heading or lowest - band[0].base > _LARGE_GAP * size else shared
 
 
 def _taken_back(
@@ -909,9 +758,7 @@ def _vertical_text(segments: Sequence[LineSegment]) -> str:
 
 def _region_text(region: Sequence[LineSegment], sizes: list[SizedLine] | None) -> str:
     rows = rows_of(region)
-    lines = table_lines(
-        [_cells_in_order(row) for row in rows], [(row.base, row.size) for row in rows]
-    )
+    lines = table_lines([CellRow(_cells_in_order(row), row.base, row.size) for row in rows])
     if sizes is not None:
         sizes += (
             SizedLine(row.size, "" if line.is_table_row else line.text)
@@ -938,8 +785,11 @@ def _region_text(region: Sequence[LineSegment], sizes: list[SizedLine] | None) -
 
 def _cells_in_order(row: TextRow) -> list[Cell]:
     """Cells in reading order: from the right if most letters are Arabic or Hebrew."""
-    cells = [(cell.left, cell.right, cell.text) for cell in row.cells]
-    if len(cells) > 1 and right_to_left_share(_row_text(cells, "")) > 0.5:
+    cells = []
+    for cell in row.cells:
+        words = () if cell.pieces else tuple(cell.words)
+        cells.append(Cell(cell.left, cell.right, cell.text, words))
+    if len(cells) > 1 and right_to_left_share(join("", (cell.text for cell in cells))) > 0.5:
         cells.reverse()
     return cells
 

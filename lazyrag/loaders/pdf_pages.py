@@ -452,6 +452,7 @@ def _is_covered(page: Any) -> bool:
 _WORD = re.compile(r"[^\S\r\n]|[!-~]+(?: [!-~]+)+|[^\s\ufffe\x02]+|[\ufffe\x02]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _WIDEST = 1.3  # of a letter, in font sizes
+_WIDEST_OF_LINE = 0.5  # on average: pdfium makes one blank of several
 _EDGE = 1.0  # points beyond the crop box that count as inside
 
 
@@ -472,11 +473,10 @@ def page_glyphs(page: PageText) -> list[Glyph]:
         return page.read_characters(0, count, glyphs)
     for stretch in _WORD.finditer(content):
         start = stretch.start()
-        if " " not in stretch[0] or page.is_drawn_at_once(start, stretch[0]):
+        if " " in stretch[0]:
+            page.read_line(start, stretch[0], glyphs)
+        else:
             page.read_stretch(start, stretch[0], glyphs)
-            continue
-        for part in re.finditer(r" |[^ ]+", stretch[0]):
-            page.read_stretch(start + part.start(), part[0], glyphs)
     return glyphs
 
 
@@ -516,10 +516,20 @@ class PageText:
         """The letters of characters from an index on; see `lazyrag.loaders.pdf_layout.letters`."""
         return letters(text)
 
-    def is_drawn_at_once(self, start: int, line: str) -> bool:
-        """Whether one operator draws a line, with its blanks, so that there is no wide gap in
-        it.
+    def read_line(self, start: int, line: str, glyphs: list[Glyph]) -> None:
+        """Add a line with blanks, as one glyph if it cannot have wide gaps: drawn by one operator,
+        and narrow, as pdfium makes one blank of several.
         """
+        if self._is_drawn_at_once(start, line):
+            glyph = self._read_whole(start, line)
+            if glyph and glyph.right - glyph.left < _WIDEST_OF_LINE * glyph.size * len(line):
+                glyphs.append(glyph)
+                return
+        for part in re.finditer(r" |[^ ]+", line):
+            self.read_stretch(start + part.start(), part[0], glyphs)
+
+    def _is_drawn_at_once(self, start: int, line: str) -> bool:
+        """Whether one operator draws a line, with its blanks."""
         if pdfium.FPDFText_CountRects(self.text, start, len(line)) != 1:
             return False
         at = line.find(" ")
@@ -530,7 +540,7 @@ class PageText:
         return True
 
     def read_stretch(self, start: int, stretch: str, glyphs: list[Glyph]) -> None:
-        """Add a blank, a word or a line, as one glyph where possible."""
+        """Add a blank or a word, as one glyph where possible."""
         if stretch.isspace():
             if not pdfium.FPDFText_IsGenerated(self.text, start):
                 glyphs.append(BLANK)

@@ -169,6 +169,69 @@ def table(rows, lefts=(60, 200, 330)):
     ]
 
 
+def test_a_narrow_gap_is_one_between_columns(text_of):
+    """Values of two columns that all but touch in some rows stay apart, as other rows show."""
+    rows = [["1,117", "904"], ["2", "18"], ["36,947", "21"], ["8", "5"], ["41", "7"]]
+    placed = []
+    for at, (first, second) in enumerate(rows):
+        up = 700 - 14 * at
+        right = 160 - pdfmetrics.stringWidth(first, "Helvetica", 10)
+        placed += [(60, up, "row"), (right, up, first), (166, up, second)]
+    read = text_of(drawn(*placed))
+    assert read.split("\n") == [f"row | {first} | {second}" for first, second in rows]
+
+
+def test_blanks_in_one_string_part_columns(text_of):
+    """A row drawn as one string, with several blanks between its values, has cells."""
+    rows = [
+        "Sencha        70          2",
+        "Assam         95          4",
+        "Gyokuro       60          2",
+    ]
+    read = text_of(drawn(*column(60, rows), font="Courier"))
+    assert read.split("\n") == [" | ".join(row.split()) for row in rows]
+
+
+def test_a_row_of_one_cell_is_part_of_its_table(text_of):
+    """A name above some rows of a table does not part it."""
+    rows = [["Green", "", ""], ["Sencha", "70", "2"], ["Black", "", ""], ["Assam", "95", "4"]]
+    placed = table([TABLE[0], TABLE[1], *rows[2:]])
+    assert text_of(drawn(*placed)).split("\n") == [
+        "Tea | Degrees | Minutes",
+        "Sencha | 70 | 2",
+        "Black |",
+        "Assam | 95 | 4",
+    ]
+
+
+def test_justified_lines_are_no_table(text_of):
+    """Words that a justified line draws far apart are no cells."""
+    texts = ["A line that is", "as wide as all", "far apart here", "wide apart too", "its last one"]
+    full = "These lines are as wide as"
+    wide = pdfmetrics.stringWidth(full, "Helvetica", 10)
+    placed = column(60, [full] * 10, top=580)
+    for at, text in enumerate(texts * 2):
+        words = text.split()
+        width = sum(pdfmetrics.stringWidth(word, "Helvetica", 10) for word in words)
+        across = 60.0
+        for word in words:
+            placed.append((across, 700 - 12 * at, word))
+            across += pdfmetrics.stringWidth(word, "Helvetica", 10)
+            across += (wide - width) / (len(words) - 1)
+    assert "|" not in text_of(drawn(*placed))
+
+
+def test_sentences_that_end_with_two_blanks_are_no_table(text_of):
+    """Two blanks of a typewriter after each sentence are no gap between cells."""
+    lines = [
+        "Green tea is not fermented.  The leaves are heated after they",
+        "are picked and rolled. They are dried.  Black tea is fermented",
+        "in moist air, and dried then.  Oolong is between both of them",
+    ]
+    read = text_of(drawn(*column(60, lines), font="Courier"))
+    assert "|" not in read
+
+
 def test_rows_of_a_table_are_lines(text_of):
     """A table without borders has a line for each row, and a value stays in its column where a cell
     is empty.
