@@ -4,7 +4,7 @@ tables.
 
 from __future__ import annotations
 
-import functools
+import bisect
 import re
 import statistics
 import unicodedata
@@ -245,31 +245,19 @@ class LineSegment:
         return self.base + 0.75 * self.size
 
 
-@dataclass
 class TextRow:
-    """Segments side by side. Its edges are asked for when all are there."""
+    """Segments side by side, from left to right.
 
-    cells: list[LineSegment] = field(default_factory=list)
+    Args:
+        cells: At least one.
+    """
 
-    @property
-    def base(self) -> float:
-        """Height of the base line."""
-        return self.cells[0].base
-
-    @functools.cached_property
-    def size(self) -> float:
-        """Largest font size."""
-        return max(cell.size for cell in self.cells)
-
-    @functools.cached_property
-    def left(self) -> float:
-        """Left edge."""
-        return min(cell.left for cell in self.cells)
-
-    @functools.cached_property
-    def right(self) -> float:
-        """Right edge."""
-        return max(cell.right for cell in self.cells)
+    def __init__(self, cells: list[LineSegment]) -> None:
+        self.cells = cells
+        self.base = cells[0].base
+        self.size = max(cell.size for cell in cells)
+        self.left = cells[0].left
+        self.right = max(cell.right for cell in cells)
 
 
 def find_segments(glyphs: Sequence[Glyph]) -> list[LineSegment]:
@@ -365,8 +353,12 @@ def _is_on_line(first: Glyph | LineSegment, other: Glyph | LineSegment) -> bool:
 
 def _is_on_paper(glyph: Glyph) -> bool:
     """Whether its position is valid: damaged files have infinite ones and NaN."""
-    numbers = (glyph.left, glyph.right, glyph.base, glyph.size)
-    return all(-_FARTHEST < number < _FARTHEST for number in numbers)
+    return (
+        -_FARTHEST < glyph.left < _FARTHEST
+        and -_FARTHEST < glyph.right < _FARTHEST
+        and -_FARTHEST < glyph.base < _FARTHEST
+        and -_FARTHEST < glyph.size < _FARTHEST
+    )
 
 
 def _is_drawn_again(glyph: Glyph, drawn: dict[tuple[str, int, int], list[float]]) -> bool:
@@ -428,27 +420,35 @@ def rows_of(segments: Iterable[LineSegment]) -> list[TextRow]:
     """Group segments into rows, from top to bottom, left to right, with their texts in reading
     order.
     """
-    rows: list[TextRow] = []
+    lines: list[list[LineSegment]] = []
     for segment in sorted(segments, key=lambda segment: -segment.base):
-        if rows and _is_on_line(rows[-1].cells[0], segment):
-            rows[-1].cells.append(segment)
+        if lines and _is_on_line(lines[-1][0], segment):
+            lines[-1].append(segment)
         else:
-            rows.append(TextRow([segment]))
-    for row in rows:
-        row.cells = _united(sorted(row.cells, key=lambda segment: segment.left))
-    _order_letters(list(chain.from_iterable(row.cells for row in rows)))
+            lines.append([segment])
+    rows = []
+    for line in lines:
+        line.sort(key=lambda segment: segment.left)
+        rows.append(TextRow(_united(line) if len(line) > 1 else line))
+    _order_letters(rows)
     return rows
 
 
-def _order_letters(cells: Sequence[LineSegment]) -> None:
-    if not any(cell.pieces for cell in cells):
+def _order_letters(rows: Sequence[TextRow]) -> None:
+    """Put the letters of cells with Arabic or Hebrew in reading order."""
+    if not any(cell.pieces for row in rows for cell in row.cells):
         return
-    share = right_to_left_share("".join(cell.text for cell in cells))
-    for cell in cells:
-        if cell.pieces and share:
-            cell.text = logical_text(
-                cell.pieces, _WORD_GAP * cell.size, right_to_left=_direction(cell.text, share)
-            )
+    share = right_to_left_share("".join(cell.text for row in rows for cell in row.cells))
+    for row in rows:
+        row.cells = [_in_reading_order(cell, share) for cell in row.cells]
+
+
+def _in_reading_order(cell: LineSegment, share: float) -> LineSegment:
+    if not cell.pieces or not share:
+        return cell
+    is_reversed = _direction(cell.text, share)
+    text = logical_text(cell.pieces, _WORD_GAP * cell.size, right_to_left=is_reversed)
+    return replace(cell, text=text)
 
 
 def _direction(line: str, share: float) -> bool:
@@ -468,7 +468,7 @@ def _united(cells: Sequence[LineSegment]) -> list[LineSegment]:
         last = united[-1] if united else None
         size = max(cell.size, last.size) if last else 0.0
         if last is None or cell.left - last.right > CELL_GAP * size:
-            united.append(replace(cell))
+            united.append(cell)
             continue
         gap = cell.left - last.right
         between = gap_text(
@@ -480,10 +480,13 @@ def _united(cells: Sequence[LineSegment]) -> list[LineSegment]:
             text = some[-1][2] + others[0][2]
             others = [(some[-1][0], others[0][1], text), *others[1:]]
             some = some[:-1]
-        last.words = [*some, *others]
-        last.text += between + cell.text
-        last.pieces = [*last.pieces, *cell.pieces] if last.pieces and cell.pieces else None
-        last.right = max(last.right, cell.right)
+        united[-1] = replace(
+            last,
+            text=last.text + between + cell.text,
+            right=max(last.right, cell.right),
+            words=[*some, *others],
+            pieces=[*last.pieces, *cell.pieces] if last.pieces and cell.pieces else None,
+        )
     return united
 
 
@@ -495,7 +498,6 @@ _MIN_ROWS_OF_COLUMN = 3
 _MIN_UNITS_OF_COLUMN = 18  # a Chinese character is two
 _MIN_FILL_OF_COLUMN = 0.6
 _MAX_NESTED = 6
-_MAX_COLUMN_DEPTH = 3
 _MIN_LEVEL = 3
 _LEVEL = 0.7
 _LINES_OF_CELL = 6
@@ -511,15 +513,15 @@ def regions(segments: Sequence[LineSegment], depth: int = 0) -> list[list[LineSe
     result = []
     plain = []
     for group in _groups(_bands(segments)):
-        sides = _split_at_gutter(group)
-        if sides is None:
+        columns = _columns(group)
+        if not columns:
             plain += group
             continue
         if plain:
             result.append(plain)
             plain = []
-        for side in sides:
-            result += regions(side, depth + 1)
+        for column in columns:
+            result += regions(column, depth + 1)
     return [*result, plain] if plain else result
 
 
@@ -617,28 +619,33 @@ def _common(some: Iterable[Interval], others: Sequence[Interval]) -> list[Interv
     return [gap for gap in common if gap[1] > gap[0]]
 
 
-def _split_at_gutter(
-    segments: Sequence[LineSegment], depth: int = 0
-) -> tuple[list[LineSegment], list[LineSegment]] | None:
-    """Both sides of a gutter with columns of running text on both sides; None without one."""
-    size = statistics.median(segment.size for segment in segments)
-    gutters = _wide(_free(segments)[1:-1], size)
-    gutters.sort(key=lambda gap: gap[0] - gap[1])
-    for left, right in gutters[:_MAX_GUTTERS]:
-        before = [segment for segment in segments if segment.right <= left]
-        after = [segment for segment in segments if segment.left >= right]
-        if _has_columns(before, depth) and _has_columns(after, depth):
-            return None if _are_level(before, after) else (before, after)
-    return None
-
-
-def _has_columns(side: Sequence[LineSegment], depth: int) -> bool:
-    """Whether a side of a gutter is a column of running text, or several of them."""
-    if len(side) < _MIN_ROWS_OF_COLUMN:
-        return False
-    return _is_running_text(side) or (
-        depth < _MAX_COLUMN_DEPTH and _split_at_gutter(side, depth + 1) is not None
-    )
+def _columns(group: Sequence[LineSegment]) -> list[list[LineSegment]]:
+    """The columns of running text beside each other, as many as possible; [] for no or one."""
+    size = statistics.median(segment.size for segment in group)
+    gutters = sorted(_wide(_free(group)[1:-1], size), key=lambda gap: gap[0] - gap[1])
+    ends = sorted(left for left, _ in gutters[:_MAX_GUTTERS])
+    strips: list[list[LineSegment]] = [[] for _ in range(len(ends) + 1)]
+    for segment in group:
+        strips[bisect.bisect_left(ends, segment.right)].append(segment)
+    # for each strip the first column, if it and all that follow it are parted into columns
+    first: dict[int, list[LineSegment]] = {len(strips): []}
+    following: dict[int, int] = {}
+    for start in reversed(range(len(strips))):
+        column: list[LineSegment] = []
+        for end in range(start + 1, len(strips) + 1):
+            column += strips[end - 1]
+            if end in first and _is_running_text(column):
+                first[start] = column
+                following[start] = end
+                break
+    columns = []
+    at = 0
+    while at in following:
+        columns.append(first[at])
+        at = following[at]
+    if len(columns) < 2 or any(_are_level(*pair) for pair in pairwise(columns)):
+        return []
+    return columns
 
 
 def _are_level(before: Sequence[LineSegment], after: Sequence[LineSegment]) -> bool:
@@ -666,22 +673,23 @@ def _starts(rows: Sequence[TextRow]) -> list[TextRow]:
 
 def _is_running_text(side: Sequence[LineSegment]) -> bool:
     """Whether lines fill their column, unlike cells of a table."""
+    if len(side) < _MIN_ROWS_OF_COLUMN:
+        return False
     rows = rows_of(side)
     if len(rows) < _MIN_ROWS_OF_COLUMN:
         return False
     width = max(row.right for row in rows) - min(row.left for row in rows)
-    widths = []
-    units = []
-    for row in rows:
-        widths.append(max(cell.right - cell.left for cell in row.cells))
-        units.append(max(_units(cell.text) for cell in row.cells))
-    fill = statistics.median(widths) / (width or 1)
-    return statistics.median(units) >= _MIN_UNITS_OF_COLUMN and fill >= _MIN_FILL_OF_COLUMN
+    widest = [max(row.cells, key=lambda cell: cell.right - cell.left) for row in rows]
+    fill = statistics.median(cell.right - cell.left for cell in widest) / (width or 1)
+    return (
+        fill >= _MIN_FILL_OF_COLUMN
+        and statistics.median(_units(cell.text) for cell in widest) >= _MIN_UNITS_OF_COLUMN
+    )
 
 
 def _units(text: str) -> int:
     """The width of a text: a Chinese character is two."""
-    return len(text) + sum(map(is_chinese, text))
+    return len(text) if text.isascii() else len(text) + sum(map(is_chinese, text))
 
 
 # All in font sizes.

@@ -292,15 +292,21 @@ def _separators(rows: Sequence[CellRow]) -> list[Interval]:
         return []
     size = statistics.median(row.size for row in full)
     free = list(_free(full))
-    blanks = []  # within cells
-    for cell in chain.from_iterable(row.cells for row in full):
-        for before, after in pairwise(cell.words):
-            if not any(before[1] <= left and right <= after[0] for left, right in free):
-                blanks.append(after[0] - before[1])
     least = size * (_SEPARATOR if len(full) >= _FEW_ROWS else _SEPARATOR_OF_FEW)
+    blanks = _blanks(full, free)
     if blanks:
         least = max(least, _BLANKS * statistics.median(blanks))
     return [gap for gap in free if gap[1] - gap[0] >= least]
+
+
+def _blanks(rows: Sequence[CellRow], free: Sequence[Interval]) -> list[float]:
+    """The widths of the blanks within cells, but those in which no row has a letter."""
+    blanks = []
+    for cell in chain.from_iterable(row.cells for row in rows):
+        for before, after in pairwise(cell.words):
+            if not any(before[1] <= left and right <= after[0] for left, right in free):
+                blanks.append(after[0] - before[1])
+    return blanks
 
 
 def _free(rows: Sequence[CellRow]) -> Iterator[Interval]:
