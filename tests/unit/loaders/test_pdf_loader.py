@@ -17,6 +17,7 @@ from reportlab.pdfgen.canvas import Canvas
 from lazyrag import Document, IngestionWarning, register_loader
 from lazyrag.errors import ConfigError, LoadError, UnknownKeywordError
 from lazyrag.loaders.pdf import PdfLoader
+from tests.unit.loaders.test_pdf import changed, read_as
 
 
 def pages(*texts: str) -> bytes:
@@ -162,6 +163,29 @@ def test_text_recognition_gets_pictures_of_the_pages_that_need_it(written):
         dark = (image < 50).all(axis=2)
         assert dark[-height * 250 // 842, width * 200 // 595]
         assert dark.mean() == pytest.approx(200 * 200 / (595.28 * 841.89), rel=0.1)
+
+
+def garbled(texts):
+    """Pages, of which those that begin with "x" have fonts whose letters are of private use."""
+    letters = {letter: chr(0xE000 + ord(letter)) for letter in "xyz"}
+    kept = {letter: letter for letter in "teawr"}
+    return changed(pages(*texts), read_as({**letters, **kept}))
+
+
+def test_a_garbled_text_layer_fails_or_is_recognized(written):
+    """Characters of private use are no text: a file of them fails with the reason, others name
+    their pages, and text recognition reads them.
+    """
+    with pytest.raises(LoadError, match="text layer of page 1 of the PDF is garbled: its fonts do"):
+        PdfLoader().load(written(garbled(["xyzzy xyz"])))
+    mixed = garbled(["tea", "xyzzy xyz"])
+    loaded = PdfLoader().load(written(mixed))
+    assert loaded.text.strip() == "tea"
+    assert list(loaded.metadata["pages_unread"]) == ["2"]
+    assert loaded.metadata["notes"] == ["page 2: not read"]
+    loaded = PdfLoader(ocr=lambda image: "seen").load(written(mixed))
+    assert loaded.text.split() == ["tea", "seen"]
+    assert loaded.metadata["pages_by_ocr"] == [2]
 
 
 def test_text_recognition_of_an_encrypted_file(written):
