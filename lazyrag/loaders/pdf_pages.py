@@ -26,6 +26,7 @@ from lazyrag.loaders.bidi import has_right_to_left
 from lazyrag.loaders.hidden import hide
 from lazyrag.loaders.ocr import has_few_letters, is_garbled
 from lazyrag.loaders.pdf import load_errors
+from lazyrag.loaders.pdf_fields import field_glyphs
 from lazyrag.loaders.pdf_hidden import hidden_characters
 from lazyrag.loaders.pdf_layout import letters, page_text, quarter_turns, turned
 from lazyrag.loaders.pdf_lines import BLANK, Glyph, GlyphCollector, PlacedText, SizedLine, TypeSizes
@@ -75,6 +76,7 @@ class OpenPdf:
         self._until = time.monotonic() + max_seconds
         self._lost = dict[int, str]()
         self._document = self._opened(Path(path), passwords)
+        self._document.init_forms()
         self._count = len(self._document)
         return self._count
 
@@ -162,9 +164,22 @@ class OpenPdf:
                     f"A page of the PDF has more than {self._max_objects:,} strings and lines."
                 )
                 raise LoadError(f"{problem} Split it, or allow more: PdfLoader(max_objects=...).")
-            glyphs = page_glyphs(PageText(page, text))
+            glyphs = self._glyphs(page, PageText(page, text))
             has_drawings = all(glyph == BLANK for glyph in glyphs) and _has_drawings(page)
-            return glyphs, has_drawings, _hidden_letters(page, text)
+            return glyphs, has_drawings, self._hidden_letters(page, text)
+
+    def _glyphs(self, page: Any, located: PageText) -> list[Glyph]:
+        """The characters of an open page, and what is typed into it."""
+        form = self._document.formenv
+        return [*page_glyphs(located), *field_glyphs(page, form and form.raw)]
+
+    def _hidden_letters(self, page: Any, text: Any) -> list[str]:
+        """For each letter of a page's text why readers do not see it, or ""; [] if they see all."""
+        hidden = hidden_characters(page, text)
+        if not hidden:
+            return []
+        placed = PlacedText.of(page_text(self._glyphs(page, _PlacedPage(page, text))))
+        return [hidden.get(at, "") for at in placed.at]
 
     @contextmanager
     def _opened_page(self, index: int) -> Iterator[tuple[Any, Any]]:
@@ -192,7 +207,7 @@ class OpenPdf:
         letter.
         """
         with self._opened_page(index) as (page, text):
-            glyphs = page_glyphs(_PlacedPage(page, text))
+            glyphs = self._glyphs(page, _PlacedPage(page, text))
         placed_text = PlacedText.of(page_text(glyphs))
         return str(placed_text), placed_text.at
 
@@ -294,15 +309,6 @@ class OpenPdf:
             return True
         with self._opened_page(index) as (page, _):
             return not _is_covered(page)
-
-
-def _hidden_letters(page: Any, text: Any) -> list[str]:
-    """For each letter of a page's text why readers do not see it, or ""; [] if they see all."""
-    hidden = hidden_characters(page, text)
-    if not hidden:
-        return []
-    placed = PlacedText.of(page_text(page_glyphs(_PlacedPage(page, text))))
-    return [hidden.get(at, "") for at in placed.at]
 
 
 def _with_marks(text: str, reasons: Sequence[str]) -> str:

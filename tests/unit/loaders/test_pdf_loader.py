@@ -10,7 +10,8 @@ import re
 import numpy as np
 import pypdf
 import pytest
-from pypdf.generic import DecodedStreamObject, NameObject
+from pypdf.annotations import FreeText
+from pypdf.generic import DecodedStreamObject, NameObject, NumberObject
 from reportlab.lib.utils import ImageReader
 from reportlab.pdfgen.canvas import Canvas
 
@@ -163,6 +164,59 @@ def test_text_recognition_gets_pictures_of_the_pages_that_need_it(written):
         dark = (image < 50).all(axis=2)
         assert dark[-height * 250 // 842, width * 200 // 595]
         assert dark.mean() == pytest.approx(200 * 200 / (595.28 * 841.89), rel=0.1)
+
+
+def form(**flags: str) -> bytes:
+    """A page with a form: a name, a country, a box that is checked and one that is not."""
+    data = io.BytesIO()
+    canvas = Canvas(data)
+    canvas.drawString(72, 760, "Applicant name:")
+    fields = canvas.acroForm
+    fields.textfield(name="name", x=180, y=752, height=22, value="Maria Lopez", **flags)
+    canvas.drawString(72, 700, "Country:")
+    fields.choice(name="country", x=180, y=692, height=22, value="Chile", options=["Chile", "Peru"])
+    for at, label in enumerate(["tea", "milk"]):
+        canvas.drawString(72, 660 - 30 * at, label)
+        fields.checkbox(name=label, x=100, y=655 - 30 * at, checked=not at)
+    canvas.save()
+    return data.getvalue()
+
+
+def test_values_of_a_form_are_beside_their_labels(written):
+    """What is typed, chosen and checked is text; what is masked as a password is not."""
+    loaded = PdfLoader().load(written(form()))
+    lines = [" ".join(line.replace("|", " ").split()) for line in loaded.text.splitlines()]
+    assert [line for line in lines if line] == [
+        "Applicant name: Maria Lopez",
+        "Country: Chile",
+        "tea [x]",
+        "milk",
+    ]
+    masked = PdfLoader().load(written(form(fieldFlags="password")))
+    assert "Maria" not in masked.text
+    assert "Chile" in masked.text
+
+
+def test_a_form_alone_is_text(written):
+    """A page with nothing but a field has the field's value as text."""
+    data = io.BytesIO()
+    canvas = Canvas(data)
+    canvas.acroForm.textfield(name="name", x=180, y=750, value="Only a field")
+    canvas.showPage()
+    canvas.save()
+    assert PdfLoader().load(written(data.getvalue())).text == "Only a field"
+
+
+@pytest.mark.parametrize(("flags", "expected"), [(4, "tea\n\na note\nof two lines"), (2, "tea")])
+def test_text_boxes_are_text(written, flags, expected):
+    """A text box that a reader wrote on a page is text, unless it is hidden."""
+
+    def annotate(writer: pypdf.PdfWriter) -> None:
+        note = FreeText(text="a note\nof two lines", rect=(72, 600, 200, 630))
+        note[NameObject("/F")] = NumberObject(flags)
+        writer.add_annotation(0, note)
+
+    assert PdfLoader().load(written(changed(pages("tea"), annotate))).text == expected
 
 
 def garbled(texts):
