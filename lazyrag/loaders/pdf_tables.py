@@ -147,11 +147,14 @@ def _without_justified(
 ) -> list[list[Interval]]:
     """The gaps of rows, without those of justified lines among prose."""
     right = max((row.cells[-1].right for row in rows), default=0.0)
-    full = [right - row.cells[-1].right < row.size for row in rows]
-    of_one = sum(is_full and len(row.cells) == 1 for row, is_full in zip(rows, full, strict=True))
-    if of_one < _PROSE * len(rows):
+    whole = 0  # lines of prose that reach the right edge
+    justified = []
+    for row in rows:
+        is_full = right - row.cells[-1].right < row.size
+        whole += is_full and len(row.cells) == 1
+        justified.append(is_full and len(row.cells) > 1 and _is_stretched(row))
+    if whole < _PROSE * (len(rows) - sum(justified)):
         return list(gaps)
-    justified = [is_full and _is_stretched(row) for row, is_full in zip(rows, full, strict=True)]
     return [[] if just else some for just, some in zip(justified, gaps, strict=True)]
 
 
