@@ -28,7 +28,7 @@ from lazyrag.loaders.pdf_lines import (
     logical_text,
     respace,
 )
-from lazyrag.loaders.pdf_tables import Cell, CellRow, Interval, Word, table_lines
+from lazyrag.loaders.pdf_tables import EVEN, Cell, CellRow, Interval, Word, table_lines
 
 # PDF writers map glyphs to radicals (U+2F46 for U+65E0, U+2ED3 for U+957F) and ligatures instead of
 # letters. Radicals without a compatibility mapping are replaced by Unicode's equivalent unified
@@ -678,13 +678,28 @@ def _is_running_text(side: Sequence[LineSegment]) -> bool:
     rows = rows_of(side)
     if len(rows) < _MIN_ROWS_OF_COLUMN:
         return False
-    width = max(row.right for row in rows) - min(row.left for row in rows)
-    widest = [max(row.cells, key=lambda cell: cell.right - cell.left) for row in rows]
-    fill = statistics.median(cell.right - cell.left for cell in widest) / (width or 1)
+    left = min(row.left for row in rows)
+    right = max(row.right for row in rows)
+    widths = []
+    units = []
+    for row in rows:
+        if len(row.cells) > 2 and right - row.right < row.size and _is_justified(row):
+            widths.append(row.right - row.left)
+            units.append(sum(_units(cell.text) for cell in row.cells))
+            continue
+        widest = max(row.cells, key=lambda cell: cell.right - cell.left)
+        widths.append(widest.right - widest.left)
+        units.append(_units(widest.text))
     return (
-        fill >= _MIN_FILL_OF_COLUMN
-        and statistics.median(_units(cell.text) for cell in widest) >= _MIN_UNITS_OF_COLUMN
+        statistics.median(widths) >= _MIN_FILL_OF_COLUMN * (right - left)
+        and statistics.median(units) >= _MIN_UNITS_OF_COLUMN
     )
+
+
+def _is_justified(row: TextRow) -> bool:
+    """Whether the gaps of a row are equal."""
+    gaps = [after.left - before.right for before, after in pairwise(row.cells)]
+    return max(gaps) - min(gaps) <= EVEN * row.size
 
 
 def _units(text: str) -> int:

@@ -17,6 +17,8 @@ Word: TypeAlias = tuple[float, float, str]
 """Left and right edge in points, and text."""
 Interval: TypeAlias = tuple[float, float]
 
+EVEN = 0.2
+"""In font sizes: the blanks of a justified line differ by less."""
 _BETWEEN = " | "
 _MAX_COLUMNS = 100
 _NEAR = 3  # rows above and below that are compared
@@ -31,7 +33,6 @@ _WIDEST_CELL_GAP = 1.4
 _CLOSE = 2.2  # rows
 _FAR = 5.0
 _ALIGNED = 0.6
-_EVEN = 0.2  # blanks of a justified line differ by less
 _SEPARATOR = 0.35
 _SEPARATOR_OF_FEW = 0.6
 
@@ -153,7 +154,7 @@ def _without_justified(
         is_full = right - row.cells[-1].right < row.size
         whole += is_full and len(row.cells) == 1
         justified.append(is_full and len(row.cells) > 1 and _is_stretched(row))
-    if whole < _PROSE * (len(rows) - sum(justified)):
+    if whole <= _PROSE * (len(rows) - sum(justified)):
         return list(gaps)
     return [[] if just else some for just, some in zip(justified, gaps, strict=True)]
 
@@ -177,8 +178,10 @@ def _is_linked(rows: Sequence[CellRow], gaps: Sequence[Sequence[Interval]], at: 
 
 def _is_stretched(row: CellRow) -> bool:
     """Whether all blanks of a row are nearly as wide, as in a justified line."""
+    if any(" " in text for _, _, text in row.words):
+        return False  # drawn at once, with narrow blanks
     blanks = [b[0] - a[1] for a, b in pairwise(row.words)]
-    return not blanks or max(blanks) - min(blanks) <= _EVEN * row.size
+    return not blanks or max(blanks) - min(blanks) <= EVEN * row.size
 
 
 def _common(some: Sequence[Interval], others: Sequence[Interval], least: float) -> list[Interval]:
