@@ -23,6 +23,7 @@ _BETWEEN = " | "
 _MAX_COLUMNS = 100
 _NEAR = 3  # rows above and below that are compared
 _TIGHT = 1.45
+_BESIDE = 0.85  # font sizes: a line between the lines of other cells of its row
 _TIGHTEST_OF_USUAL = 0.85
 _BULLET = re.compile(
     r"[•·▪■◦●○‣∗*–—-]|\(?[0-9]{1,3}[.)、]|\(?[a-zA-Z][.)]|[①-⑳]|\[\d{1,3}\]|[0-9]+(?:\.[0-9]+)+"
@@ -205,14 +206,30 @@ def _goes_on(rows: Sequence[CellRow], is_row: Sequence[bool], at: int) -> bool:
     [cell] = row.cells
     around = [_table_row(rows, is_row, at, step) for step in (-1, 1)]
     near = [other for other in around if other]
-    if len(near) == 2 and not any(_is_crossed(gap, row) for other in near for gap in other.gaps):
+    if len(near) == 2 and not any(
+        cell.left < start and cell.right > end for other in near for start, end in other.gaps
+    ):
         return True
+    beside = [
+        rows[at + step] for step in (-1, 1) if 0 <= at + step < len(rows) and is_row[at + step]
+    ]
+    return any(_is_beside(row, other) or _is_below(row, other) for other in beside)
+
+
+def _is_beside(row: CellRow, other: CellRow) -> bool:
+    """Whether a line is between the lines of other cells of a row."""
+    left, right, *_ = row.cells[0]
+    return abs(row.base - other.base) < _BESIDE * row.size and not any(
+        left < cell.right and right > cell.left for cell in other.cells
+    )
+
+
+def _is_below(row: CellRow, other: CellRow) -> bool:
+    """Whether a line is below or above a cell of a row, other than the first."""
+    left, right, *_ = row.cells[0]
     return any(
-        abs(cell.left - other.left) < _ALIGNED * row.size
-        and cell.right <= other.right + 4 * row.size
-        for step in (-1, 1)
-        if 0 <= at + step < len(rows) and is_row[at + step]
-        for other in rows[at + step].cells[1:]
+        abs(left - cell.left) < _ALIGNED * row.size and right <= cell.right + 4 * row.size
+        for cell in other.cells[1:]
     )
 
 
@@ -272,7 +289,8 @@ def _merge_continued(cells: Sequence[list[str]], steps: Sequence[float]) -> list
     merged: list[list[str]] = []
     start = 0  # the last row that is not merged
     for at, (step, texts) in enumerate(zip(steps, cells, strict=True)):
-        if at and step < tight and _continues(texts, merged[start]):
+        is_beside = at > 0 and step < _BESIDE and not _share_column(texts, cells[at - 1])
+        if is_beside or (at and step < tight and _continues(texts, merged[start])):
             merged[start] = [
                 (a + " " + b).strip() for a, b in zip(merged[start], texts, strict=True)
             ]
@@ -281,6 +299,10 @@ def _merge_continued(cells: Sequence[list[str]], steps: Sequence[float]) -> list
             merged.append(texts)
             start = at
     return merged
+
+
+def _share_column(cells: Sequence[str], others: Sequence[str]) -> bool:
+    return any(a and b for a, b in zip(cells, others, strict=True))
 
 
 def _continues(cells: Sequence[str], above: Sequence[str]) -> bool:
