@@ -501,6 +501,8 @@ _MAX_NESTED = 6
 _MIN_LEVEL = 3
 _LEVEL = 0.7
 _LINES_OF_CELL = 6
+_PROSE_OF_COLUMN = 0.6
+_MAX_LEVEL = 0.5
 _NEAR_LINE = 1.8
 _MAX_GUTTERS = 8
 _MAX_GAPS = 100
@@ -643,9 +645,29 @@ def _columns(group: Sequence[LineSegment]) -> list[list[LineSegment]]:
     while at in following:
         columns.append(first[at])
         at = following[at]
-    if len(columns) < 2 or any(_are_level(*pair) for pair in pairwise(columns)):
+    if len(columns) < 2:
+        return _beside_prose(group, gutters[:_MAX_GUTTERS])
+    if any(_are_level(*pair) for pair in pairwise(columns)):
         return []
     return columns
+
+
+def _beside_prose(
+    group: Sequence[LineSegment], gutters: Sequence[Interval]
+) -> list[list[LineSegment]]:
+    """A column of prose and a figure or table beside it; [] without one."""
+    for left, right in gutters:
+        sides = [
+            [segment for segment in group if segment.right <= left],
+            [segment for segment in group if segment.left >= right],
+        ]
+        rows = sorted(map(rows_of, sides), key=len)
+        level = _level(*rows)
+        if level <= _MAX_LEVEL * len(rows[0]) and any(
+            _is_running_text(side, _PROSE_OF_COLUMN) for side in sides
+        ):
+            return sides
+    return []
 
 
 def _are_level(before: Sequence[LineSegment], after: Sequence[LineSegment]) -> bool:
@@ -656,13 +678,17 @@ def _are_level(before: Sequence[LineSegment], after: Sequence[LineSegment]) -> b
     right = rows_of(after)
     some = _starts(left)
     others = _starts(right)
-    level = 0
-    for row in some:
-        level += any(abs(row.base - other.base) < _SAME_LINE * row.size for other in others)
+    level = _level(some, others)
     return (
         level >= max(_MIN_LEVEL, _LEVEL * (len(some) + len(others)) / 2)
         and max(len(left), len(right)) <= _LINES_OF_CELL * level
     )
+
+
+def _level(some: Sequence[TextRow], others: Sequence[TextRow]) -> int:
+    """How many rows are at the height of another one."""
+    bases = [other.base for other in others]
+    return sum(any(abs(row.base - base) < _SAME_LINE * row.size for base in bases) for row in some)
 
 
 def _starts(rows: Sequence[TextRow]) -> list[TextRow]:
@@ -671,7 +697,7 @@ def _starts(rows: Sequence[TextRow]) -> list[TextRow]:
     return [rows[0], *(row for above, row in pairwise(rows) if _ends(above, row, pitch) != "\n")]
 
 
-def _is_running_text(side: Sequence[LineSegment]) -> bool:
+def _is_running_text(side: Sequence[LineSegment], prose: float = 0.0) -> bool:
     """Whether lines fill their column, unlike cells of a table."""
     if len(side) < _MIN_ROWS_OF_COLUMN:
         return False
@@ -690,6 +716,8 @@ def _is_running_text(side: Sequence[LineSegment]) -> bool:
         widest = max(row.cells, key=lambda cell: cell.right - cell.left)
         widths.append(widest.right - widest.left)
         units.append(_units(widest.text))
+    if prose and sum(width > 0.85 * (right - left) for width in widths) < max(5, prose * len(rows)):
+        return False
     return (
         statistics.median(widths) >= _MIN_FILL_OF_COLUMN * (right - left)
         and statistics.median(units) >= _MIN_UNITS_OF_COLUMN
@@ -703,8 +731,9 @@ def _is_justified(row: TextRow) -> bool:
 
 
 def _units(text: str) -> int:
-    """The width of a text: a Chinese character is two."""
-    return len(text) if text.isascii() else len(text) + sum(map(is_chinese, text))
+    """The width of a text, but for the dots of leaders: a Chinese character is two."""
+    width = len(text) - text.count(".")
+    return width if text.isascii() else width + sum(map(is_chinese, text))
 
 
 # All in font sizes.
