@@ -23,6 +23,7 @@ _BETWEEN = " | "
 _MAX_COLUMNS = 100
 _NEAR = 3  # rows above and below that are compared
 _TIGHT = 1.45
+_LOOSER = 1.2  # a line is part of the row below if the step above is so much wider
 _BESIDE = 0.85  # font sizes: a line between the lines of other cells of its row
 _TIGHTEST_OF_USUAL = 0.85
 _BULLET = re.compile(
@@ -210,10 +211,7 @@ def _goes_on(rows: Sequence[CellRow], is_row: Sequence[bool], at: int) -> bool:
         cell.left < start and cell.right > end for other in near for start, end in other.gaps
     ):
         return True
-    beside = [
-        rows[at + step] for step in (-1, 1) if 0 <= at + step < len(rows) and is_row[at + step]
-    ]
-    return any(_is_beside(row, other) or _is_below(row, other) for other in beside)
+    return any(_is_beside(row, other) or _is_below(row, other) for other in near)
 
 
 def _is_beside(row: CellRow, other: CellRow) -> bool:
@@ -288,16 +286,22 @@ def _merge_continued(cells: Sequence[list[str]], steps: Sequence[float]) -> list
         tight = max(_TIGHT, min(2.2, _TIGHTEST_OF_USUAL * statistics.median(usual)))
     merged: list[list[str]] = []
     start = 0  # the last row that is not merged
+    is_open = False  # whether it lacks its first cell, which is level with its last line
     for at, (step, texts) in enumerate(zip(steps, cells, strict=True)):
+        below = steps[at + 1] if at + 1 < len(steps) else float("inf")
+        is_near_below = not texts[0] and below < tight and _LOOSER * below < step
         is_beside = at > 0 and step < _BESIDE and not _share_column(texts, cells[at - 1])
-        if is_beside or (at and step < tight and _continues(texts, merged[start])):
+        goes_on = at > 0 and step < tight and (is_open or _continues(texts, merged[start]))
+        if is_beside or (goes_on and not is_near_below):
             merged[start] = [
                 (a + " " + b).strip() for a, b in zip(merged[start], texts, strict=True)
             ]
             merged.append([])
+            is_open = is_open and not texts[0]
         else:
             merged.append(texts)
             start = at
+            is_open = at > 0 and is_near_below
     return merged
 
 

@@ -275,6 +275,31 @@ def test_a_cell_of_several_lines_is_one_cell(text_of):
     ]
 
 
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_values_level_with_any_line_of_a_cell(text_of, level):
+    """Values beside the last, the middle or the first line of a cell of several are in its row."""
+    placed = [(60, 700, "No"), (120, 700, "Tea"), (330, 700, "kg")]
+    for row, name in enumerate(["sencha", "assam", "oolong"]):
+        top = 670 - 60 * row
+        lines = [f"What is said of {name}", f"goes on: {name} is", f"in its cell ({name})"]
+        placed += column(120, lines, top)
+        placed += [(60, top - 12 * level, str(row)), (330, top - 12 * level, "17")]
+    rows = text_of(drawn(*placed)).split("\n")
+    expected = ["No | Tea | kg"]
+    for row, name in enumerate(["sencha", "assam", "oolong"]):
+        cell = f"What is said of {name} goes on: {name} is in its cell ({name})"
+        expected.append(f"{row} | {cell} | 17")
+    assert rows == expected
+
+
+def test_a_figure_beside_prose(text_of):
+    """The labels of a chart beside a column of prose do not get into its lines."""
+    lines = [f"Line {at} of a column that is filled with words" for at in range(12)]
+    labels = [(330 + 40 * at, 690 - 17 * at, f"{at}0") for at in range(5)]
+    read = text_of(drawn(*column(60, lines), *labels))
+    assert "\n".join(lines) in read
+
+
 def test_a_chinese_table(text_of):
     """Chinese cells are kept apart, too."""
     rows = [["品名", "水温", "时间"], ["碧螺春", "80度", "2分钟"], ["大红袍", "100度", "1分钟"]]
