@@ -3,11 +3,11 @@
     python benchmarks/pdf_layout.py
 
 Tables: adjacency relations (Göbel and others, ICDAR 2013) of the group ``table`` and of the ground
-truth, over all files. A relation is a pair of cells next to each other, to the right or below, empty
-ones skipped, without white space and signs. Limits of the layout were chosen on the files of even
-place in the list only. Order: the share of pairs of adjacent words that stay adjacent on 30 pages in
-two to four columns. Prose: lines with ``|`` on 100 pages of one column. The pages are printed here,
-from texts of the shared data.
+truth, over all files. A relation is a pair of cells next to each other, to the right or below,
+empty ones skipped, without white space and signs. Limits of the layout were chosen on the files of
+even place in the list only. Order: the share of pairs of adjacent words that stay adjacent on 30
+pages in two to four columns. Prose: lines with ``|`` on 100 pages of one column. The pages are
+printed here, from texts of the shared data.
 """
 
 from __future__ import annotations

@@ -280,29 +280,35 @@ def _merge_continued(cells: Sequence[list[str]], steps: Sequence[float]) -> list
         cells: The texts of each row.
         steps: The distance of each row from the row above, in font sizes.
     """
-    usual = [step for step, texts in zip(steps, cells, strict=True) if step and texts[0]]
-    tight = _TIGHT
-    if len(usual) > 1:
-        tight = max(_TIGHT, min(2.2, _TIGHTEST_OF_USUAL * statistics.median(usual)))
+    tight = _tight_step(cells, steps)
     merged: list[list[str]] = []
     start = 0  # the last row that is not merged
     is_open = False  # whether it lacks its first cell, which is level with its last line
-    for at, (step, texts) in enumerate(zip(steps, cells, strict=True)):
-        below = steps[at + 1] if at + 1 < len(steps) else float("inf")
-        is_near_below = not texts[0] and below < tight and _LOOSER * below < step
-        is_beside = at > 0 and step < _BESIDE and not _share_column(texts, cells[at - 1])
-        goes_on = at > 0 and step < tight and (is_open or _continues(texts, merged[start]))
-        if is_beside or (goes_on and not is_near_below):
-            merged[start] = [
-                (a + " " + b).strip() for a, b in zip(merged[start], texts, strict=True)
-            ]
+    for at, (texts, step, below) in enumerate(
+        zip(cells, steps, [*steps[1:], float("inf")], strict=True)
+    ):
+        opens = not texts[0] and below < min(tight, step / _LOOSER)
+        goes_on = (
+            at and step < tight and not opens and (is_open or _continues(texts, merged[start]))
+        )
+        if goes_on or (at and (step < _BESIDE and not _share_column(texts, cells[at - 1]))):
+            above = merged[start]
+            merged[start] = [(a + " " + b).strip() for a, b in zip(above, texts, strict=True)]
             merged.append([])
             is_open = is_open and not texts[0]
         else:
             merged.append(texts)
             start = at
-            is_open = at > 0 and is_near_below
+            is_open = at > 0 and opens
     return merged
+
+
+def _tight_step(cells: Sequence[list[str]], steps: Sequence[float]) -> float:
+    """The step between lines of one row, at most."""
+    usual = [step for step, texts in zip(steps, cells, strict=True) if step and texts[0]]
+    if len(usual) < 2:
+        return _TIGHT
+    return max(_TIGHT, min(2.2, _TIGHTEST_OF_USUAL * statistics.median(usual)))
 
 
 def _share_column(cells: Sequence[str], others: Sequence[str]) -> bool:
