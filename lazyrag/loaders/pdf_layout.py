@@ -10,7 +10,7 @@ import statistics
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import chain, pairwise, product
 from typing import Any
 
@@ -20,15 +20,18 @@ from lazyrag.loaders.pdf_lines import (
     CELL_GAP,
     Gap,
     Glyph,
-    Piece,
+    Interval,
+    LineSegment,
     SizedLine,
+    TextRow,
+    Word,
     is_chinese,
     is_joined,
     join,
     logical_text,
     respace,
 )
-from lazyrag.loaders.pdf_tables import EVEN, Cell, CellRow, Interval, Word, table_lines
+from lazyrag.loaders.pdf_tables import are_even, table_lines
 
 # PDF writers map glyphs to radicals (U+2F46 for U+65E0, U+2ED3 for U+957F) and ligatures instead of
 # letters. Radicals without a compatibility mapping are replaced by Unicode's equivalent unified
@@ -217,47 +220,6 @@ _OVERLAP = -0.6
 _SAME_PLACE = 0.12
 _FARTHEST = 1e6  # in points
 _RAISED = 0.6  # an exponent or index stays in its line
-
-
-@dataclass(slots=True)
-class LineSegment:
-    """A part of a line without wide gaps: text, edges and base line in points, font size."""
-
-    text: str
-    left: float
-    right: float
-    base: float
-    size: float
-    words: list[Word] = field(default_factory=list)
-    """Its words; [] if it is one."""
-    pieces: list[Piece] | None = None
-    """Its characters where some are Arabic or Hebrew; the text is in their order on paper until
-    `rows_of`."""
-
-    @property
-    def bottom(self) -> float:
-        """Bottom edge."""
-        return self.base - 0.2 * self.size
-
-    @property
-    def top(self) -> float:
-        """Top edge."""
-        return self.base + 0.75 * self.size
-
-
-class TextRow:
-    """Segments side by side, from left to right.
-
-    Args:
-        cells: At least one.
-    """
-
-    def __init__(self, cells: list[LineSegment]) -> None:
-        self.cells = cells
-        self.base = cells[0].base
-        self.size = max(cell.size for cell in cells)
-        self.left = cells[0].left
-        self.right = max(cell.right for cell in cells)
 
 
 def find_segments(glyphs: Sequence[Glyph]) -> list[LineSegment]:
@@ -474,8 +436,8 @@ def _united(cells: Sequence[LineSegment]) -> list[LineSegment]:
         between = gap_text(
             last.text[-1], cell.text[0], gap / (size or 1), blank=gap > _WORD_GAP * size
         )
-        some = last.words or [(last.left, last.right, last.text)]
-        others = cell.words or [(cell.left, cell.right, cell.text)]
+        some = last.spans
+        others = cell.spans
         if not between:
             text = some[-1][2] + others[0][2]
             others = [(some[-1][0], others[0][1], text), *others[1:]]
@@ -709,7 +671,7 @@ def _is_running_text(side: Sequence[LineSegment], prose: float = 0.0) -> bool:
     widths = []
     units = []
     for row in rows:
-        if len(row.cells) > 2 and right - row.right < row.size and _is_justified(row):
+        if len(row.cells) > 2 and right - row.right < row.size and are_even(row.gaps, row.size):
             widths.append(row.right - row.left)
             units.append(sum(_units(cell.text) for cell in row.cells))
             continue
@@ -722,12 +684,6 @@ def _is_running_text(side: Sequence[LineSegment], prose: float = 0.0) -> bool:
         statistics.median(widths) >= _MIN_FILL_OF_COLUMN * (right - left)
         and statistics.median(units) >= _MIN_UNITS_OF_COLUMN
     )
-
-
-def _is_justified(row: TextRow) -> bool:
-    """Whether the gaps of a row are equal."""
-    gaps = [after.left - before.right for before, after in pairwise(row.cells)]
-    return max(gaps) - min(gaps) <= EVEN * row.size
 
 
 def _units(text: str) -> int:
@@ -810,7 +766,7 @@ def _vertical_text(segments: Sequence[LineSegment]) -> str:
 
 def _region_text(region: Sequence[LineSegment], sizes: list[SizedLine] | None) -> str:
     rows = rows_of(region)
-    lines = table_lines([CellRow(_cells_in_order(row), row.base, row.size) for row in rows])
+    lines = table_lines(rows)
     if sizes is not None:
         sizes += (
             SizedLine(row.size, "" if line.is_table_row else line.text)
@@ -833,17 +789,6 @@ def _region_text(region: Sequence[LineSegment], sizes: list[SizedLine] | None) -
             cut, between = _joint(rows[at - 1], row, right, pitch, (above.text, line.text))
             text = text[: len(text) - cut] + between + line.text
     return text
-
-
-def _cells_in_order(row: TextRow) -> list[Cell]:
-    """Cells in reading order: from the right if most letters are Arabic or Hebrew."""
-    cells = []
-    for cell in row.cells:
-        words = () if cell.pieces else tuple(cell.words)
-        cells.append(Cell(cell.left, cell.right, cell.text, words))
-    if len(cells) > 1 and right_to_left_share(join("", (cell.text for cell in cells))) > 0.5:
-        cells.reverse()
-    return cells
 
 
 def _pitch(rows: Sequence[TextRow]) -> float:

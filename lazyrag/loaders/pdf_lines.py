@@ -15,13 +15,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self, SupportsIndex, TypeAlias
 
-from lazyrag.loaders.bidi import has_right_to_left, logical_order, mirrored
+from lazyrag.loaders.bidi import has_right_to_left, logical_order, mirrored, right_to_left_share
 
 CELL_GAP = 1.0
 """Width from which a gap parts cells, in font sizes."""
 _BESIDE_BLANKS = 1.4
 Piece: TypeAlias = tuple[str, float, float]
 """A character, with its left and right edge."""
+Word: TypeAlias = tuple[float, float, str]
+"""Left and right edge in points, and text."""
+Interval: TypeAlias = tuple[float, float]
 
 
 class Glyph(NamedTuple):
@@ -203,6 +206,70 @@ def letters_in_order(parts: list[tuple[float, str]]) -> str:
     marks = [(unicodedata.combining(text[0]), -left, text) for left, text in parts]
     marks.sort(key=lambda mark: (mark[0], 0.0 if mark[0] else mark[1]))
     return join("", (text for _, _, text in marks))
+
+
+@dataclass(slots=True)
+class LineSegment:
+    """A part of a line without wide gaps: text, edges and base line in points, font size."""
+
+    text: str
+    left: float
+    right: float
+    base: float
+    size: float
+    words: list[Word] = field(default_factory=list)
+    """Its words; [] if it is one. See `spans`."""
+    pieces: list[Piece] | None = None
+    """Its characters where some are Arabic or Hebrew; the text is in their order on paper until
+    `rows_of`."""
+
+    @property
+    def bottom(self) -> float:
+        """Bottom edge."""
+        return self.base - 0.2 * self.size
+
+    @property
+    def top(self) -> float:
+        """Top edge."""
+        return self.base + 0.75 * self.size
+
+    @property
+    def spans(self) -> list[Word]:
+        """Its words, with their edges."""
+        return self.words or [(self.left, self.right, self.text)]
+
+
+class TextRow:
+    """Segments side by side, from left to right.
+
+    Args:
+        cells: At least one.
+    """
+
+    def __init__(self, cells: list[LineSegment]) -> None:
+        self.cells = cells
+        self.base = cells[0].base
+        self.size = max(cell.size for cell in cells)
+        self.left = cells[0].left
+        self.right = max(cell.right for cell in cells)
+
+    @property
+    def gaps(self) -> list[Interval]:
+        """The gaps between its cells."""
+        return [(a.right, b.left) for a, b in itertools.pairwise(self.cells)]
+
+    @property
+    def spans(self) -> list[Word]:
+        """The words of all cells, with their edges."""
+        return [word for cell in self.cells for word in cell.spans]
+
+    @property
+    def text(self) -> str:
+        """Its cells in reading order: from the right if most letters are Arabic or Hebrew."""
+        texts = [cell.text for cell in self.cells]
+        if len(texts) > 1 and right_to_left_share("".join(texts)) > 0.5:
+            texts.reverse()
+        return join(" ", texts)
 
 
 # Letters written without spaces, and their punctuation. Korean is written with spaces.

@@ -9,16 +9,9 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
-from typing import NamedTuple, TypeAlias
 
-from lazyrag.loaders.pdf_lines import CELL_GAP, join
+from lazyrag.loaders.pdf_lines import CELL_GAP, Interval, TextRow, Word, join
 
-Word: TypeAlias = tuple[float, float, str]
-"""Left and right edge in points, and text."""
-Interval: TypeAlias = tuple[float, float]
-
-EVEN = 0.2
-"""In font sizes: the blanks of a justified line differ by less."""
 _BETWEEN = " | "
 _MAX_COLUMNS = 100
 _NEAR = 3  # rows above and below that are compared
@@ -35,6 +28,7 @@ _WIDEST_CELL_GAP = 1.4
 _CLOSE = 2.2  # rows
 _FAR = 5.0
 _ALIGNED = 0.6
+_EVEN = 0.2  # blanks of a justified line differ by less
 _SEPARATOR = 0.35
 _SEPARATOR_OF_FEW = 0.6
 
@@ -43,22 +37,6 @@ _FEW_ROWS = 5
 _BLANKS = 1.3  # that a gap between columns is wide
 _CROSSED = 0.3  # of a separator
 _PROSE = 0.4  # rows without gaps that reach the right edge
-
-
-class Cell(NamedTuple):
-    """A part of a row without wide gaps.
-
-    Args:
-        left: Left edge in points.
-        right: Right edge.
-        text: Its text.
-        words: Its words; () for one.
-    """
-
-    left: float
-    right: float
-    text: str
-    words: tuple[Word, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,53 +54,25 @@ class Line:
     is_merged: bool = False
 
 
-class CellRow(NamedTuple):
-    """A row of cells from left to right.
-
-    Args:
-        cells: At least one.
-        base: Height of the base line.
-        size: Font size.
-    """
-
-    cells: Sequence[Cell]
-    base: float
-    size: float
-
-    @property
-    def gaps(self) -> list[Interval]:
-        """The gaps between its cells."""
-        return [(a.right, b.left) for a, b in pairwise(self.cells)]
-
-    @property
-    def text(self) -> str:
-        """Its text, without bars."""
-        return join(" ", (cell.text for cell in self.cells))
-
-    @property
-    def words(self) -> list[Word]:
-        """The words of all cells."""
-        return [word for cell in self.cells for word in cell.words or (cell[:3],)]
-
-
-def table_lines(rows: Sequence[CellRow]) -> list[Line]:
+def table_lines(rows: Sequence[TextRow]) -> list[Line]:
     """Convert rows to lines, with ``|`` between the cells of tables.
 
     Args:
         rows: From top to bottom.
 
     Example:
-        >>> header = [Cell(0, 20, "tea"), Cell(80, 99, "price")]
-        >>> cells = [header, [Cell(0, 30, "Sencha"), Cell(90, 99, "12")], [Cell(0, 300, "All.")]]
-        >>> rows = [CellRow(row, 40 - 14 * at, 10) for at, row in enumerate(cells)]
+        >>> from lazyrag.loaders.pdf_lines import LineSegment
+        >>> header = [LineSegment("tea", 0, 20, 40, 10), LineSegment("price", 80, 99, 40, 10)]
+        >>> row = [LineSegment("Sencha", 0, 30, 26, 10), LineSegment("12", 90, 99, 26, 10)]
+        >>> rows = [TextRow(cells) for cells in (header, row)]
         >>> [line.text for line in table_lines(rows)]
-        ['tea | price', 'Sencha | 12', 'All.']
+        ['tea | price', 'Sencha | 12']
     """
     gaps = _without_justified(rows, [_cell_gaps(row) for row in rows])
     is_row = [_is_linked(rows, gaps, at) for at in range(len(rows))]
     is_row = [is_row[at] or _goes_on(rows, is_row, at) for at in range(len(rows))]
     lines: list[Line] = []
-    block: list[CellRow] = []
+    block: list[TextRow] = []
     for at, row in enumerate(rows):
         if block and (not is_row[at] or block[-1].base - row.base > _FAR * row.size):
             lines += _block_lines(block)
@@ -134,7 +84,7 @@ def table_lines(rows: Sequence[CellRow]) -> list[Line]:
     return lines + _block_lines(block)
 
 
-def _cell_gaps(row: CellRow) -> list[Interval]:
+def _cell_gaps(row: TextRow) -> list[Interval]:
     """The gaps of a row that may part cells: wider than two letters, and not after a bullet."""
     cells = row.cells
     if len(cells) == 2 and _BULLET.fullmatch(cells[0].text):
@@ -146,7 +96,7 @@ def _cell_gaps(row: CellRow) -> list[Interval]:
 
 
 def _without_justified(
-    rows: Sequence[CellRow], gaps: Sequence[list[Interval]]
+    rows: Sequence[TextRow], gaps: Sequence[list[Interval]]
 ) -> list[list[Interval]]:
     """The gaps of rows, without those of justified lines among prose."""
     right = max((row.cells[-1].right for row in rows), default=0.0)
@@ -161,7 +111,7 @@ def _without_justified(
     return [[] if just else some for just, some in zip(justified, gaps, strict=True)]
 
 
-def _is_linked(rows: Sequence[CellRow], gaps: Sequence[Sequence[Interval]], at: int) -> bool:
+def _is_linked(rows: Sequence[TextRow], gaps: Sequence[Sequence[Interval]], at: int) -> bool:
     """Whether a row has gaps where a row near it has some, with nothing between them."""
     if not gaps[at]:
         return False
@@ -178,12 +128,17 @@ def _is_linked(rows: Sequence[CellRow], gaps: Sequence[Sequence[Interval]], at: 
     return False
 
 
-def _is_stretched(row: CellRow) -> bool:
+def _is_stretched(row: TextRow) -> bool:
     """Whether all blanks of a row are nearly as wide, as in a justified line."""
-    if any(" " in text for _, _, text in row.words):
+    if any(" " in text for _, _, text in row.spans):
         return False  # drawn at once, with narrow blanks
-    blanks = [b[0] - a[1] for a, b in pairwise(row.words)]
-    return not blanks or max(blanks) - min(blanks) <= EVEN * row.size
+    return are_even([(a[1], b[0]) for a, b in pairwise(row.spans)], row.size)
+
+
+def are_even(gaps: Sequence[Interval], size: float) -> bool:
+    """Whether gaps are as wide as each other, as in a justified line of a font size."""
+    widths = [right - left for left, right in gaps]
+    return not widths or max(widths) - min(widths) <= _EVEN * size
 
 
 def _common(some: Sequence[Interval], others: Sequence[Interval], least: float) -> list[Interval]:
@@ -191,13 +146,13 @@ def _common(some: Sequence[Interval], others: Sequence[Interval], least: float) 
     return [gap for gap in pairs if gap[1] - gap[0] >= least]
 
 
-def _is_crossed(gap: Interval, row: CellRow) -> bool:
+def _is_crossed(gap: Interval, row: TextRow) -> bool:
     """Whether a word of a row is in a gap."""
     slack = _CROSSED * (gap[1] - gap[0])
-    return any(left < gap[1] - slack and right > gap[0] + slack for left, right, _ in row.words)
+    return any(left < gap[1] - slack and right > gap[0] + slack for left, right, _ in row.spans)
 
 
-def _goes_on(rows: Sequence[CellRow], is_row: Sequence[bool], at: int) -> bool:
+def _goes_on(rows: Sequence[TextRow], is_row: Sequence[bool], at: int) -> bool:
     """Whether a row of one cell continues a table: below a column other than the first, or among
     rows of it.
     """
@@ -214,26 +169,24 @@ def _goes_on(rows: Sequence[CellRow], is_row: Sequence[bool], at: int) -> bool:
     return any(_is_beside(row, other) or _is_below(row, other) for other in near)
 
 
-def _is_beside(row: CellRow, other: CellRow) -> bool:
+def _is_beside(row: TextRow, other: TextRow) -> bool:
     """Whether a line is between the lines of other cells of a row."""
-    left, right, *_ = row.cells[0]
     return abs(row.base - other.base) < _BESIDE * row.size and not any(
-        left < cell.right and right > cell.left for cell in other.cells
+        row.left < cell.right and row.right > cell.left for cell in other.cells
     )
 
 
-def _is_below(row: CellRow, other: CellRow) -> bool:
+def _is_below(row: TextRow, other: TextRow) -> bool:
     """Whether a line is below or above a cell of a row, other than the first."""
-    left, right, *_ = row.cells[0]
     return any(
-        abs(left - cell.left) < _ALIGNED * row.size and right <= cell.right + 4 * row.size
+        abs(row.left - cell.left) < _ALIGNED * row.size and row.right <= cell.right + 4 * row.size
         for cell in other.cells[1:]
     )
 
 
 def _table_row(
-    rows: Sequence[CellRow], is_row: Sequence[bool], at: int, step: int
-) -> CellRow | None:
+    rows: Sequence[TextRow], is_row: Sequence[bool], at: int, step: int
+) -> TextRow | None:
     """The next row of a table above or below a row, with only rows of one cell between them."""
     for other in range(at + step, at + step * (_NEAR + 1), step):
         if not 0 <= other < len(rows) or not _is_close(rows[other - step], rows[other]):
@@ -245,11 +198,11 @@ def _table_row(
     return None
 
 
-def _is_close(row: CellRow, other: CellRow) -> bool:
+def _is_close(row: TextRow, other: TextRow) -> bool:
     return abs(row.base - other.base) <= _CLOSE * max(row.size, other.size)
 
 
-def _block_lines(block: Sequence[CellRow]) -> list[Line]:
+def _block_lines(block: Sequence[TextRow]) -> list[Line]:
     """The rows of a table. Empty cells between others stay, so that each value is in its column."""
     if not block:
         return []
@@ -321,7 +274,7 @@ def _continues(cells: Sequence[str], above: Sequence[str]) -> bool:
     return not cells[0] and len(filled) < sum(map(bool, above)) and all(above[at] for at in filled)
 
 
-def _separators(rows: Sequence[CellRow]) -> list[Interval]:
+def _separators(rows: Sequence[TextRow]) -> list[Interval]:
     """The free stretches between the columns of a table, from left to right."""
     widest = max(len(row.cells) for row in rows)
     # A header that spans columns would unite them, so rows with few cells are ignored.
@@ -337,26 +290,26 @@ def _separators(rows: Sequence[CellRow]) -> list[Interval]:
     return [gap for gap in free if gap[1] - gap[0] >= least]
 
 
-def _blanks(rows: Sequence[CellRow], free: Sequence[Interval]) -> list[float]:
+def _blanks(rows: Sequence[TextRow], free: Sequence[Interval]) -> list[float]:
     """The widths of the blanks within cells, but those in which no row has a letter."""
     blanks = []
     for cell in chain.from_iterable(row.cells for row in rows):
-        for before, after in pairwise(cell.words):
+        for before, after in pairwise(cell.spans):
             if not any(before[1] <= left and right <= after[0] for left, right in free):
                 blanks.append(after[0] - before[1])
     return blanks
 
 
-def _free(rows: Sequence[CellRow]) -> Iterator[Interval]:
+def _free(rows: Sequence[TextRow]) -> Iterator[Interval]:
     """The stretches between words in which no row has a letter."""
     end = None
-    for left, right, _ in sorted(word for row in rows for word in row.words):
+    for left, right, _ in sorted(word for row in rows for word in row.spans):
         if end is not None and left > end:
             yield end, left
         end = right if end is None else max(end, right)
 
 
-def _in_columns(row: CellRow, separators: Sequence[Interval]) -> list[str]:
+def _in_columns(row: TextRow, separators: Sequence[Interval]) -> list[str]:
     """The texts of a row by column: a cell is parted at the separators that none of its words
     crosses, and each part is in the column that it overlaps most.
     """
@@ -369,11 +322,11 @@ def _in_columns(row: CellRow, separators: Sequence[Interval]) -> list[str]:
     return texts
 
 
-def _parted(row: CellRow, separators: Sequence[Interval]) -> Iterator[Word]:
+def _parted(row: TextRow, separators: Sequence[Interval]) -> Iterator[Word]:
     """The cells of a row, parted at separators."""
     for cell in row.cells:
         part: list[Word] = []
-        for word in cell.words or (cell[:3],):
+        for word in cell.spans:
             if part and any(_is_between(part[-1], word, gap) for gap in separators):
                 yield part[0][0], part[-1][1], join(" ", (text for _, _, text in part))
                 part = []
