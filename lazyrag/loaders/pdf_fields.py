@@ -1,5 +1,5 @@
-"""What is typed into a PDF page: values of form fields and text boxes, as glyphs beside its text; what
-a child process does, see `pdf_pages`.
+"""What is typed into a PDF page: values of form fields and text boxes, as glyphs beside its text;
+what a child process does, see `pdf_pages`.
 """
 
 from __future__ import annotations

@@ -556,8 +556,10 @@ class PageText:
             self.read_characters(start, start + len(stretch), glyphs)
 
     def _read_whole(self, start: int, stretch: str) -> Glyph | None:
-        """A stretch as one glyph; None if its characters have to be read one by one, such as those of
-        a word in parts: pdfium finds no blank where the file names U+00A0 as the text of one.
+        """A stretch as one glyph; None if its characters have to be read one by one.
+
+        So are those of a word drawn in parts: pdfium finds no blank where the file names U+00A0 as
+        the text of one.
         """
         if " " not in stretch and pdfium.FPDFText_CountRects(self.text, start, len(stretch)) > 1:
             return None
