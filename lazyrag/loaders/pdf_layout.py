@@ -724,7 +724,7 @@ def _upright_text(glyphs: Sequence[Glyph], sizes: list[SizedLine] | None) -> str
     segments = find_segments(glyphs)
     if not segments:
         return ""
-    if _is_scattered(segments):
+    if _is_vertical(segments):
         return _vertical_text(segments)
     text = ""
     for region in regions(segments):
@@ -740,27 +740,42 @@ def _upright_text(glyphs: Sequence[Glyph], sizes: list[SizedLine] | None) -> str
     return text
 
 
-def _is_scattered(segments: Sequence[LineSegment]) -> bool:
-    """Whether nearly all segments are single characters, as in vertical lines."""
+def _is_vertical(segments: Sequence[LineSegment]) -> bool:
+    """Whether nearly all segments are single characters, most of them below the one before."""
     single = sum(len(segment.text) == 1 for segment in segments)
-    return len(segments) > _FEW and single > _MAX_SCATTERED * len(segments)
+    if len(segments) <= _FEW or single <= _MAX_SCATTERED * len(segments):
+        return False
+    below = 0
+    for before, segment in pairwise(segments):
+        is_near = 0 < before.base - segment.base < 2 * segment.size
+        below += is_near and _is_in_column(before, segment)
+    return 2 * below >= len(segments)
+
+
+def _is_in_column(first: LineSegment, other: LineSegment) -> bool:
+    centre = (other.left + other.right - first.left - first.right) / 2
+    return abs(centre) < 0.5 * first.size
 
 
 def _vertical_text(segments: Sequence[LineSegment]) -> str:
-    """Text of single characters: those below one another are a line, in drawing order."""
-    text = segments[0].text
-    for before, segment in pairwise(segments):
-        size = segment.size
-        centre = (segment.left + segment.right - before.left - before.right) / 2
-        if abs(centre) < 0.5 * size and 0 < before.base - segment.base < 2 * size:
-            text += segment.text
-        elif (
-            abs(segment.base - before.base) < _SAME_LINE * size
-            and abs(segment.left - before.right) < 2 * size
-        ):
-            text += " " + segment.text
+    """Text of lines that run downwards, from right to left."""
+    lines: list[list[LineSegment]] = []
+    for segment in sorted(segments, key=lambda segment: -(segment.left + segment.right)):
+        if lines and _is_in_column(lines[-1][0], segment):
+            lines[-1].append(segment)
         else:
-            text += "\n" + segment.text
+            lines.append([segment])
+    lowest = min(segment.base for segment in segments)
+    text = ""
+    is_full = False
+    for line in lines:
+        line.sort(key=lambda segment: -segment.base)
+        added = join("", (segment.text for segment in line))
+        between = "\n" if text else ""
+        if is_full:
+            _, between = joint(text.rpartition("\n")[2], added)
+        text = text + between + added
+        is_full = line[-1].base < lowest + _FULL_WITHIN * line[-1].size
     return text
 
 

@@ -441,6 +441,21 @@ def test_lines_that_run_downwards(text_of):
     assert text_of(drawn(*placed)).split("\n") == words
 
 
+def test_vertical_chinese_is_read_from_the_right(text_of):
+    """Lines that run downwards are read from right to left, in whichever order they were drawn, and
+    those of a paragraph are joined.
+    """
+    lines = ["绿茶是未经发酵的茶叶保留鲜叶", "的天然物质杀青时间很短", "红茶是全发酵的茶叶汤色红亮"]
+    characters = dict.fromkeys("".join(lines))
+    letters = dict(zip(characters, map(chr, range(ord("A"), 127)), strict=False))
+    placed = []
+    for at in (1, 0, 2):
+        for down, one in enumerate(lines[at]):
+            placed.append((300 - 20 * at, 700 - 11 * down, letters[one]))
+    data = changed(drawn(*placed), read_as({letter: one for one, letter in letters.items()}))
+    assert text_of(data) == lines[0] + lines[1] + "\n" + lines[2]
+
+
 def test_what_stands_at_the_head_and_foot_of_pages_can_be_dropped(text_of):
     """Repeated heads and page numbers go where that is asked for, and stay where not; the first
     words stay.
