@@ -15,6 +15,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self, SupportsIndex, TypeAlias
 
+import numpy as np
+
 from lazyrag.loaders.bidi import has_right_to_left, logical_order, mirrored, right_to_left_share
 
 CELL_GAP = 1.0
@@ -314,7 +316,9 @@ _SHORTEST_WORD = 3.0
 _LONGEST_WORD = 12.0
 _SPACED = 4  # letters
 _FEWEST_PAIRS = 20
-_TIGHT_BLANK = 0.1  # in font sizes
+# In font sizes.
+_TIGHT_BLANK = 0.1
+_LEAST_BLANK = 0.16
 _LEAST_SPREAD = 1e-4
 
 
@@ -368,7 +372,7 @@ def _spaced_width(texts: Sequence[list[str]], gaps: Sequence[Sequence[Gap]]) -> 
         return None
     if pairs <= _LONGEST_WORD * (drawn + len(texts)):
         return CELL_GAP
-    return 0.0
+    return _parting([width for width, _ in all_gaps if width >= _LEAST_BLANK])
 
 
 def _is_spaced_line(parts: Sequence[str], gaps: Sequence[Gap]) -> bool:
@@ -378,6 +382,28 @@ def _is_spaced_line(parts: Sequence[str], gaps: Sequence[Gap]) -> bool:
         and all(len(part) == 1 and part.isalpha() and not is_joined(part) for part in parts[::2])
         and not any(blank for _, blank in gaps)
     )
+
+
+def _parting(widths: Sequence[float]) -> float:
+    """The width that parts gaps into two kinds best, each as if normally distributed (Kittler and
+    Illingworth).
+    """
+    ordered = np.sort(np.asarray(widths))
+    counts = np.arange(_SPACED, len(ordered) - _SPACED)
+    if not len(counts):
+        return 0.0
+    sums = np.cumsum(ordered)
+    squares = np.cumsum(ordered**2)
+    cost = np.zeros(len(counts))
+    for size, total, square in (
+        (counts, sums[counts - 1], squares[counts - 1]),
+        (len(ordered) - counts, sums[-1] - sums[counts - 1], squares[-1] - squares[counts - 1]),
+    ):
+        spread = np.maximum(square / size - (total / size) ** 2, _LEAST_SPREAD)
+        share = size / len(ordered)
+        cost += share * (np.log(spread) - 2 * np.log(share))
+    best = counts[int(cost.argmin())]
+    return float(ordered[best - 1] + ordered[best]) / 2
 
 
 class GlyphCollector:
