@@ -465,6 +465,7 @@ _LEVEL = 0.7
 _LINES_OF_CELL = 6
 _PROSE_OF_COLUMN = 0.6
 _MAX_LEVEL = 0.5
+_MAX_BESIDE = 2
 _NEAR_LINE = 1.8
 _MAX_GUTTERS = 8
 _MAX_GAPS = 100
@@ -608,7 +609,7 @@ def _columns(group: Sequence[LineSegment]) -> list[list[LineSegment]]:
         columns.append(first[at])
         at = following[at]
     if len(columns) < 2:
-        return _beside_prose(group, gutters[:_MAX_GUTTERS])
+        return _beside_prose(group, gutters[:_MAX_BESIDE])
     if any(_are_level(*pair) for pair in pairwise(columns)):
         return []
     return columns

@@ -251,9 +251,12 @@ class TextRow:
     def __init__(self, cells: list[LineSegment]) -> None:
         self.cells = cells
         self.base = cells[0].base
-        self.size = max(cell.size for cell in cells)
+        self.size = cells[0].size
         self.left = cells[0].left
-        self.right = max(cell.right for cell in cells)
+        self.right = cells[0].right
+        if len(cells) > 1:
+            self.size = max(cell.size for cell in cells)
+            self.right = max(cell.right for cell in cells)
 
     @property
     def gaps(self) -> list[Interval]:
