@@ -62,10 +62,10 @@ FORMATS = (
         "PDF",
         _of(".pdf"),
         "pypdfium2 (BSD, Apache)",
-        "text in reading order of both directions, columns, tables as rows; pages, headings by outline or type size, "
-        "title, author, subject, keywords, dates; pages left of damaged files; scanned pages through a function that "
-        "you pass",
-        "pictures, annotations, forms' fields, styles",
+        "text in reading order of both directions, columns, tables as rows; form values, "
+        "text boxes; pages, headings by outline or type size, title, author, subject, keywords, "
+        "dates; pages left of damaged files; scanned pages through a function that you pass",
+        "pictures, comments, attachments, styles",
     ),
     Format(
         "Word",

@@ -131,6 +131,20 @@ def is_garbled(text: str) -> bool:
     return 5 * wrong >= max(1, len(visible))
 
 
+_UNKNOWN = re.compile("[\ufffd\ue000-\uf8ff\U000f0000-\U0010ffff]")
+
+
+def is_unreadable(text: str) -> bool:
+    """Whether a text layer has fewer letters than characters without a meaning, as of private use.
+
+    Example:
+        >>> is_unreadable("\ue001\ue002\ue003 a"), is_unreadable("\uf0a8 yes \uf0a8 no")
+        (True, False)
+    """
+    unknown = len(_UNKNOWN.findall(text))
+    return unknown > 0 and unknown > sum(map(str.isalnum, text))
+
+
 def has_few_letters(text: str) -> bool:
     """Whether a text layer is too short for the words of a scanned page."""
     return sum(map(str.isalnum, text)) < _FEW_LETTERS

@@ -25,7 +25,7 @@ from lazyrag.loaders.base import (
     reading,
 )
 from lazyrag.loaders.hidden import unmarked
-from lazyrag.loaders.ocr import Ocr, OcrWord, is_garbled, word_glyphs
+from lazyrag.loaders.ocr import Ocr, OcrWord, is_garbled, is_unreadable, word_glyphs
 from lazyrag.loaders.pdf_layout import page_text, without_repeated_lines
 from lazyrag.loaders.pdf_lines import PlacedText
 from lazyrag.loaders.process import borrow, give_back
@@ -45,6 +45,7 @@ from lazyrag.validation import (
 
 _OCR_DOTS_PER_INCH = 200
 _MAX_PAGES_NAMED = 20
+_UNREADABLE = "its fonts do not say which letters they draw"
 
 
 @known_arguments
@@ -129,6 +130,7 @@ class PdfLoader:
         read = file.read(has_ocr=self.ocr is not None)
         if self.ocr is not None:
             self._recognize_pages(file, read)
+        read.drop_unreadable()
         if not any(read.texts):
             raise file.no_text(read)
         pages = without_repeated_lines(read.texts) if self.drop_repeated else read.texts
@@ -217,6 +219,13 @@ class Pages:
     outline: Sequence[tuple[int, str, int]] = ()
     file_metadata: dict[str, str] = field(default_factory=dict)
 
+    def drop_unreadable(self) -> None:
+        """Leave out texts whose characters have no meaning."""
+        for number, text in enumerate(self.texts, start=1):
+            if is_unreadable(text):
+                self.texts[number - 1] = ""
+                self.unread[number] = _UNREADABLE
+
     def metadata(self) -> JsonObject:
         """The numbers of pages, as metadata of the document."""
         unread = {str(number): reason for number, reason in self.unread.items()}
@@ -243,6 +252,11 @@ class Pages:
 
 
 def _no_text(read: Pages) -> LoadError:
+    remedy = "Call lazyrag.loaders.scans.add_ocr(docs), which reads {} by text recognition (OCR)."
+    if read.unread and set(read.unread.values()) == {_UNREADABLE}:
+        pages = _numbered(list(read.unread))
+        problem = f"The text layer of {pages} of the PDF is garbled: {_UNREADABLE}."
+        return LoadError(f"{problem} {remedy.format('it')}")
     if read.unread:
         number, reason = next(iter(read.unread.items()))
         pages = _numbered(list(read.unread))
@@ -253,8 +267,8 @@ def _no_text(read: Pages) -> LoadError:
             "The PDF has no pages; it is damaged, or was written wrongly. Save it again."
         )
     scanned = f": only pictures on {_numbered(read.textless)}" if read.textless else ""
-    hint = "Call lazyrag.loaders.scans.add_ocr(docs), which reads them by text recognition (OCR)."
-    return LoadError(f"The PDF has no text layer on any page{scanned}. {hint}")
+    problem = f"The PDF has no text layer on any page{scanned}."
+    return LoadError(f"{problem} {remedy.format('them')}")
 
 
 def _numbered(numbers: Sequence[int]) -> str:

@@ -52,11 +52,12 @@ def hidden_objects(page: Any) -> dict[int, str]:
     for item in _objects(page):
         kind = pdfium.FPDFPageObj_GetType(item)
         if kind == pdfium.FPDF_PAGEOBJ_TEXT:
-            reason = _own_reason(item)
+            fill = _fill(item)
+            reason = _own_reason(item, fill[3])
             if reason:
                 unseen.append((item, reason))
             else:
-                texts.append(_Text(item, tuple(_fill(item)[:3]), len(areas)))
+                texts.append(_Text(item, tuple(fill[:3]), len(areas)))
         elif area := _area(item, kind):
             areas.append(area)
     pictures = [area for area in areas if area.colour is None]
@@ -68,19 +69,21 @@ def hidden_objects(page: Any) -> dict[int, str]:
     return hidden
 
 
-def _own_reason(item: Any) -> str:
+def _own_reason(item: Any, opacity: int) -> str:
     """Why a text object is not seen, on any background."""
     mode = pdfium.FPDFTextObj_GetTextRenderMode(item)
     if mode == pdfium.FPDF_TEXTRENDERMODE_INVISIBLE:
         return NOT_DRAWN
-    if mode == pdfium.FPDF_TEXTRENDERMODE_FILL and _fill(item)[3] <= _FAINT:
+    if mode == pdfium.FPDF_TEXTRENDERMODE_FILL and opacity <= _FAINT:
         return TRANSPARENT
     return SIZE if _size(item) <= _TINY else ""
 
 
 def _in_background_colour(texts: Sequence[_Text], areas: Sequence[_Area]) -> Iterator[Any]:
     colours = {_WHITE, *(area.colour for area in areas if area.colour is not None)}
-    suspects = [text for text in texts if any(_is_close(text.colour, colour) for colour in colours)]
+    usual = {text.colour for text in texts}
+    hidden = {some for some in usual if any(_is_close(some, colour) for colour in colours)}
+    suspects = [text for text in texts if text.colour in hidden]
     if len(suspects) * len(areas) > _MAX_PAIRS:
         return
     for text in suspects:
@@ -109,21 +112,25 @@ def _address(item: Any) -> int:
     return ctypes.cast(item, ctypes.c_void_p).value or 0
 
 
+# pdfium writes into these; made once, as there are many objects
+_COLOUR = [ctypes.c_uint() for _ in range(4)]
+_AT_COLOUR = [*map(ctypes.byref, _COLOUR)]
+_SIZE = ctypes.c_float()
+_MATRIX = pdfium.FS_MATRIX()
+
+
 def _fill(item: Any) -> list[int]:
     """Red, green, blue and opacity up to 255; black if unknown."""
-    parts = [ctypes.c_uint() for _ in range(4)]
-    is_known = pdfium.FPDFPageObj_GetFillColor(item, *map(ctypes.byref, parts))
-    return [part.value for part in parts] if is_known else [0, 0, 0, 255]
+    is_known = pdfium.FPDFPageObj_GetFillColor(item, *_AT_COLOUR)
+    return [part.value for part in _COLOUR] if is_known else [0, 0, 0, 255]
 
 
 def _size(item: Any) -> float:
     """The font size of a text object on the page, in points."""
-    size = ctypes.c_float()
-    matrix = pdfium.FS_MATRIX()
-    is_known = pdfium.FPDFTextObj_GetFontSize(item, ctypes.byref(size))
-    if not is_known or not pdfium.FPDFPageObj_GetMatrix(item, ctypes.byref(matrix)):
+    is_known = pdfium.FPDFTextObj_GetFontSize(item, _SIZE)
+    if not is_known or not pdfium.FPDFPageObj_GetMatrix(item, _MATRIX):
         return _TINY + 1
-    return float(abs(size.value) * (matrix.c**2 + matrix.d**2) ** 0.5)
+    return float(abs(_SIZE.value) * (_MATRIX.c**2 + _MATRIX.d**2) ** 0.5)
 
 
 def _bounds(item: Any) -> tuple[float, float, float, float]:

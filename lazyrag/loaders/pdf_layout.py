@@ -4,15 +4,15 @@ tables.
 
 from __future__ import annotations
 
-import functools
+import bisect
 import re
 import statistics
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from itertools import chain, pairwise, product
-from typing import Any, TypeAlias
+from typing import Any
 
 from lazyrag.loaders.bidi import has_right_to_left, right_to_left_share
 from lazyrag.loaders.pdf_lines import (
@@ -20,14 +20,18 @@ from lazyrag.loaders.pdf_lines import (
     CELL_GAP,
     Gap,
     Glyph,
-    Piece,
+    Interval,
+    LineSegment,
     SizedLine,
+    TextRow,
+    Word,
     is_chinese,
     is_joined,
     join,
     logical_text,
     respace,
 )
+from lazyrag.loaders.pdf_tables import are_even, table_lines
 
 # PDF writers map glyphs to radicals (U+2F46 for U+65E0, U+2ED3 for U+957F) and ligatures instead of
 # letters. Radicals without a compatibility mapping are replaced by Unicode's equivalent unified
@@ -109,184 +113,6 @@ def quarter_turns(across: Any, up: Any) -> int:
     if abs(across) >= abs(up):
         return 0 if across >= 0 else 2
     return 1 if up > 0 else 3
-
-
-Cell: TypeAlias = tuple[float, float, str]
-"""Left and right edge in points, and text."""
-
-_BETWEEN = " | "
-_WIDE = 2.0  # in font sizes: with so wide a gap, a single row is a table row
-_ALIGNED = 0.6
-_MAX_COLUMNS = 100
-_NEAR = 3  # rows above and below that are compared
-_TIGHT = 1.45
-_TIGHTEST_OF_USUAL = 0.85
-_BULLET = re.compile(
-    r"[•·▪■◦●○‣∗*–—-]|\(?[0-9]{1,3}[.)、]|\(?[a-zA-Z][.)]|[①-⑳]|\[\d{1,3}\]|[0-9]+(?:\.[0-9]+)+"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A row as text.
-
-    Args:
-        text: Of the row; "" if it was merged into the row above.
-        is_table_row: Whether it belongs to a table.
-        is_merged: Whether its text is in the row above.
-    """
-
-    text: str
-    is_table_row: bool = False
-    is_merged: bool = False
-
-
-def table_lines(rows: Sequence[Sequence[Cell]], sizes: Sequence[tuple[float, float]]) -> list[Line]:
-    """Convert rows to lines, with ``|`` between the cells of tables.
-
-    Args:
-        rows: From top to bottom, cells from left to right.
-        sizes: Height of the base line and font size of each row.
-
-    Example:
-        >>> header = [(0, 20, "tea"), (80, 99, "price")]
-        >>> rows = [header, [(0, 30, "Sencha"), (90, 99, "12")], [(0, 300, "All prices.")]]
-        >>> [line.text for line in table_lines(rows, [(40, 10), (26, 10), (12, 10)])]
-        ['tea | price', 'Sencha | 12', 'All prices.']
-    """
-    lines = []
-    block = []
-    for at, row in enumerate(rows):
-        if _is_table_row(rows, sizes, at):
-            block.append(at)
-            continue
-        lines += _block_lines(rows, sizes, block)
-        block = []
-        lines.append(Line(_row_text(row, " ")))
-    return lines + _block_lines(rows, sizes, block)
-
-
-def _row_text(row: Sequence[Cell], between: str) -> str:
-    return join(between, (text for _, _, text in row))
-
-
-def _is_table_row(
-    rows: Sequence[Sequence[Cell]], sizes: Sequence[tuple[float, float]], at: int
-) -> bool:
-    row = rows[at]
-    size = sizes[at][1]
-    if len(row) == 1:
-        return _goes_on(rows, sizes, at)
-    if len(row) == 2 and _BULLET.fullmatch(row[0][2]):
-        return False
-    if len(row) > 2 and max(b[0] - a[1] for a, b in pairwise(row)) >= _WIDE * size:
-        return True
-    for other in range(max(0, at - _NEAR), min(len(rows), at + _NEAR + 1)):
-        near = rows[other]
-        if (
-            other != at
-            and len(near) > 1
-            and (_are_aligned(row, near[1:], size) or _are_aligned(row[1:], near, size))
-        ):
-            return True
-    return False
-
-
-def _are_aligned(some: Sequence[Cell], others: Sequence[Cell], size: float) -> bool:
-    """Whether a cell of one row begins or ends where a cell of the other does."""
-    nearest = _ALIGNED * size
-    return any(
-        abs(a[0] - b[0]) < nearest or abs(a[1] - b[1]) < nearest
-        for a, b in product(some[:_MAX_COLUMNS], others[:_MAX_COLUMNS])
-    )
-
-
-def _goes_on(rows: Sequence[Sequence[Cell]], sizes: Sequence[tuple[float, float]], at: int) -> bool:
-    """Whether the only cell of a row continues a table row beside it, below a column other than the
-    first.
-    """
-    left, right, _ = rows[at][0]
-    size = sizes[at][1]
-    above = rows[at - 1] if at else []
-    below = rows[at + 1] if at + 1 < len(rows) else []
-    return any(
-        abs(left - cell[0]) < _ALIGNED * size and right <= cell[1] + 4 * size
-        for cell in (*above[1:], *below[1:])
-    )
-
-
-def _block_lines(
-    rows: Sequence[Sequence[Cell]], sizes: Sequence[tuple[float, float]], block: Sequence[int]
-) -> list[Line]:
-    """The rows of a table. Empty cells between others stay, so that each value is in its column."""
-    columns = _columns([rows[at] for at in block])
-    if not 0 < len(columns) <= _MAX_COLUMNS:
-        between = _BETWEEN if columns else " "
-        return [Line(_row_text(rows[at], between), is_table_row=bool(columns)) for at in block]
-    cells = [_in_columns(rows[at], columns) for at in block]
-    steps = [0.0]
-    for above, at in pairwise(block):
-        steps.append((sizes[above][0] - sizes[at][0]) / (sizes[at][1] or 1))
-    merged = _merge_continued(cells, steps)
-    return [
-        Line(join(_BETWEEN, texts).strip().rstrip(" |"), is_table_row=True, is_merged=not texts)
-        for texts in merged
-    ]
-
-
-def _merge_continued(cells: Sequence[list[str]], steps: Sequence[float]) -> list[list[str]]:
-    """Add rows that only continue cells to the row above, and leave them empty.
-
-    Args:
-        cells: The texts of each row.
-        steps: The distance of each row from the row above, in font sizes.
-    """
-    usual = [step for step, texts in zip(steps, cells, strict=True) if step and texts[0]]
-    tight = _TIGHT
-    if len(usual) > 1:
-        tight = max(_TIGHT, min(2.2, _TIGHTEST_OF_USUAL * statistics.median(usual)))
-    merged: list[list[str]] = []
-    start = 0  # the last row that is not merged
-    for at, (step, texts) in enumerate(zip(steps, cells, strict=True)):
-        if at and step < tight and _continues(texts, merged[start]):
-            merged[start] = [
-                (a + " " + b).strip() for a, b in zip(merged[start], texts, strict=True)
-            ]
-            merged.append([])
-        else:
-            merged.append(texts)
-            start = at
-    return merged
-
-
-def _continues(cells: Sequence[str], above: Sequence[str]) -> bool:
-    """Whether a row only continues cells of the row above."""
-    filled = [at for at, text in enumerate(cells) if text]
-    return not cells[0] and len(filled) < sum(map(bool, above)) and all(above[at] for at in filled)
-
-
-def _columns(rows: Sequence[Sequence[Cell]]) -> list[tuple[float, float]]:
-    """Left and right edges of the columns: cells that overlap vertically belong to one column."""
-    merged: list[list[float]] = []
-    widest = max((len(row) for row in rows), default=0)
-    # A header that spans columns would unite them, so rows with few cells are ignored.
-    cells = chain.from_iterable(row for row in rows if len(row) > max(1, widest // 2))
-    for left, right, _ in sorted(cells):
-        if merged and left < merged[-1][1]:
-            merged[-1][1] = max(merged[-1][1], right)
-        else:
-            merged.append([left, right])
-    return [(left, right) for left, right in merged]
-
-
-def _in_columns(row: Sequence[Cell], columns: Sequence[tuple[float, float]]) -> list[str]:
-    """The texts of a row by column: each cell is in the column that it overlaps most."""
-    texts = [""] * len(columns)
-    for left, right, text in row:
-        overlaps = [min(right, column[1]) - max(left, column[0]) for column in columns]
-        at = overlaps.index(max(overlaps))
-        texts[at] = (texts[at] + " " + text).strip()
-    return texts
 
 
 _BROKEN = re.compile(r"(?P<word>[^\W\d_]+(?:-[^\W\d_]+)*)(?P<hyphen>[-\u2010\u00ad])$")
@@ -396,57 +222,6 @@ _FARTHEST = 1e6  # in points
 _RAISED = 0.6  # an exponent or index stays in its line
 
 
-@dataclass(slots=True)
-class LineSegment:
-    """A part of a line without wide gaps: text, edges and base line in points, font size."""
-
-    text: str
-    left: float
-    right: float
-    base: float
-    size: float
-    pieces: list[Piece] | None = None
-    """Its characters where some are Arabic or Hebrew; the text is in their order on paper until
-    `rows_of`."""
-
-    @property
-    def bottom(self) -> float:
-        """Bottom edge."""
-        return self.base - 0.2 * self.size
-
-    @property
-    def top(self) -> float:
-        """Top edge."""
-        return self.base + 0.75 * self.size
-
-
-@dataclass
-class TextRow:
-    """Segments side by side. Its edges are asked for when all are there."""
-
-    cells: list[LineSegment] = field(default_factory=list)
-
-    @property
-    def base(self) -> float:
-        """Height of the base line."""
-        return self.cells[0].base
-
-    @functools.cached_property
-    def size(self) -> float:
-        """Largest font size."""
-        return max(cell.size for cell in self.cells)
-
-    @functools.cached_property
-    def left(self) -> float:
-        """Left edge."""
-        return min(cell.left for cell in self.cells)
-
-    @functools.cached_property
-    def right(self) -> float:
-        """Right edge."""
-        return max(cell.right for cell in self.cells)
-
-
 def find_segments(glyphs: Sequence[Glyph]) -> list[LineSegment]:
     """Group characters into segments, in drawing order; those of Arabic and Hebrew pages by their
     places.
@@ -457,6 +232,7 @@ def find_segments(glyphs: Sequence[Glyph]) -> list[LineSegment]:
     segments = []
     gaps: list[list[Gap]] = []  # of each segment, those between its parts
     texts = []  # a growing segment's own text is that of its last piece
+    places: list[list[Interval]] = []  # edges of its parts
     current: LineSegment | None = None
     blank = False
     for glyph in glyphs:
@@ -471,15 +247,31 @@ def find_segments(glyphs: Sequence[Glyph]) -> list[LineSegment]:
             segments.append(current)
             gaps.append([])
             texts.append([glyph.text])
+            places.append([(glyph.left, glyph.right)])
         else:
             gaps[-1].append(((glyph.left - current.right) / (current.size or 1), blank))
             _extend(current, glyph)
             texts[-1] += (between, glyph.text)
+            places[-1].append((glyph.left, glyph.right))
         blank = False
     respace(texts, gaps)
-    for segment, parts in zip(segments, texts, strict=True):
+    for segment, parts, edges in zip(segments, texts, places, strict=True):
         segment.text = join("", parts)
+        if " " in parts:
+            segment.words = _words(parts, edges)
     return segments
+
+
+def _words(parts: Sequence[str], edges: Sequence[Interval]) -> list[Word]:
+    """The words of a segment, of its parts with the texts between them."""
+    words = [(*edges[0], parts[0])]
+    for at, (left, right) in enumerate(edges[1:], start=1):
+        if parts[2 * at - 1]:
+            words.append((left, right, parts[2 * at]))
+        else:
+            before = words[-1]
+            words[-1] = (before[0], max(before[1], right), before[2] + parts[2 * at])
+    return words
 
 
 def _placed_segments(glyphs: Sequence[Glyph]) -> list[LineSegment]:
@@ -510,7 +302,7 @@ def _placed_segments(glyphs: Sequence[Glyph]) -> list[LineSegment]:
                     last.size = max(last.size, glyph.size)
             elif glyph.text != " ":
                 last = LineSegment(
-                    glyph.text, glyph.left, glyph.right, glyph.base, glyph.size, [glyph[:3]]
+                    glyph.text, glyph.left, glyph.right, glyph.base, glyph.size, pieces=[glyph[:3]]
                 )
                 segments.append(last)
     return segments
@@ -523,8 +315,12 @@ def _is_on_line(first: Glyph | LineSegment, other: Glyph | LineSegment) -> bool:
 
 def _is_on_paper(glyph: Glyph) -> bool:
     """Whether its position is valid: damaged files have infinite ones and NaN."""
-    numbers = (glyph.left, glyph.right, glyph.base, glyph.size)
-    return all(-_FARTHEST < number < _FARTHEST for number in numbers)
+    return (
+        -_FARTHEST < glyph.left < _FARTHEST
+        and -_FARTHEST < glyph.right < _FARTHEST
+        and -_FARTHEST < glyph.base < _FARTHEST
+        and -_FARTHEST < glyph.size < _FARTHEST
+    )
 
 
 def _is_drawn_again(glyph: Glyph, drawn: dict[tuple[str, int, int], list[float]]) -> bool:
@@ -586,27 +382,35 @@ def rows_of(segments: Iterable[LineSegment]) -> list[TextRow]:
     """Group segments into rows, from top to bottom, left to right, with their texts in reading
     order.
     """
-    rows: list[TextRow] = []
+    lines: list[list[LineSegment]] = []
     for segment in sorted(segments, key=lambda segment: -segment.base):
-        if rows and _is_on_line(rows[-1].cells[0], segment):
-            rows[-1].cells.append(segment)
+        if lines and _is_on_line(lines[-1][0], segment):
+            lines[-1].append(segment)
         else:
-            rows.append(TextRow([segment]))
-    for row in rows:
-        row.cells = _united(sorted(row.cells, key=lambda segment: segment.left))
-    _order_letters(list(chain.from_iterable(row.cells for row in rows)))
+            lines.append([segment])
+    rows = []
+    for line in lines:
+        line.sort(key=lambda segment: segment.left)
+        rows.append(TextRow(_united(line) if len(line) > 1 else line))
+    _order_letters(rows)
     return rows
 
 
-def _order_letters(cells: Sequence[LineSegment]) -> None:
-    if not any(cell.pieces for cell in cells):
+def _order_letters(rows: Sequence[TextRow]) -> None:
+    """Put the letters of cells with Arabic or Hebrew in reading order."""
+    if not any(cell.pieces for row in rows for cell in row.cells):
         return
-    share = right_to_left_share("".join(cell.text for cell in cells))
-    for cell in cells:
-        if cell.pieces and share:
-            cell.text = logical_text(
-                cell.pieces, _WORD_GAP * cell.size, right_to_left=_direction(cell.text, share)
-            )
+    share = right_to_left_share("".join(cell.text for row in rows for cell in row.cells))
+    for row in rows:
+        row.cells = [_in_reading_order(cell, share) for cell in row.cells]
+
+
+def _in_reading_order(cell: LineSegment, share: float) -> LineSegment:
+    if not cell.pieces or not share:
+        return cell
+    is_reversed = _direction(cell.text, share)
+    text = logical_text(cell.pieces, _WORD_GAP * cell.size, right_to_left=is_reversed)
+    return replace(cell, text=text)
 
 
 def _direction(line: str, share: float) -> bool:
@@ -626,30 +430,43 @@ def _united(cells: Sequence[LineSegment]) -> list[LineSegment]:
         last = united[-1] if united else None
         size = max(cell.size, last.size) if last else 0.0
         if last is None or cell.left - last.right > CELL_GAP * size:
-            united.append(
-                LineSegment(cell.text, cell.left, cell.right, cell.base, cell.size, cell.pieces)
-            )
+            united.append(cell)
             continue
-        blank = cell.left - last.right > _WORD_GAP * size
-        last.text += gap_text(
-            last.text[-1], cell.text[0], (cell.left - last.right) / (size or 1), blank=blank
+        gap = cell.left - last.right
+        between = gap_text(
+            last.text[-1], cell.text[0], gap / (size or 1), blank=gap > _WORD_GAP * size
         )
-        last.text += cell.text
-        last.pieces = [*last.pieces, *cell.pieces] if last.pieces and cell.pieces else None
-        last.right = max(last.right, cell.right)
+        some = last.spans
+        others = cell.spans
+        if not between:
+            text = some[-1][2] + others[0][2]
+            others = [(some[-1][0], others[0][1], text), *others[1:]]
+            some = some[:-1]
+        united[-1] = replace(
+            last,
+            text=last.text + between + cell.text,
+            right=max(last.right, cell.right),
+            words=[*some, *others],
+            pieces=[*last.pieces, *cell.pieces] if last.pieces and cell.pieces else None,
+        )
     return united
 
 
-Interval: TypeAlias = tuple[float, float]
-
 # In font sizes.
 _LARGE_GAP = 3.5
-_GUTTER = 0.7
+_GUTTER = 0.6
 
 _MIN_ROWS_OF_COLUMN = 3
 _MIN_UNITS_OF_COLUMN = 18  # a Chinese character is two
 _MIN_FILL_OF_COLUMN = 0.6
 _MAX_NESTED = 6
+_MIN_LEVEL = 3
+_LEVEL = 0.7
+_LINES_OF_CELL = 6
+_PROSE_OF_COLUMN = 0.6
+_MAX_LEVEL = 0.5
+_MAX_BESIDE = 2
+_NEAR_LINE = 1.8
 _MAX_GUTTERS = 8
 _MAX_GAPS = 100
 
@@ -661,15 +478,15 @@ def regions(segments: Sequence[LineSegment], depth: int = 0) -> list[list[LineSe
     result = []
     plain = []
     for group in _groups(_bands(segments)):
-        sides = _split_at_gutter(group)
-        if sides is None:
+        columns = _columns(group)
+        if not columns:
             plain += group
             continue
         if plain:
             result.append(plain)
             plain = []
-        for side in sides:
-            result += regions(side, depth + 1)
+        for column in columns:
+            result += regions(column, depth + 1)
     return [*result, plain] if plain else result
 
 
@@ -689,26 +506,55 @@ def _bands(segments: Iterable[LineSegment]) -> list[list[LineSegment]]:
 
 def _groups(bands: Sequence[list[LineSegment]]) -> list[list[LineSegment]]:
     """The segments of adjacent bands that share a gutter, and of those without one."""
-    groups: list[list[LineSegment]] = []
+    groups: list[list[list[LineSegment]]] = []
     gutters: list[Interval] = []  # of the last group
-    base = 0.0  # of the last band
     for band in bands:
         gaps = _gaps(band)
-        shared = []
-        if gutters:
-            edges = _free(band)
-            size = band[0].size
-            is_apart = len(edges) == 2 and base - band[0].base > _LARGE_GAP * size
-            if not is_apart:
-                shared = _wide(_common(gutters, edges), size)
-        base = band[0].base
+        shared = _shared(gutters, groups[-1], band) if gutters else []
         if shared or (groups and not gutters and not gaps):
-            groups[-1] += band
+            groups[-1].append(band)
             gutters = shared
-        else:
-            groups.append([*band])
-            gutters = gaps
-    return groups
+            continue
+        groups.append([band])
+        gutters = gaps
+        if gaps and len(groups) > 1:
+            groups[-1][:0] = _taken_back(groups[-2], gaps, band)
+    return [[*chain.from_iterable(group)] for group in groups if group]
+
+
+def _shared(
+    gutters: Sequence[Interval], group: Sequence[list[LineSegment]], band: Sequence[LineSegment]
+) -> list[Interval]:
+    """The gutters of a group that run through the band below, too; [] if it is no part of it."""
+    edges = _free(band)
+    size = band[0].size
+    shared = _wide(_common(gutters, edges), size)
+    if len(edges) > 2:
+        return shared
+    lowest = min(segment.base for segment in group[-1])
+    # a heading over some of the columns parts what is above from what is below
+    is_certain = sum(map(len, group)) >= _MIN_ROWS_OF_COLUMN * (len(gutters) + 1)
+    is_heading = len(shared) < len(gutters) and is_certain
+    return [] if is_heading or lowest - band[0].base > _LARGE_GAP * size else shared
+
+
+def _taken_back(
+    above: list[list[LineSegment]], gutters: Sequence[Interval], below: Sequence[LineSegment]
+) -> list[list[LineSegment]]:
+    """The last bands of a group that are the first lines of one of the columns below, which begins
+    higher than the others.
+    """
+    taken: list[list[LineSegment]] = []
+    while above:
+        [*_, band] = above
+        size = band[0].size
+        is_near = band[0].base - max(segment.base for segment in below) < _NEAR_LINE * size
+        shared = _wide(_common(gutters, _free(band)), size)
+        if not is_near or len(shared) < len(gutters) or size != below[0].size:
+            break
+        taken.insert(0, above.pop())
+        below = band
+    return taken
 
 
 def _gaps(band: Sequence[LineSegment]) -> list[Interval]:
@@ -738,38 +584,113 @@ def _common(some: Iterable[Interval], others: Sequence[Interval]) -> list[Interv
     return [gap for gap in common if gap[1] > gap[0]]
 
 
-def _split_at_gutter(
-    segments: Sequence[LineSegment],
-) -> tuple[list[LineSegment], list[LineSegment]] | None:
-    """Both sides of a gutter with running text on both sides; None without one."""
-    for left, right in sorted(_free(segments)[1:-1], key=lambda gap: gap[0] - gap[1])[
-        :_MAX_GUTTERS
-    ]:
-        before = [segment for segment in segments if segment.right <= left]
-        after = [segment for segment in segments if segment.left >= right]
-        if _is_running_text(before) and _is_running_text(after):
-            return before, after
-    return None
+def _columns(group: Sequence[LineSegment]) -> list[list[LineSegment]]:
+    """The columns of running text beside each other, as many as possible; [] for no or one."""
+    size = statistics.median(segment.size for segment in group)
+    gutters = sorted(_wide(_free(group)[1:-1], size), key=lambda gap: gap[0] - gap[1])
+    ends = sorted(left for left, _ in gutters[:_MAX_GUTTERS])
+    strips: list[list[LineSegment]] = [[] for _ in range(len(ends) + 1)]
+    for segment in group:
+        strips[bisect.bisect_left(ends, segment.right)].append(segment)
+    # for each strip the first column, if it and all that follow it are parted into columns
+    first: dict[int, list[LineSegment]] = {len(strips): []}
+    following: dict[int, int] = {}
+    for start in reversed(range(len(strips))):
+        column: list[LineSegment] = []
+        for end in range(start + 1, len(strips) + 1):
+            column += strips[end - 1]
+            if end in first and _is_running_text(column):
+                first[start] = column
+                following[start] = end
+                break
+    columns = []
+    at = 0
+    while at in following:
+        columns.append(first[at])
+        at = following[at]
+    if len(columns) < 2:
+        return _beside_prose(group, gutters[:_MAX_BESIDE])
+    if any(_are_level(*pair) for pair in pairwise(columns)):
+        return []
+    return columns
 
 
-def _is_running_text(side: Sequence[LineSegment]) -> bool:
+def _beside_prose(
+    group: Sequence[LineSegment], gutters: Sequence[Interval]
+) -> list[list[LineSegment]]:
+    """A column of prose and a figure or table beside it; [] without one."""
+    for left, right in gutters:
+        sides = [
+            [segment for segment in group if segment.right <= left],
+            [segment for segment in group if segment.left >= right],
+        ]
+        rows = sorted(map(rows_of, sides), key=len)
+        level = _level(*rows)
+        if level <= _MAX_LEVEL * len(rows[0]) and any(
+            _is_running_text(side, _PROSE_OF_COLUMN) for side in sides
+        ):
+            return sides
+    return []
+
+
+def _are_level(before: Sequence[LineSegment], after: Sequence[LineSegment]) -> bool:
+    """Whether what stands apart begins at the same heights on both sides, as cells of a table do
+    and paragraphs do not.
+    """
+    left = rows_of(before)
+    right = rows_of(after)
+    some = _starts(left)
+    others = _starts(right)
+    level = _level(some, others)
+    return (
+        level >= max(_MIN_LEVEL, _LEVEL * (len(some) + len(others)) / 2)
+        and max(len(left), len(right)) <= _LINES_OF_CELL * level
+    )
+
+
+def _level(some: Sequence[TextRow], others: Sequence[TextRow]) -> int:
+    """How many rows are at the height of another one."""
+    bases = [other.base for other in others]
+    return sum(any(abs(row.base - base) < _SAME_LINE * row.size for base in bases) for row in some)
+
+
+def _starts(rows: Sequence[TextRow]) -> list[TextRow]:
+    """The rows that stand apart from the row above."""
+    pitch = _pitch(rows)
+    return [rows[0], *(row for above, row in pairwise(rows) if _ends(above, row, pitch) != "\n")]
+
+
+def _is_running_text(side: Sequence[LineSegment], prose: float = 0.0) -> bool:
     """Whether lines fill their column, unlike cells of a table."""
+    if len(side) < _MIN_ROWS_OF_COLUMN:
+        return False
     rows = rows_of(side)
     if len(rows) < _MIN_ROWS_OF_COLUMN:
         return False
-    width = max(row.right for row in rows) - min(row.left for row in rows)
+    left = min(row.left for row in rows)
+    right = max(row.right for row in rows)
     widths = []
     units = []
     for row in rows:
-        widths.append(max(cell.right - cell.left for cell in row.cells))
-        units.append(max(_units(cell.text) for cell in row.cells))
-    fill = statistics.median(widths) / (width or 1)
-    return statistics.median(units) >= _MIN_UNITS_OF_COLUMN and fill >= _MIN_FILL_OF_COLUMN
+        if len(row.cells) > 2 and right - row.right < row.size and are_even(row.gaps, row.size):
+            widths.append(row.right - row.left)
+            units.append(sum(_units(cell.text) for cell in row.cells))
+            continue
+        widest = max(row.cells, key=lambda cell: cell.right - cell.left)
+        widths.append(widest.right - widest.left)
+        units.append(_units(widest.text))
+    if prose and sum(width > 0.85 * (right - left) for width in widths) < max(5, prose * len(rows)):
+        return False
+    return (
+        statistics.median(widths) >= _MIN_FILL_OF_COLUMN * (right - left)
+        and statistics.median(units) >= _MIN_UNITS_OF_COLUMN
+    )
 
 
 def _units(text: str) -> int:
-    """The width of a text: a Chinese character is two."""
-    return len(text) + sum(map(is_chinese, text))
+    """The width of a text, but for the dots of leaders: a Chinese character is two."""
+    width = len(text) - text.count(".")
+    return width if text.isascii() else width + sum(map(is_chinese, text))
 
 
 # All in font sizes.
@@ -804,7 +725,7 @@ def _upright_text(glyphs: Sequence[Glyph], sizes: list[SizedLine] | None) -> str
     segments = find_segments(glyphs)
     if not segments:
         return ""
-    if _is_scattered(segments):
+    if _is_vertical(segments):
         return _vertical_text(segments)
     text = ""
     for region in regions(segments):
@@ -820,35 +741,48 @@ def _upright_text(glyphs: Sequence[Glyph], sizes: list[SizedLine] | None) -> str
     return text
 
 
-def _is_scattered(segments: Sequence[LineSegment]) -> bool:
-    """Whether nearly all segments are single characters, as in vertical lines."""
+def _is_vertical(segments: Sequence[LineSegment]) -> bool:
+    """Whether nearly all segments are single characters, most of them below the one before."""
     single = sum(len(segment.text) == 1 for segment in segments)
-    return len(segments) > _FEW and single > _MAX_SCATTERED * len(segments)
+    if len(segments) <= _FEW or single <= _MAX_SCATTERED * len(segments):
+        return False
+    below = 0
+    for before, segment in pairwise(segments):
+        is_near = 0 < before.base - segment.base < 2 * segment.size
+        below += is_near and _is_in_column(before, segment)
+    return 2 * below >= len(segments)
+
+
+def _is_in_column(first: LineSegment, other: LineSegment) -> bool:
+    centre = (other.left + other.right - first.left - first.right) / 2
+    return abs(centre) < 0.5 * first.size
 
 
 def _vertical_text(segments: Sequence[LineSegment]) -> str:
-    """Text of single characters: those below one another are a line, in drawing order."""
-    text = segments[0].text
-    for before, segment in pairwise(segments):
-        size = segment.size
-        centre = (segment.left + segment.right - before.left - before.right) / 2
-        if abs(centre) < 0.5 * size and 0 < before.base - segment.base < 2 * size:
-            text += segment.text
-        elif (
-            abs(segment.base - before.base) < _SAME_LINE * size
-            and abs(segment.left - before.right) < 2 * size
-        ):
-            text += " " + segment.text
+    """Text of lines that run downwards, from right to left."""
+    lines: list[list[LineSegment]] = []
+    for segment in sorted(segments, key=lambda segment: -(segment.left + segment.right)):
+        if lines and _is_in_column(lines[-1][0], segment):
+            lines[-1].append(segment)
         else:
-            text += "\n" + segment.text
+            lines.append([segment])
+    lowest = min(segment.base for segment in segments)
+    text = ""
+    is_full = False
+    for line in lines:
+        line.sort(key=lambda segment: -segment.base)
+        added = join("", (segment.text for segment in line))
+        between = "\n" if text else ""
+        if is_full:
+            _, between = joint(text.rpartition("\n")[2], added)
+        text = text + between + added
+        is_full = line[-1].base < lowest + _FULL_WITHIN * line[-1].size
     return text
 
 
 def _region_text(region: Sequence[LineSegment], sizes: list[SizedLine] | None) -> str:
     rows = rows_of(region)
-    lines = table_lines(
-        [_cells_in_order(row) for row in rows], [(row.base, row.size) for row in rows]
-    )
+    lines = table_lines(rows)
     if sizes is not None:
         sizes += (
             SizedLine(row.size, "" if line.is_table_row else line.text)
@@ -871,14 +805,6 @@ def _region_text(region: Sequence[LineSegment], sizes: list[SizedLine] | None) -
             cut, between = _joint(rows[at - 1], row, right, pitch, (above.text, line.text))
             text = text[: len(text) - cut] + between + line.text
     return text
-
-
-def _cells_in_order(row: TextRow) -> list[Cell]:
-    """Cells in reading order: from the right if most letters are Arabic or Hebrew."""
-    cells = [(cell.left, cell.right, cell.text) for cell in row.cells]
-    if len(cells) > 1 and right_to_left_share(_row_text(cells, "")) > 0.5:
-        cells.reverse()
-    return cells
 
 
 def _pitch(rows: Sequence[TextRow]) -> float:

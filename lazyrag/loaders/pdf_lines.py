@@ -17,13 +17,16 @@ from typing import NamedTuple, Self, SupportsIndex, TypeAlias
 
 import numpy as np
 
-from lazyrag.loaders.bidi import has_right_to_left, logical_order, mirrored
+from lazyrag.loaders.bidi import has_right_to_left, logical_order, mirrored, right_to_left_share
 
 CELL_GAP = 1.0
 """Width from which a gap parts cells, in font sizes."""
 _BESIDE_BLANKS = 1.4
 Piece: TypeAlias = tuple[str, float, float]
 """A character, with its left and right edge."""
+Word: TypeAlias = tuple[float, float, str]
+"""Left and right edge in points, and text."""
+Interval: TypeAlias = tuple[float, float]
 
 
 class Glyph(NamedTuple):
@@ -207,6 +210,73 @@ def letters_in_order(parts: list[tuple[float, str]]) -> str:
     return join("", (text for _, _, text in marks))
 
 
+@dataclass(slots=True)
+class LineSegment:
+    """A part of a line without wide gaps: text, edges and base line in points, font size."""
+
+    text: str
+    left: float
+    right: float
+    base: float
+    size: float
+    words: list[Word] = field(default_factory=list)
+    """Its words; [] if it is one. See `spans`."""
+    pieces: list[Piece] | None = None
+    """Its characters where some are Arabic or Hebrew; the text is in their order on paper until
+    `rows_of`."""
+
+    @property
+    def bottom(self) -> float:
+        """Bottom edge."""
+        return self.base - 0.2 * self.size
+
+    @property
+    def top(self) -> float:
+        """Top edge."""
+        return self.base + 0.75 * self.size
+
+    @property
+    def spans(self) -> list[Word]:
+        """Its words, with their edges."""
+        return self.words or [(self.left, self.right, self.text)]
+
+
+class TextRow:
+    """Segments side by side, from left to right.
+
+    Args:
+        cells: At least one.
+    """
+
+    def __init__(self, cells: list[LineSegment]) -> None:
+        self.cells = cells
+        self.base = cells[0].base
+        self.size = cells[0].size
+        self.left = cells[0].left
+        self.right = cells[0].right
+        if len(cells) > 1:
+            self.size = max(cell.size for cell in cells)
+            self.right = max(cell.right for cell in cells)
+
+    @property
+    def gaps(self) -> list[Interval]:
+        """The gaps between its cells."""
+        return [(a.right, b.left) for a, b in itertools.pairwise(self.cells)]
+
+    @property
+    def spans(self) -> list[Word]:
+        """The words of all cells, with their edges."""
+        return [word for cell in self.cells for word in cell.spans]
+
+    @property
+    def text(self) -> str:
+        """Its cells in reading order: from the right if most letters are Arabic or Hebrew."""
+        texts = [cell.text for cell in self.cells]
+        if len(texts) > 1 and right_to_left_share("".join(texts)) > 0.5:
+            texts.reverse()
+        return join(" ", texts)
+
+
 # Letters written without spaces, and their punctuation. Korean is written with spaces.
 _JOINED = (
     "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
@@ -248,6 +318,10 @@ Gap: TypeAlias = tuple[float, bool]
 _SHORTEST_WORD = 3.0
 _LONGEST_WORD = 12.0
 _SPACED = 4  # letters
+_FEWEST_PAIRS = 20
+# In font sizes.
+_TIGHT_BLANK = 0.1
+_LEAST_BLANK = 0.16
 _LEAST_SPREAD = 1e-4
 
 
@@ -260,7 +334,10 @@ def respace(texts: Sequence[list[str]], gaps: Sequence[Sequence[Gap]]) -> None:
     """
     least = _spaced_width(texts, gaps)
     for parts, line_gaps in zip(texts, gaps, strict=True):
-        if not line_gaps or (least is None and not _is_spaced_line(parts, line_gaps)):
+        if least is None and not _is_spaced_line(parts, line_gaps):
+            _part_tight_words(parts, line_gaps)
+            continue
+        if not line_gaps:
             continue
         wide = least or 2 * statistics.median(width for width, _ in line_gaps)
         for at, (width, blank) in enumerate(line_gaps):
@@ -268,20 +345,37 @@ def respace(texts: Sequence[list[str]], gaps: Sequence[Sequence[Gap]]) -> None:
                 parts[2 * at + 1] = ""
 
 
+def _part_tight_words(parts: list[str], gaps: Sequence[Gap]) -> None:
+    """Add blanks to narrow gaps of a line whose letters have none, as between words of a justified
+    line.
+    """
+    narrow = [at for at, (width, _) in enumerate(gaps) if width >= _TIGHT_BLANK]
+    if _SHORTEST_WORD * len(narrow) > sum(map(len, parts[::2])):
+        return
+    for at in narrow:
+        before = parts[2 * at][-1]
+        after = parts[2 * at + 2][0]
+        if not (parts[2 * at + 1] or is_chinese(before) or is_chinese(after)):
+            parts[2 * at + 1] = " "
+
+
 def _spaced_width(texts: Sequence[list[str]], gaps: Sequence[Sequence[Gap]]) -> float | None:
     """The width of the blanks on a page of letter-spaced words, 0.0 if unclear; None on others."""
     all_gaps = list(itertools.chain.from_iterable(gaps))
-    letters = 0
-    words = len(texts)
+    pairs = 0  # of letters beside each other
+    parted = 0
     for parts in texts:
-        letters += sum(map(len, parts[::2]))
-        words += parts[1::2].count(" ")
+        pairs += max(0, sum(map(str.isalpha, join("", parts))) - 1)
+        parted += sum(
+            between == " " and before[-1].isalpha() and after[0].isalpha()
+            for before, between, after in zip(parts[::2], parts[1::2], parts[2::2], strict=False)
+        )
     drawn = sum(blank for _, blank in all_gaps)
-    if letters <= 20 or letters >= _SHORTEST_WORD * words or 2 * drawn >= words:
+    if pairs < _FEWEST_PAIRS or 2 * parted < pairs or 2 * drawn >= parted:
         return None
-    if letters <= _LONGEST_WORD * (drawn + len(texts)):
+    if pairs <= _LONGEST_WORD * (drawn + len(texts)):
         return CELL_GAP
-    return _parting([width for width, _ in all_gaps])
+    return _parting([width for width, _ in all_gaps if width >= _LEAST_BLANK])
 
 
 def _is_spaced_line(parts: Sequence[str], gaps: Sequence[Gap]) -> bool:

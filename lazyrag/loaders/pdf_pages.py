@@ -26,6 +26,7 @@ from lazyrag.loaders.bidi import has_right_to_left
 from lazyrag.loaders.hidden import hide
 from lazyrag.loaders.ocr import has_few_letters, is_garbled
 from lazyrag.loaders.pdf import load_errors
+from lazyrag.loaders.pdf_fields import field_glyphs
 from lazyrag.loaders.pdf_hidden import hidden_characters
 from lazyrag.loaders.pdf_layout import letters, page_text, quarter_turns, turned
 from lazyrag.loaders.pdf_lines import BLANK, Glyph, GlyphCollector, PlacedText, SizedLine, TypeSizes
@@ -75,6 +76,7 @@ class OpenPdf:
         self._until = time.monotonic() + max_seconds
         self._lost = dict[int, str]()
         self._document = self._opened(Path(path), passwords)
+        self._document.init_forms()
         self._count = len(self._document)
         return self._count
 
@@ -162,9 +164,22 @@ class OpenPdf:
                     f"A page of the PDF has more than {self._max_objects:,} strings and lines."
                 )
                 raise LoadError(f"{problem} Split it, or allow more: PdfLoader(max_objects=...).")
-            glyphs = page_glyphs(PageText(page, text))
+            glyphs = self._glyphs(page, PageText(page, text))
             has_drawings = all(glyph == BLANK for glyph in glyphs) and _has_drawings(page)
-            return glyphs, has_drawings, _hidden_letters(page, text)
+            return glyphs, has_drawings, self._hidden_letters(page, text)
+
+    def _glyphs(self, page: Any, located: PageText) -> list[Glyph]:
+        """The characters of an open page, and what is typed into it."""
+        form = self._document.formenv
+        return [*page_glyphs(located), *field_glyphs(page, form and form.raw)]
+
+    def _hidden_letters(self, page: Any, text: Any) -> list[str]:
+        """For each letter of a page's text why readers do not see it, or ""; [] if they see all."""
+        hidden = hidden_characters(page, text)
+        if not hidden:
+            return []
+        placed = PlacedText.of(page_text(self._glyphs(page, _PlacedPage(page, text))))
+        return [hidden.get(at, "") for at in placed.at]
 
     @contextmanager
     def _opened_page(self, index: int) -> Iterator[tuple[Any, Any]]:
@@ -192,7 +207,7 @@ class OpenPdf:
         letter.
         """
         with self._opened_page(index) as (page, text):
-            glyphs = page_glyphs(_PlacedPage(page, text))
+            glyphs = self._glyphs(page, _PlacedPage(page, text))
         placed_text = PlacedText.of(page_text(glyphs))
         return str(placed_text), placed_text.at
 
@@ -294,15 +309,6 @@ class OpenPdf:
             return True
         with self._opened_page(index) as (page, _):
             return not _is_covered(page)
-
-
-def _hidden_letters(page: Any, text: Any) -> list[str]:
-    """For each letter of a page's text why readers do not see it, or ""; [] if they see all."""
-    hidden = hidden_characters(page, text)
-    if not hidden:
-        return []
-    placed = PlacedText.of(page_text(page_glyphs(_PlacedPage(page, text))))
-    return [hidden.get(at, "") for at in placed.at]
 
 
 def _with_marks(text: str, reasons: Sequence[str]) -> str:
@@ -448,9 +454,11 @@ def _is_covered(page: Any) -> bool:
     return False
 
 
-_WORD = re.compile(r" |[!-~]+(?: [!-~]+)+|[^\s\ufffe\x02]+|[\ufffe\x02]")
+# any blank, U+00A0 too; an English line; a word; a hyphen at a line end
+_WORD = re.compile(r"[^\S\r\n]|[!-~]+(?: [!-~]+)+|[^\s\ufffe\x02]+|[\ufffe\x02]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _WIDEST = 1.3  # of a letter, in font sizes
+_WIDEST_OF_LINE = 0.5  # on average: pdfium makes one blank of several
 _EDGE = 1.0  # points beyond the crop box that count as inside
 
 
@@ -471,11 +479,10 @@ def page_glyphs(page: PageText) -> list[Glyph]:
         return page.read_characters(0, count, glyphs)
     for stretch in _WORD.finditer(content):
         start = stretch.start()
-        if " " not in stretch[0] or page.is_drawn_at_once(start, stretch[0]):
+        if " " in stretch[0]:
+            page.read_line(start, stretch[0], glyphs)
+        else:
             page.read_stretch(start, stretch[0], glyphs)
-            continue
-        for part in re.finditer(r" |[^ ]+", stretch[0]):
-            page.read_stretch(start + part.start(), part[0], glyphs)
     return glyphs
 
 
@@ -515,10 +522,20 @@ class PageText:
         """The letters of characters from an index on; see `lazyrag.loaders.pdf_layout.letters`."""
         return letters(text)
 
-    def is_drawn_at_once(self, start: int, line: str) -> bool:
-        """Whether one operator draws a line, with its blanks, so that there is no wide gap in
-        it.
+    def read_line(self, start: int, line: str, glyphs: list[Glyph]) -> None:
+        """Add a line with blanks, as one glyph if it cannot have wide gaps: drawn by one operator,
+        and narrow, as pdfium makes one blank of several.
         """
+        if self._is_drawn_at_once(start, line):
+            glyph = self._read_whole(start, line)
+            if glyph and glyph.right - glyph.left < _WIDEST_OF_LINE * glyph.size * len(line):
+                glyphs.append(glyph)
+                return
+        for part in re.finditer(r" |[^ ]+", line):
+            self.read_stretch(start + part.start(), part[0], glyphs)
+
+    def _is_drawn_at_once(self, start: int, line: str) -> bool:
+        """Whether one operator draws a line, with its blanks."""
         if pdfium.FPDFText_CountRects(self.text, start, len(line)) != 1:
             return False
         at = line.find(" ")
@@ -529,8 +546,8 @@ class PageText:
         return True
 
     def read_stretch(self, start: int, stretch: str, glyphs: list[Glyph]) -> None:
-        """Add a blank, a word or a line, as one glyph where possible."""
-        if stretch == " ":
+        """Add a blank or a word, as one glyph where possible."""
+        if stretch.isspace():
             if not pdfium.FPDFText_IsGenerated(self.text, start):
                 glyphs.append(BLANK)
         elif len(stretch) > 1 and (glyph := self._read_whole(start, stretch)):
@@ -539,7 +556,13 @@ class PageText:
             self.read_characters(start, start + len(stretch), glyphs)
 
     def _read_whole(self, start: int, stretch: str) -> Glyph | None:
-        """A stretch as one glyph; None if its characters have to be read one by one."""
+        """A stretch as one glyph; None if its characters have to be read one by one.
+
+        So are those of a word drawn in parts: pdfium finds no blank where the file names U+00A0 as
+        the text of one.
+        """
+        if " " not in stretch and pdfium.FPDFText_CountRects(self.text, start, len(stretch)) > 1:
+            return None
         first = self.placed(start)
         last = self.placed(start + len(stretch) - 1)
         if (

@@ -103,6 +103,54 @@ def test_columns_need_not_be_level(text_of):
     assert read.split("\n") == [*LEFT, "", *RIGHT]
 
 
+def narrow(word, count):
+    """Lines of a narrow column."""
+    return [f"{word} column, line {at}, as wide as all" for at in range(count)]
+
+
+@pytest.mark.parametrize("count", [3, 4])
+def test_any_number_of_columns(text_of, count):
+    """Columns of different heights are read in turn, the first of which begins lower, beneath its
+    title.
+    """
+    words = ["First", "Second", "Third", "Fourth"][:count]
+    columns = [narrow(word, 9 - at) for at, word in enumerate(words)]
+    placed = [(30, 733, "A title of the first", "Helvetica", 14), *column(30, columns[0])]
+    for at, lines in enumerate(columns[1:], start=1):
+        placed += column(30 + at * 140, lines, top=724)
+    lines = text_of(drawn(*placed, size=8)).split("\n")
+    expected = [placed[0][2]]
+    for part in columns:
+        expected += ["", *part]
+    assert lines == expected
+
+
+def test_a_heading_over_some_of_the_columns(text_of):
+    """What is above a heading over two of three columns is read before it, in all columns."""
+    words = ["First", "Second", "Third"]
+    heading = (30, 600, "A heading over two of the columns that parts the page", "Helvetica", 11)
+    placed = [heading]
+    for at, word in enumerate(words):
+        placed += column(30 + at * 150, narrow(word, 6))
+        placed += column(30 + at * 150, narrow(f"{word} lower", 6), top=580)
+    read = text_of(drawn(*placed, size=8))
+    places = [read.index(f"{word} column, line 5") for word in words]
+    places.append(read.index(heading[2]))
+    places += [read.index(f"{word} lower column, line 0") for word in words]
+    assert places == sorted(places)
+
+
+def test_a_table_of_sentences_is_no_text_in_columns(text_of):
+    """Cells of several lines that begin at the same heights are rows of a table."""
+    placed = []
+    for row, name in enumerate(["sencha", "assam", "oolong", "matcha"]):
+        top = 700 - 50 * row
+        placed += column(60, [f"What is said of {name} in a", f"cell, and more of {name}"], top)
+        placed += column(320, [f"Another cell about {name}", f"that goes on with {name}"], top)
+    lines = text_of(drawn(*placed)).split("\n")
+    assert [line.count("|") > 0 for line in lines if line] == [True] * len([*filter(None, lines)])
+
+
 TABLE = [
     ["Tea", "Degrees", "Minutes"],
     ["Sencha", "70", "2"],
@@ -119,6 +167,69 @@ def table(rows, lefts=(60, 200, 330)):
         for left, cell in zip(lefts, row, strict=True)
         if cell
     ]
+
+
+def test_a_narrow_gap_is_one_between_columns(text_of):
+    """Values of two columns that all but touch in some rows stay apart, as other rows show."""
+    rows = [["1,117", "904"], ["2", "18"], ["36,947", "21"], ["8", "5"], ["41", "7"]]
+    placed = []
+    for at, (first, second) in enumerate(rows):
+        up = 700 - 14 * at
+        right = 160 - pdfmetrics.stringWidth(first, "Helvetica", 10)
+        placed += [(60, up, "row"), (right, up, first), (166, up, second)]
+    read = text_of(drawn(*placed))
+    assert read.split("\n") == [f"row | {first} | {second}" for first, second in rows]
+
+
+def test_blanks_in_one_string_part_columns(text_of):
+    """A row drawn as one string, with several blanks between its values, has cells."""
+    rows = [
+        "Sencha        70          2",
+        "Assam         95          4",
+        "Gyokuro       60          2",
+    ]
+    read = text_of(drawn(*column(60, rows), font="Courier"))
+    assert read.split("\n") == [" | ".join(row.split()) for row in rows]
+
+
+def test_a_row_of_one_cell_is_part_of_its_table(text_of):
+    """A name above some rows of a table does not part it."""
+    rows = [["Green", "", ""], ["Sencha", "70", "2"], ["Black", "", ""], ["Assam", "95", "4"]]
+    placed = table([TABLE[0], TABLE[1], *rows[2:]])
+    assert text_of(drawn(*placed)).split("\n") == [
+        "Tea | Degrees | Minutes",
+        "Sencha | 70 | 2",
+        "Black |",
+        "Assam | 95 | 4",
+    ]
+
+
+def test_justified_lines_are_no_table(text_of):
+    """Words that a justified line draws far apart are no cells."""
+    texts = ["A line that is", "as wide as all", "far apart here", "wide apart too", "its last one"]
+    full = "These lines are as wide as"
+    wide = pdfmetrics.stringWidth(full, "Helvetica", 10)
+    placed = column(60, [full] * 10, top=580)
+    for at, text in enumerate(texts * 2):
+        words = text.split()
+        width = sum(pdfmetrics.stringWidth(word, "Helvetica", 10) for word in words)
+        across = 60.0
+        for word in words:
+            placed.append((across, 700 - 12 * at, word))
+            across += pdfmetrics.stringWidth(word, "Helvetica", 10)
+            across += (wide - width) / (len(words) - 1)
+    assert "|" not in text_of(drawn(*placed))
+
+
+def test_sentences_that_end_with_two_blanks_are_no_table(text_of):
+    """Two blanks of a typewriter after each sentence are no gap between cells."""
+    lines = [
+        "Green tea is not fermented.  The leaves are heated after they",
+        "are picked and rolled. They are dried.  Black tea is fermented",
+        "in moist air, and dried then.  Oolong is between both of them",
+    ]
+    read = text_of(drawn(*column(60, lines), font="Courier"))
+    assert "|" not in read
 
 
 def test_rows_of_a_table_are_lines(text_of):
@@ -162,6 +273,31 @@ def test_a_cell_of_several_lines_is_one_cell(text_of):
         "Assam | in the north-east of India, along the Brahmaputra",
         "Sencha | in Shizuoka",
     ]
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_values_level_with_any_line_of_a_cell(text_of, level):
+    """Values beside the last, the middle or the first line of a cell of several are in its row."""
+    placed = [(60, 700, "No"), (120, 700, "Tea"), (330, 700, "kg")]
+    for row, name in enumerate(["sencha", "assam", "oolong"]):
+        top = 670 - 60 * row
+        lines = [f"What is said of {name}", f"goes on: {name} is", f"in its cell ({name})"]
+        placed += column(120, lines, top)
+        placed += [(60, top - 12 * level, str(row)), (330, top - 12 * level, "17")]
+    rows = text_of(drawn(*placed)).split("\n")
+    expected = ["No | Tea | kg"]
+    for row, name in enumerate(["sencha", "assam", "oolong"]):
+        cell = f"What is said of {name} goes on: {name} is in its cell ({name})"
+        expected.append(f"{row} | {cell} | 17")
+    assert rows == expected
+
+
+def test_a_figure_beside_prose(text_of):
+    """The labels of a chart beside a column of prose do not get into its lines."""
+    lines = [f"Line {at} of a column that is filled with words" for at in range(12)]
+    labels = [(330 + 40 * at, 690 - 17 * at, f"{at}0") for at in range(5)]
+    read = text_of(drawn(*column(60, lines), *labels))
+    assert "\n".join(lines) in read
 
 
 def test_a_chinese_table(text_of):
@@ -305,6 +441,21 @@ def test_lines_that_run_downwards(text_of):
     assert text_of(drawn(*placed)).split("\n") == words
 
 
+def test_vertical_chinese_is_read_from_the_right(text_of):
+    """Lines that run downwards are read from right to left, in whichever order they were drawn, and
+    those of a paragraph are joined.
+    """
+    lines = ["绿茶是未经发酵的茶叶保留鲜叶", "的天然物质杀青时间很短", "红茶是全发酵的茶叶汤色红亮"]
+    characters = dict.fromkeys("".join(lines))
+    letters = dict(zip(characters, map(chr, range(ord("A"), 127)), strict=False))
+    placed = []
+    for at in (1, 0, 2):
+        for down, one in enumerate(lines[at]):
+            placed.append((300 - 20 * at, 700 - 11 * down, letters[one]))
+    data = changed(drawn(*placed), read_as({letter: one for one, letter in letters.items()}))
+    assert text_of(data) == lines[0] + lines[1] + "\n" + lines[2]
+
+
 def test_what_stands_at_the_head_and_foot_of_pages_can_be_dropped(text_of):
     """Repeated heads and page numbers go where that is asked for, and stay where not; the first
     words stay.
@@ -421,6 +572,38 @@ def test_kerned_letters_stay_words(text_of, kerning):
     canvas._code.append(f"BT 1 0 0 1 60 700 Tm /F1 10 Tf [{shown}] TJ ET")
     canvas.save()
     assert text_of(data.getvalue()) == "GREEN TEA"
+
+
+def test_a_no_break_space_is_a_blank(text_of):
+    """U+00A0 parts words, however narrow it is."""
+    data = io.BytesIO()
+    canvas = Canvas(data)
+    canvas.drawString(60, 700, "In\xa0FY\xa02011 the\xa0FBI began", charSpace=-0.4)
+    canvas.save()
+    assert text_of(data.getvalue()) == "In FY 2011 the FBI began"
+
+
+def test_a_narrow_blank_that_is_not_drawn(text_of):
+    """A gap of an eighth of the font size is a blank where other letters have no gap."""
+    words = ["The", "Bureau", "initiated", "235", "investigations"]
+    across = 60.0
+    placed = []
+    for word in words:
+        placed.append((across, 700, word))
+        across += pdfmetrics.stringWidth(word, "Helvetica", 10) + 1.25
+    assert text_of(drawn(*placed)) == " ".join(words)
+
+
+def test_short_words_keep_their_blanks(text_of):
+    """Marks and numbers before short words are no letter-spaced text."""
+    items = ["1. No", "2. Ink", "A to do", "B an ox", "If so", "As is"]
+    lines = []
+    for at, item in enumerate(items * 3):
+        across = 60
+        for word in item.split():
+            lines.append((across, 700 - 20 * at, word))
+            across += pdfmetrics.stringWidth(word, "Helvetica", 10) + 3
+    assert text_of(drawn(*lines)).split("\n") == items * 3
 
 
 @given(st.lists(HANGUL, min_size=1).map("".join), st.lists(HANGUL, min_size=1).map("".join))

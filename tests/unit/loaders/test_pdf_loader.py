@@ -10,13 +10,15 @@ import re
 import numpy as np
 import pypdf
 import pytest
-from pypdf.generic import DecodedStreamObject, NameObject
+from pypdf.annotations import FreeText
+from pypdf.generic import DecodedStreamObject, NameObject, NumberObject
 from reportlab.lib.utils import ImageReader
 from reportlab.pdfgen.canvas import Canvas
 
 from lazyrag import Document, IngestionWarning, register_loader
 from lazyrag.errors import ConfigError, LoadError, UnknownKeywordError
 from lazyrag.loaders.pdf import PdfLoader
+from tests.unit.loaders.test_pdf import changed, read_as
 
 
 def pages(*texts: str) -> bytes:
@@ -162,6 +164,82 @@ def test_text_recognition_gets_pictures_of_the_pages_that_need_it(written):
         dark = (image < 50).all(axis=2)
         assert dark[-height * 250 // 842, width * 200 // 595]
         assert dark.mean() == pytest.approx(200 * 200 / (595.28 * 841.89), rel=0.1)
+
+
+def form(**flags: str) -> bytes:
+    """A page with a form: a name, a country, a box that is checked and one that is not."""
+    data = io.BytesIO()
+    canvas = Canvas(data)
+    canvas.drawString(72, 760, "Applicant name:")
+    fields = canvas.acroForm
+    fields.textfield(name="name", x=180, y=752, height=22, value="Maria Lopez", **flags)
+    canvas.drawString(72, 700, "Country:")
+    fields.choice(name="country", x=180, y=692, height=22, value="Chile", options=["Chile", "Peru"])
+    for at, label in enumerate(["tea", "milk"]):
+        canvas.drawString(72, 660 - 30 * at, label)
+        fields.checkbox(name=label, x=100, y=655 - 30 * at, checked=not at)
+    canvas.save()
+    return data.getvalue()
+
+
+def test_values_of_a_form_are_beside_their_labels(written):
+    """What is typed, chosen and checked is text; what is masked as a password is not."""
+    loaded = PdfLoader().load(written(form()))
+    lines = [" ".join(line.replace("|", " ").split()) for line in loaded.text.splitlines()]
+    assert [line for line in lines if line] == [
+        "Applicant name: Maria Lopez",
+        "Country: Chile",
+        "tea [x]",
+        "milk",
+    ]
+    masked = PdfLoader().load(written(form(fieldFlags="password")))
+    assert "Maria" not in masked.text
+    assert "Chile" in masked.text
+
+
+def test_a_form_alone_is_text(written):
+    """A page with nothing but a field has the field's value as text."""
+    data = io.BytesIO()
+    canvas = Canvas(data)
+    canvas.acroForm.textfield(name="name", x=180, y=750, value="Only a field")
+    canvas.showPage()
+    canvas.save()
+    assert PdfLoader().load(written(data.getvalue())).text == "Only a field"
+
+
+@pytest.mark.parametrize(("flags", "expected"), [(4, "tea\n\na note\nof two lines"), (2, "tea")])
+def test_text_boxes_are_text(written, flags, expected):
+    """A text box that a reader wrote on a page is text, unless it is hidden."""
+
+    def annotate(writer: pypdf.PdfWriter) -> None:
+        note = FreeText(text="a note\nof two lines", rect=(72, 600, 200, 630))
+        note[NameObject("/F")] = NumberObject(flags)
+        writer.add_annotation(0, note)
+
+    assert PdfLoader().load(written(changed(pages("tea"), annotate))).text == expected
+
+
+def garbled(texts):
+    """Pages, of which those that begin with "x" have fonts whose letters are of private use."""
+    letters = {letter: chr(0xE000 + ord(letter)) for letter in "xyz"}
+    kept = {letter: letter for letter in "teawr"}
+    return changed(pages(*texts), read_as({**letters, **kept}))
+
+
+def test_a_garbled_text_layer_fails_or_is_recognized(written):
+    """Characters of private use are no text: a file of them fails with the reason, others name
+    their pages, and text recognition reads them.
+    """
+    with pytest.raises(LoadError, match="text layer of page 1 of the PDF is garbled: its fonts do"):
+        PdfLoader().load(written(garbled(["xyzzy xyz"])))
+    mixed = garbled(["tea", "xyzzy xyz"])
+    loaded = PdfLoader().load(written(mixed))
+    assert loaded.text.strip() == "tea"
+    assert list(loaded.metadata["pages_unread"]) == ["2"]
+    assert loaded.metadata["notes"] == ["page 2: not read"]
+    loaded = PdfLoader(ocr=lambda image: "seen").load(written(mixed))
+    assert loaded.text.split() == ["tea", "seen"]
+    assert loaded.metadata["pages_by_ocr"] == [2]
 
 
 def test_text_recognition_of_an_encrypted_file(written):
