@@ -457,11 +457,11 @@ def count_calls(function: Callable[[], object]) -> tuple[int, int]:
 SENTENCES = "green tea {}is brewed at eighty degrees. coffee is ground fine.\n"
 
 
-def write_folder(folder: Path, texts: list[str]) -> Path:
-    """A new folder with a text file for each text."""
+def write_folder(folder: Path, texts: dict[str, str]) -> Path:
+    """A new folder with a text file of each name."""
     folder.mkdir()
-    for number, text in enumerate(texts):
-        (folder / f"d{number}.txt").write_text(text, encoding="utf-8")
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
     return folder
 
 
@@ -486,7 +486,7 @@ def measure_calls(folder: Path) -> Figures:
         figures[f"{name}: modules"] = modules
         figures[f"{name}: calls"] = calls
 
-    texts = [SENTENCES.format(f"number {number} ") * 20 for number in range(5)]
+    texts = {f"d{number}.txt": SENTENCES.format(f"number {number} ") * 20 for number in range(5)}
     dataset = write_folder(folder / "queries", texts)
     for place, conf in (("in memory", None), ("on file", store_file(folder / "queries.db"))):
         with Document(dataset, embed=embed, store_conf=conf) as docs:
@@ -499,7 +499,7 @@ def measure_calls(folder: Path) -> Figures:
             note(f"hybrid {place}", lambda hybrid=hybrid: hybrid("tea degrees"))
     with Document(dataset, store_conf=store_file(folder / "warm.db")) as docs:
         docs.activate_group("FineChunk")
-    single = write_folder(folder / "single", [SENTENCES.format("") * 20])
+    single = write_folder(folder / "single", {"a.txt": SENTENCES.format("") * 20})
     with Document(single, store_conf=store_file(folder / "single.db")) as docs:
         note("a .txt on file", lambda: docs.activate_group("FineChunk"))
     return figures

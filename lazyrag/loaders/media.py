@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import html
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -230,6 +229,8 @@ class SubtitleLoader:
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
+        from html import unescape
+
         from lazyrag.loaders.detect import find_encoding
 
         read = find_encoding(path.read_bytes())
@@ -245,7 +246,7 @@ class SubtitleLoader:
         for match, end in zip(matches, ends, strict=True):
             words = _EMPTY_LINE.split(text[match.end() : end], maxsplit=1)[0]
             spoken = _FORMATS.sub("", _SPEAKER.sub(r"\1: ", words))
-            spoken = " ".join(html.unescape(spoken).split())
+            spoken = " ".join(unescape(spoken).split())
             times = match.groups()
             cues.append((_seconds(*times[:3]), _seconds(*times[3:]), spoken))
         return replace(_transcript(cues), metadata=read.metadata)

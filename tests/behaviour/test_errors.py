@@ -140,9 +140,9 @@ CALLS = {
     "joined nodes": (lambda lib: english(lib, join=True), "ConfigError", "join"),
     "an unknown index": (lambda lib: dense(lib, index="fast"), "NotRegisteredError", "fast"),
     "the server's own ranking": (
-        lambda lib: english(lib, index="native")("tea"),
+        lambda lib: english(lib, index="server")("tea"),
         "UnsupportedError",
-        "native",
+        "index='server'",
     ),
     "embed keys of words": (
         lambda lib: english(lib, embed_keys=["letters"]),
