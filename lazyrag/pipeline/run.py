@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import inspect
 import os
+import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -206,6 +207,13 @@ class Parts:
         return self.has_reranker and self.settings.rag_use_reranker
 
 
+_CONTINUE = re.compile(
+    r"\W*(?:please )?(?:continue|go on|keep going|carry on)(?:,? please)?\W*"
+    r"|\W*请?(?:继续|接着|往下)[说讲写答吧]*\W*",
+    re.IGNORECASE,
+)
+
+
 @dataclass(slots=True)
 class Run:
     """One question, and the seconds of each stage.
@@ -237,15 +245,16 @@ class Run:
 
     async def condense(self) -> None:
         """Write the question as a query that is clear without the history; without a chat model it
-        stays as it is.
+        stays as it is. "Continue" has the query of the question that is being answered.
         """
+        self.search_query, history = self._open_question()
         generator = self.parts.generator
-        if generator is None or not self.history or not self.query.strip():
+        if generator is None or not history or not self.query.strip():
             return
         options = generator.options  # None: the model's own
         if options is not None:
             options = dataclasses.replace(options, n=1, logprobs=False, json_schema=None)
-        prompt = standalone_prompt(self.query, self.history)
+        prompt = standalone_prompt(self.search_query, history)
         try:
             with self._timed("condense"), self._chat_span(generator, options=options):
                 answer = (await generator.model.achat(prompt, options)).choices[0]
@@ -256,6 +265,14 @@ class Run:
             self.problems = (
                 sentence(f"The question was searched as it is. The model {outcome}: {exc}"),
             )
+
+    def _open_question(self) -> tuple[str, tuple[Message, ...]]:
+        """The question, or of "continue" the one before it, and the messages before that."""
+        if _CONTINUE.fullmatch(self.query):
+            for at, message in reversed([*enumerate(self.history)]):
+                if message.role == "user" and not _CONTINUE.fullmatch(message.text):
+                    return message.text, self.history[:at]
+        return self.query, self.history
 
     async def retrieve(self, top_k: int | None, filters: FilterLike | None) -> RetrievedItems:
         """Find nodes or hits."""

@@ -93,6 +93,26 @@ def test_a_follow_up_finds_what_it_is_about(pipeline, model, language):
     assert {"condense", "retrieve", "generate"} <= answer.metadata["seconds"].keys()
 
 
+@pytest.mark.parametrize(
+    ("language", "word"), [("en", "continue"), ("en", "Please go on."), ("zh", "请继续。")]
+)
+def test_continue_has_the_passages_of_the_question_before(pipeline, model, language, word):
+    """In the same order, so with the same numbers; also after several of them, and of a follow-up
+    question, which is written anew.
+    """
+    history, follow_up, standalone, _ = TALKS[language]
+    expected = pipeline.sync.retrieve_with_context(history[0]["content"])
+    model.faults += [says(ANSWER)]
+    again = [*history, {"role": "user", "content": word}, {"role": "assistant", "content": "..."}]
+    answer = pipeline.sync.answer(word, history=again)
+    assert answer.context.sources.context_ids == expected.sources.context_ids
+    assert answer.context.metadata["search_query"] == history[0]["content"]
+    script(model, standalone)
+    turns = [*history, {"role": "user", "content": follow_up}]
+    answer = pipeline.sync.answer(word, history=turns)
+    assert answer.context.metadata["search_query"] == standalone
+
+
 @pytest.mark.parametrize("language", TALKS)
 def test_the_model_reads_the_history(pipeline, model, language):
     """First to write the query, in the question's language; then between the system message and the
