@@ -186,17 +186,18 @@ def _is_computed(pair: ClaimPair, number: Quantity) -> bool:
     is_sum = _SUM.search(pair.claim.text) is not None
     if not is_sum and not _DIFFERENCE.search(pair.claim.text):
         return False
-    for first, second in itertools.combinations(_numbers_around(pair), 2):
-        sizes = _size(first), _size(second)
-        if first.dimension != second.dimension or sizes[0].dimension != number.dimension:
-            continue
-        [left, right] = [size.number * size.factor for size in sizes]
-        results = [abs(left - right), *([left + right] if is_sum else [])]
-        if any(
-            result and math.isclose(result, number.number * number.factor) for result in results
-        ):
-            return True
-    return False
+    result = number.number * number.factor
+    sizes: dict[str, list[float]] = {}
+    for other in _numbers_around(pair):
+        size = _size(other)
+        if size.dimension == number.dimension:
+            kind = "year" if other.is_year else other.dimension
+            sizes.setdefault(kind, []).append(size.number * size.factor)
+    pairs = [two for alike in sizes.values() for two in itertools.combinations(alike, 2)]
+    return result > 0 and any(
+        math.isclose(abs(left - right), result) or (is_sum and math.isclose(left + right, result))
+        for left, right in pairs
+    )
 
 
 def _numbers_around(pair: ClaimPair) -> list[Quantity]:

@@ -89,11 +89,13 @@ class Quantity:
         1,598,000, or 1.5 million.
         """
         digits = len(f"{self.number:.15g}".replace(".", "").strip("0"))
-        is_convertible = self.dimension and self.dimension == other.dimension
+        is_convertible = self.dimension and self.factor and self.dimension == other.dimension
         factor = other.factor / self.factor if is_convertible else 1.0
         number = other.number * factor
+        if not _SMALLEST < number < _LARGEST:
+            return self.equals(other)
         rounded = float(f"{number:.{min(max(digits, 1), 15)}g}")
-        step = 10.0 ** (math.floor(math.log10(number)) + 1 - digits) if number > 0 else 1.0
+        step = 10.0 ** (math.floor(math.log10(number)) + 1 - digits)
         cut = math.floor(number / step + _EPSILON) * step
         return any(
             self.equals(replace(other, number=candidate, factor=other.factor / factor))
@@ -102,6 +104,8 @@ class Quantity:
 
 
 _EPSILON = 1e-9
+_SMALLEST = 1e-200
+_LARGEST = 1e200
 
 
 def _is_close(first: float, second: float) -> bool:

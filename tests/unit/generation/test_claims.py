@@ -138,6 +138,14 @@ def test_what_models_write_is_contradicted(text):
     assert statement.verdict in ("contradicted", "not_found")
 
 
+@pytest.mark.parametrize("number", ["9" * 400, "2:30", "0", "0.000000001 nm"])
+def test_any_number_is_compared(number):
+    """Also one that no float holds, and a time that may be of either half of the day."""
+    source = f"The count was {number} there, and 2:45 was the time."
+    assert check(f"About {number} was the count.", source).verdict == "supported"
+    assert check("About 2:20 was the time.", source).verdict == "contradicted"
+
+
 def test_names_and_years_of_the_path_are_known():
     """A report rarely names its company on each page."""
     hit = Hit("n", "The workforce was 27% female.", 1.0, source="filings/PepsiCo_2021_10K.pdf")
