@@ -228,8 +228,10 @@ class Noun:
         第二次世界大战.
         """
         word = fold(narrow(self.word))
-        if len(word) == 1 or (word[-1] in _LOCATIVES and word[:-1] in text):
-            return word in text or len(word) > 1
+        if len(word) == 1:
+            return word in text
+        if word[-1] in _LOCATIVES and word[:-1] in text:
+            return True
         pairs = [first + second for first, second in pairwise(word)]
         if sum(pair in text for pair in pairs) >= _MIN_SHARE * len(pairs):
             return True
