@@ -8,8 +8,6 @@ import re
 from configparser import ConfigParser
 from pathlib import Path
 
-from setuptools import setup
-
 ROOT = Path(__file__).parent
 _RELATIVE_LINK = re.compile(r"(!?)\[([^\[\]]*)\]\((?![a-z]+:|#)([^()\s]+)\)")
 
@@ -28,6 +26,8 @@ def description(text: str, repository: str, version: str) -> str:
 
 
 if __name__ == "__main__":
+    from setuptools import setup  # the tests of `description` run without it
+
     settings = ConfigParser()
     settings.read(ROOT / "setup.cfg", encoding="utf-8")
     repository = settings.get("metadata", "url", fallback="").rstrip("/")

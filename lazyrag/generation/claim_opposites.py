@@ -25,7 +25,8 @@ _MAX_GAP = 30  # characters between a negation and what it denies
 _MIN_COVERAGE_OF_DENIALS = 0.55
 _DENIAL = re.compile(
     rf"\b(?:(?:not|never|no|without)\b|{'|'.join(filter(str.isascii, DENIALS))})|n't"
-    rf"|{HAN_NEGATION}|{'|'.join(word for word in DENIALS if not word.isascii())}"
+    rf"|{HAN_NEGATION}|{'|'.join(word for word in DENIALS if not word.isascii())}",
+    re.ASCII,  # a word may end at a Chinese letter
 )
 _UNTIL = re.compile(r"\b(?:until|unless)\b|才|除非|以免|避免")
 

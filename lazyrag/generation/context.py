@@ -7,6 +7,7 @@ import math
 import numbers
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
@@ -548,14 +549,17 @@ class ContextBuilder:
         packed = pack(refined, room, cost, dedupe=False)
         if not packed.hits:
             return None
-        texts = {hit.id: hit.text for hit in complete.hits}
-        packed_ids = {hit.id for hit in packed.hits}
+        texts: dict[str, set[str]] = {}  # an id may come twice
+        for hit in complete.hits:
+            texts.setdefault(hit.id, set()).add(hit.text.strip())
+        left_out = Counter(hit.id for hit in complete.hits)
+        left_out.subtract(hit.id for hit in packed.hits)
         return dataclasses.replace(
             packed,
-            left_out=tuple(uid for uid in texts if uid not in packed_ids),
+            left_out=tuple(left_out.elements()),
             blank=complete.blank,
             duplicates=complete.duplicates,
-            refined=tuple(hit.id for hit in packed.hits if hit.text != texts[hit.id]),
+            refined=tuple(hit.id for hit in packed.hits if hit.text.strip() not in texts[hit.id]),
         )
 
     def _best_sentences(

@@ -141,7 +141,7 @@ def join_sentences(pieces: Sequence[Piece]) -> str:
     runs: list[str] = []
     last = -1.0
     for piece in pieces:
-        if runs and piece.order == last + 1:
+        if runs and piece.order == last + 1 and piece.order % 1 == 0:  # not cut
             runs[-1] += piece.text
         else:
             runs.append(piece.text)
