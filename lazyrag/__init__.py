@@ -16,6 +16,11 @@ from __future__ import annotations
 
 from lazyrag._lazy import lazy_names
 from lazyrag._version import __version__ as __version__
+from lazyrag.registry import services as _services
+
+# What a Document gets from layers above it.
+_services.declare("http", "lazyrag.server.supervisor:HostedService", extra="server")
+_services.declare("answers", "lazyrag.pipeline.pipeline:RAGPipeline")
 
 # The same names are listed in __init__.pyi, for type checkers and editors.
 __getattr__, __dir__, __all__ = lazy_names(

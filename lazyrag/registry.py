@@ -301,3 +301,7 @@ def _describe(entry: object) -> str:
     named: Any = inner if hasattr(inner, "__qualname__") else type(inner)
     location = f"{getattr(named, '__module__', None) or 'builtins'}:{named.__qualname__}"
     return location if named is inner else f"an object of {location}"
+
+
+services: Registry[Callable[..., Any]] = Registry("service")
+"""What serves a Document or answers from it. The package declares them, since they are above it."""

@@ -49,7 +49,7 @@ from lazyrag.read.field_values import count_values
 from lazyrag.read.scope import Reader
 from lazyrag.read.snapshot import LocalSnapshot
 from lazyrag.read.windows import build_windows
-from lazyrag.registry import Registry
+from lazyrag.registry import services
 from lazyrag.stores.config import StoreConf
 from lazyrag.text.analyzers import term_function
 from lazyrag.text.field_values import DERIVED_FIELDS
@@ -68,24 +68,22 @@ from lazyrag.validation import (
 if TYPE_CHECKING:
     from typing import Self
 
+    from lazyrag.data.result import Answer
     from lazyrag.document.collect import CollectedPage
     from lazyrag.generation.claims import Judge
+    from lazyrag.generation.generator import Generator
     from lazyrag.ingest.verify import DocumentStatus
     from lazyrag.ingest.watch import OnError as OnWatchError
     from lazyrag.ingest.watch import OnReport, Watcher
+    from lazyrag.models.chat import ChatCallable
+    from lazyrag.models.protocols import ChatModel, History
     from lazyrag.retrieval.base import NodeList, OutputFormat
 
-
-services: Registry[Callable[..., Any]] = Registry("service")
-"""What serves a Document from this program."""
-services.declare("http", "lazyrag.server.supervisor:HostedService", extra="server")
 
 _MAX_WORKERS = 4
 
 # Where names and arguments of release 0.2 are now, for the errors that their uses raise.
 _MOVED_NAMES = {
-    "aask": "await RAGPipeline.over(docs, 'MediumChunk').answer(question), from lazyrag",
-    "ask": "RAGPipeline.over(docs, 'MediumChunk').sync.answer(question), from lazyrag",
     "compact": "docs.maintenance.compact(...)",
     "deletion_certificate": "docs.maintenance.deletion_certificate(...)",
     "diff": "docs.versions.diff(...)",
@@ -913,6 +911,77 @@ class Document:
             output_format=output_format,
             join=join,
         )
+
+    @known_keywords
+    def ask(
+        self,
+        question: str,
+        topk: int = 6,
+        filters: FilterLike | None = None,
+        *,
+        generator: Generator | ChatModel | ChatCallable | None = None,
+        history: History | None = None,
+        group: str = "MediumChunk",
+    ) -> Answer:
+        """Answer a question from the chunks that `search` finds, with citations.
+
+        For streams, rerankers and other ways to search, make a `RAGPipeline`.
+
+        Args:
+            question: The question.
+            topk: At most so many passages, at least 1.
+            filters: As of `search`.
+            generator: A `Generator`, a chat model, or a callable from a text to a text. None: the
+                sentences that answer best are quoted, without a model.
+            history: Earlier messages of the conversation, with a chat model.
+            group: The node group to search.
+
+        Returns:
+            The answer: ``text``, ``citations``, and ``statements`` with their verdicts; it is
+            ``weak`` if the library does not seem to answer the question.
+
+        Raises:
+            ConfigError: If an argument is out of its range.
+            NotRegisteredError: If the group is not defined.
+            RetrievalError: As of `search`.
+            GenerationError: If the model fails.
+
+        Warns:
+            AnswerWarning: For each of the answer's ``problems``.
+
+        Example:
+            >>> from lazyrag import Document
+            >>> docs = Document()
+            >>> _ = docs.add_texts({"tea.txt": "Green tea wants water of 80 degrees."})
+            >>> docs.ask("How hot is the water for green tea?").text
+            'Green tea wants water of 80 degrees. [1]'
+        """
+        pipeline = self._pipeline(topk, generator, group)
+        answer: Answer = pipeline.sync.answer(question, topk, filters=filters, history=history)
+        return answer
+
+    @known_keywords
+    async def aask(
+        self,
+        question: str,
+        topk: int = 6,
+        filters: FilterLike | None = None,
+        *,
+        generator: Generator | ChatModel | ChatCallable | None = None,
+        history: History | None = None,
+        group: str = "MediumChunk",
+    ) -> Answer:
+        """Answer as `ask`, without blocking an event loop; cancelling it ends the model's call."""
+        pipeline = self._pipeline(topk, generator, group)
+        answer: Answer = await pipeline.answer(question, topk, filters=filters, history=history)
+        return answer
+
+    def _pipeline(self, topk: int, generator: Any, group: str) -> Any:
+        """The `RAGPipeline` of `ask`."""
+        from lazyrag.retrieval.hybrid import default_retriever  # not needed to ingest
+
+        retriever = default_retriever(self, group, topk)
+        return services["answers"](retriever=retriever, generator=generator)
 
     @known_keywords
     def field_values(self, name: str) -> dict[FieldValue, int]:

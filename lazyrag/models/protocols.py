@@ -188,6 +188,8 @@ class Message:
 
 Prompt: TypeAlias = "str | Sequence[Message | Mapping[str, Any]]"
 """Input of a chat model: one user message as a string, or messages, oldest first."""
+History: TypeAlias = Sequence[Message | Mapping[str, str]]
+"""Messages of a conversation as chat endpoints take them, oldest first."""
 
 
 def as_messages(prompt: Prompt, name: str = "The prompt") -> tuple[Message, ...]:

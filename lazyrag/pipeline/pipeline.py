@@ -30,7 +30,7 @@ from lazyrag.generation.generator import Generator
 from lazyrag.models import concurrency as background
 from lazyrag.models.chat import ChatCallable
 from lazyrag.models.local import local_rerank_model
-from lazyrag.models.protocols import ChatModel, Message, as_messages
+from lazyrag.models.protocols import ChatModel, History, Message, as_messages
 from lazyrag.pipeline.defaults import (
     RERANKER_SETTINGS,
     SEARCH_SETTINGS,
@@ -68,8 +68,6 @@ P = ParamSpec("P")
 Q = TypeVar("Q")
 T = TypeVar("T")
 
-History: TypeAlias = Sequence[Message | Mapping[str, str]]
-"""Messages of a conversation as chat endpoints take them, oldest first."""
 OnError: TypeAlias = Literal["raise", "collect"]
 """Whether an error stops all questions, or takes the place of its own."""
 
