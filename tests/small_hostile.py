@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import io
+import itertools
 import json
 import math
 import os
@@ -190,6 +191,7 @@ def _cells(rows: int, columns: int, cell: str) -> str:
 _TEXT_CELL = '<c t="inlineStr"><is><t>w</t></is></c>'
 _NUMBER_CELL = "<c><v>1</v></c>"
 _FAR = '<row r="{row}"><c r="{column}{row}"><v>1</v></c></row>'
+_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _WORDS = "<w:p><w:r><w:t>w</w:t></w:r></w:p>"
 _ODS_CELL = '<table:table-cell office:value-type="string"><text:p>w</text:p></table:table-cell>'
 
@@ -673,6 +675,38 @@ CASES: dict[str, Callable[[], bytes | str]] = {
     "quotes.md": lambda: ">" * 900_000,
     "lines.rst": lambda: "w\n=\n\n" * 160_000,
     "targets.rst": lambda: ".. _a:\n" * 130_000 + "w\n=\n",
+    "groups.tex": lambda: r"\textbf{" * 100_000 + "w" + "}" * 100_000,
+    "arguments.tex": lambda: r"\frac{w}{" * 90_000,
+    "macros.tex": lambda: (
+        "".join(rf"\def\{a}{{\{b}\{b}}}" for a, b in itertools.pairwise(_LETTERS)) + r"\a w"
+    ),
+    "more.tex": lambda: r"\def\a#1{\a{#1#1}}\a{w}",
+    "dollars.tex": lambda: "$" * 900_000 + "w",
+    "verbatim.tex": lambda: r"\begin{verbatim}w" * 50_000,
+    "verb.tex": lambda: "".join(rf"\verb{chr(0x4E00 + at)}w" for at in range(20_000)) * 4,
+    "options.tex": lambda: r"\item[{w}" * 90_000,
+    "breaks.tex": lambda: "w" + " " * 400_000 + r"\item" * 60_000,
+    "footnotes.tex": lambda: r"\footnote{w}" * 70_000,
+    "cells.tex": lambda: r"\begin{tabular}{l}" + "w&" * 400_000,
+    "tables.tex": lambda: r"\begin{tabular}{l}w" * 45_000,
+    "scripts.tex": lambda: "$" + "w^{" * 250_000,
+    "sections.tex": lambda: r"\section{w}" * 70_000,
+    "stars.org": lambda: "* w\n" * 200_000,
+    "marks.org": lambda: " *w" * 300_000,
+    "nested.org": lambda: " */_+w" * 150_000,
+    "links.org": lambda: "[[" * 400_000,
+    "notes.org": lambda: "[fn:" * 200_000,
+    "comments.org": lambda: "#+begin_comment\n" * 60_000 + "w",
+    "rows.org": lambda: "|w|w|\n" * 100_000,
+    "dots.adoc": lambda: "..... w\n" * 100_000,
+    "marks.adoc": lambda: " *w" * 300_000,
+    "macros.adoc": lambda: "link:w[" * 100_000,
+    "urls.adoc": lambda: "http://w" * 100_000,
+    "fences.adoc": lambda: "////\n" * 180_001 + "w",
+    "cells.adoc": lambda: "|===\n" + "|w" * 400_000 + "\n|===\n",
+    "spans.adoc": lambda: "|===\n" + "99.99+|w " * 90_000,
+    "copies.adoc": lambda: "|===\n" + "99*|w " * 90_000,
+    "rows.adoc": lambda: "|===\n|w |w\n" + ".99+|w |w\n" * 80_000,
     "ticks.py": lambda: "'''" * 300_000,
     "definitions.py": lambda: "def a():\n" * 100_000,
     "brackets.py": lambda: "(" * 900_000,

@@ -49,6 +49,30 @@ FORMATS = (
         "reStructuredText", _of(".rst"), "own code", "every character; section titles", "nothing"
     ),
     Format(
+        "Org",
+        _of(".org"),
+        "own code",
+        "words, tables as rows, code as it is, words of links, formulas on a line; headings, title, "
+        "author, date",
+        "marks, comments, property drawers, addresses of links with words",
+    ),
+    Format(
+        "AsciiDoc",
+        _of(".adoc .asciidoc"),
+        "own code",
+        "words, numbered lists, tables as rows, code as it is, words of links, footnotes in their "
+        "place, alternative texts of pictures; headings, title, author, date",
+        "marks, comments, attributes of blocks, addresses of links with words, included files",
+    ),
+    Format(
+        "LaTeX",
+        _of(".tex"),
+        "own code",
+        "words, own macros, lists with numbers, tables as rows, code as it is, formulas on a line, "
+        "footnotes; sections, title, author, date",
+        "the rest of the preamble, comments, citations, references, labels, pictures, included files",
+    ),
+    Format(
         "HTML",
         _of(".htm .html"),
         "lxml (BSD)",

@@ -12,6 +12,7 @@ from lazyrag.loaders.media import read_image, register_media_reader
 
 for _suffixes, _target, _extra in (
     (".bmp .gif .jpeg .jpg .png .tif .tiff .webp", "media:ImageLoader", None),
+    (".adoc .asciidoc", "markup:AsciidocLoader", None),
     (".csv .tsv", "records:CsvLoader", None),
     (".doc .ppt", "old_office:OldOfficeLoader", None),
     (".docm .docx .dotx", "word:DocxLoader", None),
@@ -29,12 +30,14 @@ for _suffixes, _target, _extra in (
     (".ods", "opendocument:OdsLoader", None),
     (".odp", "opendocument:OdpLoader", None),
     (".odt", "opendocument:OdtLoader", None),
+    (".org", "markup:OrgLoader", None),
     (".pdf", "pdf:PdfLoader", None),
     (".pptx", "slides:PptxLoader", None),
     (".py .pyi", "base:PythonLoader", None),
     (".rst", "text:RstLoader", None),
     (".rtf", "rtf:RtfLoader", None),
     (".srt .vtt", "media:SubtitleLoader", None),
+    (".tex", "latex:LatexLoader", None),
     (".text .txt", "text:TextLoader", None),
     (".xls", "spreadsheets:XlsLoader", None),
     (".xlsm .xlsx", "spreadsheets:XlsxLoader", None),

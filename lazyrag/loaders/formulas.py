@@ -54,7 +54,8 @@ def _part(formula: Element, name: str) -> str:
     return "".join(formula_text(child) for child in formula if local_name(child) == name)
 
 
-def _bracketed(text: str) -> str:
+def bracketed(text: str) -> str:
+    """A part of a formula, in brackets unless it is a name or a number."""
     text = text.strip()
     return text if _SIMPLE.fullmatch(text) else f"({text})"
 
@@ -69,12 +70,13 @@ def _mark(formula: Element, properties: str, name: str, default: str) -> str:
     )
 
 
-def _fraction(above: str, below: str) -> str:
-    return f"{_bracketed(above)}/{_bracketed(below)}"
+def fraction(above: str, below: str) -> str:
+    """A fraction on a line."""
+    return f"{bracketed(above)}/{bracketed(below)}"
 
 
 def _scripts(below: str, above: str) -> str:
-    return (f"_{_bracketed(below)}" if below else "") + (f"^{_bracketed(above)}" if above else "")
+    return (f"_{bracketed(below)}" if below else "") + (f"^{bracketed(above)}" if above else "")
 
 
 def _part_scripts(formula: Element) -> str:
@@ -85,10 +87,11 @@ def _raised(formula: Element) -> str:
     return _part(formula, "e") + _part_scripts(formula)
 
 
-def _root(inner: str, degree: str) -> str:
+def root(inner: str, degree: str) -> str:
+    """A root on a line; a square root without a degree."""
     if degree.strip() in ("", "2"):
         return f"sqrt({inner.strip()})"
-    return f"{_bracketed(inner)}^(1/{_bracketed(degree)})"
+    return f"{bracketed(inner)}^(1/{bracketed(degree)})"
 
 
 def _delimited(formula: Element) -> str:
@@ -126,17 +129,17 @@ _UNSEEN = "annotation annotation-xml mphantom del delText moveFrom instrText scr
 """Source texts, and deleted parts and codes of Word."""
 _WRITERS: dict[str, Callable[[Element], str]] = {
     "d": _delimited,
-    "f": lambda formula: _fraction(_part(formula, "num"), _part(formula, "den")),
+    "f": lambda formula: fraction(_part(formula, "num"), _part(formula, "den")),
     "limLow": lambda formula: _part(formula, "e") + _scripts(_part(formula, "lim"), ""),
     "limUpp": lambda formula: _part(formula, "e") + _scripts("", _part(formula, "lim")),
     "mfenced": _fenced,
-    "mfrac": lambda formula: _fraction(*_pair(formula)),
-    "mroot": lambda formula: _root(*_pair(formula)),
-    "msqrt": lambda formula: _root(_joined(formula), ""),
+    "mfrac": lambda formula: fraction(*_pair(formula)),
+    "mroot": lambda formula: root(*_pair(formula)),
+    "msqrt": lambda formula: root(_joined(formula), ""),
     "nary": lambda formula: (
         f"{_mark(formula, 'naryPr', 'chr', '∫')}{_part_scripts(formula)} {_part(formula, 'e')}"
     ),
-    "rad": lambda formula: _root(_part(formula, "e"), _part(formula, "deg")),
+    "rad": lambda formula: root(_part(formula, "e"), _part(formula, "deg")),
     "sPre": _raised,
     "sSub": _raised,
     "sSubSup": _raised,

@@ -24,7 +24,6 @@ from lazyrag.loaders.spreadsheets import (
 from lazyrag.loaders.spreadsheets import cell_text as sheet_text
 from lazyrag.loaders.tables import GridCell, Merge, ShownText, TextLines, cell_text, read_table
 from lazyrag.loaders.word import number_text
-from lazyrag.text.structure import heading_locations
 
 # Comments, deleted text and declarations are invisible; notes follow the text.
 _UNSEEN = frozenset(
@@ -151,11 +150,8 @@ class OdtLoader:
             metadata = _properties(archive)
             page = _OdfText(levels=_list_levels(archive, body))
         page.read(body)
-        within = page.length
         page.add_notes(page.note_lines())
-        text = "\n".join(page.lines)
-        places = heading_locations(page.headings, min(within, len(text)))
-        return LoadedFile(text, (*places, *page.locations), metadata, tuple(page.tables))
+        return page.loaded(metadata)
 
 
 class OdpLoader:

@@ -12,9 +12,12 @@ from typing import NamedTuple, Self, TypeAlias
 
 from lazyrag.data.segment import Location
 from lazyrag.data.tables import FoundTable, header_votes, is_header, joined_names
-from lazyrag.loaders.base import reading
-from lazyrag.text.structure import Heading
+from lazyrag.loaders.base import LoadedFile, reading
+from lazyrag.text.structure import Heading, heading_locations
+from lazyrag.types import Metadata
 
+STEPS_PER_CELL = 10
+"""Work of a cell in marked text, beside its grid."""
 _MAX_COLUMNS = 16_384
 _MAX_COPIED = 1 << 20
 """Characters that merged cells add to the further places that they cover: a small file may merge
@@ -225,6 +228,13 @@ class TextLines:
         for kind, label, line in notes:
             self.locations.append(Location(self.length, self.length + len(line), kind, label))
             self.add(line)
+
+    def loaded(self, metadata: Metadata) -> LoadedFile:
+        """The file of these lines; its sections end before its notes."""
+        text = "\n".join(self.lines)
+        end = self.locations[0].start if self.locations else len(text)
+        sections = heading_locations(self.headings, end)
+        return LoadedFile(text, (*sections, *self.locations), metadata, tuple(self.tables))
 
 
 def _header_rows(grid: Sequence[Sequence[GridCell]], texts: Sequence[Sequence[str]]) -> int:

@@ -32,7 +32,6 @@ from lazyrag.loaders.rtf import HEADING_STYLE
 from lazyrag.loaders.slides import drawn_lines
 from lazyrag.loaders.symbols import symbol_text, with_reading
 from lazyrag.loaders.tables import GridCell, TextLines, cell_text, read_table
-from lazyrag.text.structure import heading_locations
 from lazyrag.validation import known_arguments, validate_boolean
 
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
@@ -327,15 +326,10 @@ class DocxLoader:
                 around.get("header", ()), lines, around.get("footer", ())
             ):
                 page.add(block, level)
-            within = page.length
             page.add_notes(_notes(archive, main, page))
             if self._comments:
                 page.add_notes(_comments(archive, main, page))
-        text = "\n".join(page.lines)
-        headings = heading_locations(page.headings, min(within, len(text)))
-        return unmarked(
-            LoadedFile(text, (*headings, *page.locations), metadata, tuple(page.tables))
-        )
+        return unmarked(page.loaded(metadata))
 
 
 _PROPERTY_NAMES = ("title", "author", "subject", "keywords", "created", "modified")

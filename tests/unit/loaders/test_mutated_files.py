@@ -47,6 +47,16 @@ WRITTEN = {
     ".ipynb": '{"nbformat": 4, "metadata": {}, "cells": [{"cell_type": "code", "source": ["1 + 1"], '
     '"outputs": [{"output_type": "stream", "text": ["2"]}]}, {"cell_type": "markdown", "source": "# Tea"}]}',
     ".rst": "Tea\n===\n\n.. code:: python\n\n   x\n\nWater\n-----\n\n80 degrees\n",
+    ".org": "#+TITLE: Tea\n* TODO [#A] *Hot* tea :a:b:\n:PROPERTIES:\n:ID: 1\n:END:\n[[http://a][b]] =c= [fn:1]\n"
+    "| a | b |\n|---+---|\n| 1 | 2 |\n#+BEGIN_SRC python\n  x = 1\n#+END_SRC\n# no\n** 茶\n",
+    ".adoc": "= Tea\nLu Yu <a@b.c>\nv1, 2024-01-05\n:a: b\n\n== *Hot* tea {a}\n\n<<x,y>> http://a[b] image:c.png[d]\n\n"
+    '[cols="1,2"]\n|===\n|a |b\n\n2+|1\n.2+|2 |3\n|===\n\n----\n  x\n----\n\n////\nno\n////\n\n. 茶\n'
+    ".. a\n\nOld\n---\n",
+    ".tex": "\\title{Tea}\\newcommand{\\a}[2][x]{#1 \\b{#2}}\n\\begin{document}\\maketitle\n"
+    "\\section[a]{Hot \\emph{tea}}% no\n"
+    '\\a{1} $\\frac{a}{b}^{2}_{\\alpha}$ \\footnote{a \\cite{b}} \\verb|c| Gr\\"un \\c{c}\n\\begin{enumerate}\\item a\n'
+    "\\end{enumerate}\n\\begin{tabular}{ll}a & b \\\\ \\multicolumn{2}{c}{d} \\end{tabular}\n"
+    "\\begin{verbatim}\n  x\n\\end{verbatim}\n\\begin{align}a &= b\\end{align} 茶\\end{document}\n",
     ".eml": MAIL,
     ".srt": "1\n00:00:01,000 --> 00:00:02,500\n<i>Tea</i> & water\n\n2\n00:00:03 --> 00:00:04\n龙井\n",
     ".vtt": "WEBVTT\n\nNOTE tea\n\none\n00:01.000 --> 00:02.500 line:0\n<v Ann>Tea &amp; water\n",
