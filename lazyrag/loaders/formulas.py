@@ -15,11 +15,19 @@ _INVISIBLE = dict.fromkeys(range(0x2061, 0x2065))
 
 
 def formula_text(formula: Element) -> str:
-    """A formula on one line: ``a/(b+c)``, ``x^2``, ``x_i``, ``sqrt(x)``.
+    """A formula on one line: ``a/(b+c)``, ``x^2``, ``x_i``, ``sqrt(x)``; of one that is nested too
+    deep the letters.
 
     Args:
         formula: An ``oMath`` or ``math``, or any element in one.
     """
+    try:
+        return _line(formula)
+    except RecursionError:
+        return " ".join(map(str, formula.itertext()))
+
+
+def _line(formula: Element) -> str:
     return _WRITERS.get(local_name(formula), _joined)(formula)
 
 
@@ -35,7 +43,7 @@ def _children(formula: Element) -> list[str]:
     """The texts of the children, each with the text after it, which only invalid formulas have."""
     lead = _words(formula.text)
     texts = [
-        formula_text(child) + _words(child.tail)
+        _line(child) + _words(child.tail)
         for child in formula
         if not local_name(child).endswith("Pr")
     ]
@@ -51,7 +59,7 @@ def _words(text: str | None) -> str:
 
 def _part(formula: Element, name: str) -> str:
     """The text of a part; "" without one."""
-    return "".join(formula_text(child) for child in formula if local_name(child) == name)
+    return "".join(_line(child) for child in formula if local_name(child) == name)
 
 
 def bracketed(text: str) -> str:

@@ -438,6 +438,14 @@ _MERGED = re.compile(
 _RANGE = re.compile(rb"(mergeCell\s+ref=[\"'])[^\"']*")
 _NO_VALUE = re.compile(rb"<f\b[^>]*(?:/>|>[^<]*</f>)\s*(?:<v\s*/>|<v>\s*</v>|</c>)")
 
+_NO_DIGITS = re.compile(rb"v>(?![-+.\deE]{0,400}+<)")
+_NO_NUMBER = re.compile(
+    rb"(<(?:\w+:)?c\b[^<>]*)"
+    rb"(>(?:<(?:\w+:)?f\b[^<>]*(?:/>|>[^<]*</(?:\w+:)?f>))?\s*+<(?:\w+:)?v>)"
+    rb"(?!\s*+[-+]?(?:\d{1,400}+(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?\s*+<)(?=[^<])"
+)
+_KIND = re.compile(rb"\st=[\"'](\w+)[\"']")
+
 
 def _extras(archive: Archive, part: str) -> _Extras:
     """Merged cells and comments of a sheet, and whether it has formulas without a stored value."""
@@ -464,9 +472,20 @@ def _extras(archive: Archive, part: str) -> _Extras:
         elif relation.kind == "drawing" and relation.target in archive:
             with archive.tolerated(f"text boxes ({relation.target})"):
                 comments += (("", words) for words in _box_texts(archive.xml(relation.target)))
-    # openpyxl refuses ranges such as C3:A1
-    readable = None if merges == ranges else _RANGE.sub(rb"\1A1", data)
-    return _Extras(merges, comments, _NO_VALUE.search(data) is not None, readable)
+    # openpyxl refuses ranges such as C3:A1, and what is no number: NaN, Infinity, #DIV/0!
+    readable = data if merges == ranges else _RANGE.sub(rb"\1A1", data)
+    if _NO_DIGITS.search(data):
+        readable = _NO_NUMBER.sub(_text_cell, readable)
+    has_formulas = _NO_VALUE.search(data) is not None
+    return _Extras(merges, comments, has_formulas, None if readable == data else readable)
+
+
+def _text_cell(cell: re.Match[bytes]) -> bytes:
+    """A cell without a number, as one with a text unless it is of another kind."""
+    kind = _KIND.search(cell[1])
+    if kind and kind[1] not in (b"n", b"b", b"s"):
+        return cell[0]
+    return _KIND.sub(b"", cell[1]) + b' t="str"' + cell[2]
 
 
 def _box_texts(drawing: Element) -> Iterator[str]:

@@ -164,7 +164,8 @@ def test_asciidoc_tables_are_rows_and_data(read):
 WORD = st.text(string.ascii_letters + "茶é", min_size=1, max_size=6)
 PIECES = st.sampled_from(
     ["*", "/", "_", "=", "~", "+", "`", "#", "|", "||", "|===", "[[", "]]", "][", "[fn:", "]", "::", ":", "----",
-     "====", "////", "#+begin_src", "#+end_src", "#+begin_comment", "#+title:", "* ", "= ", ". ", "\n", "\n\n", " ", "2+|",
+     "====", "////", "#+begin_src", "#+end_src", "#+begin_comment", "#+title:", "* ", "= ", ". ", "\n", "\n\n", " ",
+     "2+|",
      "3*|", "[cols=", "https://a[", "link:", "<<", ">>", ",", "\\(", "\\)", "\\frac", "{a}", ":a: ", "--", "+++", "茶"]
 )  # fmt: skip
 

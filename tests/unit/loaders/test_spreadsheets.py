@@ -698,3 +698,30 @@ def test_a_format_of_many_digits_costs_no_row(load):
 
     loaded = load(format_number, s=[["tea", "kg"], ["green", 0.5], ["black", 1]])
     assert by_sheet(loaded)["s"][1:] == ["tea: green; kg: 0.5", "tea: black; kg: 1"]
+
+
+@pytest.mark.parametrize("kind", [None, "n"])
+@pytest.mark.parametrize(
+    "value", ["NaN", "INF", "-Infinity", "1.#QNAN", "#DIV/0!", "1,5", "1E999", "9" * 5_000]
+)
+def test_a_cell_that_is_no_number_costs_itself(tmp_path, value, kind):
+    """The other cells of its sheet are read, and it is read as it is."""
+    book = openpyxl.Workbook()
+    [sheet] = book.worksheets
+    for row in (["tea", "kg"], ["green", 1.5], ["black", 777.25], ["white", 3]):
+        sheet.append(row)
+    written = io.BytesIO()
+    book.save(written)
+    path = tmp_path / "teas.xlsx"
+    with zipfile.ZipFile(written) as source, zipfile.ZipFile(path, "w") as target:
+        for name in source.namelist():
+            data = source.read(name).replace(b"777.25", value.encode())
+            if kind is None:
+                data = re.sub(rb'(<c r="B3"[^>]*) t="n"', rb"\1", data)
+            target.writestr(name, data)
+    loaded = load_file(path)
+    lines = loaded.text.split("\n")
+    assert lines[2] == "tea: green; kg: 1.5"
+    assert lines[3] == f"tea: black; kg: {value.replace('1E999', 'inf')}"
+    assert lines[4] == "tea: white; kg: 3"
+    assert "notes" not in loaded.metadata
