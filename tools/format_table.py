@@ -88,8 +88,8 @@ FORMATS = (
         "pypdfium2 (BSD, Apache)",
         "text in reading order of both directions, columns, tables as rows; form values, "
         "text boxes; pages, headings by outline or type size, title, author, subject, keywords, "
-        "dates; pages left of damaged files; scanned pages through a function that you pass",
-        "pictures, comments, attachments, styles",
+        "dates; pages left of damaged files; embedded files; scanned pages through a function that you pass",
+        "pictures, comments and the files attached to them, styles",
     ),
     Format(
         "Word",

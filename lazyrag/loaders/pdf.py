@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 from lazyrag.data.segment import Location
 from lazyrag.errors import LazyRAGError, LoaderEndedError, LoadError, sentence
 from lazyrag.loaders import base
+from lazyrag.loaders.archives import load_member, member_folder, with_attachments
 from lazyrag.loaders.base import (
     DEFAULT_LIMITS,
     LoadedFile,
@@ -57,7 +59,7 @@ class PdfLoader:
     cells. Spaces between Chinese characters, line ends inside Chinese paragraphs and hyphens at
     line ends are removed. Title, author, subject, keywords and dates become metadata; so do the
     pages that were not read: ``pages_without_text`` (scanned), ``pages_unread`` (damaged) and
-    ``pages_by_ocr``.
+    ``pages_by_ocr``. Embedded files follow as those of a mail, as places of kind ``attachment``.
 
     Args:
         password: For encrypted files, or several to try. The empty password is always tried.
@@ -123,7 +125,7 @@ class PdfLoader:
                 raise LoadError(
                     f"The PDF has {file.count:,} pages; at most {self.max_pages:,} are read. {hint}"
                 )
-            return self.load_pages(file)
+            return _with_attachments(self.load_pages(file), file)
 
     def load_pages(self, file: PdfFile) -> LoadedFile:
         """Read the pages of an open file."""
@@ -386,12 +388,38 @@ class PdfFile:
         """The error for a file without any text."""
         return _no_text(read)
 
+    def attachments(self) -> list[str]:
+        """The names of the embedded files."""
+        names: list[str] = self._call("attachments")
+        return names
+
+    def attachment(self, index: int) -> bytes:
+        """An embedded file."""
+        data: bytes = self._call("attachment", index)
+        reading().count_unpacked(len(data), "PDF")
+        return data
+
     def close(self) -> None:
         """Close the file, and keep the process for others."""
         if self._process.is_alive:
             with suppress(LoaderEndedError):
                 self._process.call("close")
         give_back(self._process)
+
+
+def _with_attachments(loaded: LoadedFile, file: PdfFile) -> LoadedFile:
+    """A file with the files that are embedded in it, as those of a mail."""
+    names = file.attachments()
+    if not names:
+        return loaded
+    with member_folder() as folder:
+        files = [
+            (name, partial(load_member, folder, name, map(file.attachment, [index])))
+            for index, name in enumerate(names)
+        ]
+        joined = with_attachments(loaded.text, loaded.metadata, files)
+    places = (*loaded.locations, *joined.locations)
+    return replace(joined, locations=places, tables=(*loaded.tables, *joined.tables))
 
 
 def _limits_of(size: int, max_seconds: float) -> LoadLimits:

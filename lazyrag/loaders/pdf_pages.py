@@ -22,7 +22,9 @@ import pypdfium2.raw as pdfium
 
 from lazyrag.data.pictures import write_png
 from lazyrag.errors import LazyRAGError, LoadError, describe_error
+from lazyrag.loaders.archives import MAX_ENTRIES
 from lazyrag.loaders.bidi import has_right_to_left
+from lazyrag.loaders.detect import clean
 from lazyrag.loaders.hidden import hide
 from lazyrag.loaders.ocr import has_few_letters, is_garbled
 from lazyrag.loaders.pdf import load_errors
@@ -271,6 +273,21 @@ class OpenPdf:
                     bitmap.warn_on_close = False  # nothing refers to its pixels after that
                     data = write_png(bitmap.to_numpy(), is_blue_first=True)
             return data
+
+    def attachments(self) -> list[str]:
+        """The names of the files that are embedded in the document."""
+        names = []
+        for index in range(min(self._document.count_attachments(), MAX_ENTRIES)):
+            name = ""
+            with suppress(pypdfium2.PdfiumError, UnicodeDecodeError):
+                name = re.split(r"[\\/]", self._document.get_attachment(index).get_name())[-1]
+            names.append(clean(name).strip() or f"attachment {index + 1}")
+        return names
+
+    def attachment(self, index: int) -> bytes:
+        """An embedded file."""
+        with load_errors():
+            return bytes(self._document.get_attachment(index).get_data())
 
     def _metadata(self) -> dict[str, str]:
         """Title, author, subject, keywords and dates, as far as the file has them; dates as ISO

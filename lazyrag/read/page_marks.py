@@ -107,7 +107,10 @@ def marks(
     touched = [
         location
         for location in root.locations
-        if location.kind == "page" and location.start < end and start < location.end
+        if location.kind == "page"
+        and location.start < end
+        and start < location.end
+        and " > " not in location.label  # a page of an embedded file
     ]
     if loader is None or not touched:
         return Marks(path, (start, end), text[start:end])

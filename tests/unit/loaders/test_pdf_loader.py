@@ -17,6 +17,7 @@ from reportlab.pdfgen.canvas import Canvas
 
 from lazyrag import Document, IngestionWarning, register_loader
 from lazyrag.errors import ConfigError, LoadError, UnknownKeywordError
+from lazyrag.loaders import LoadLimits, load_file
 from lazyrag.loaders.pdf import PdfLoader
 from tests.unit.loaders.test_pdf import changed, read_as
 
@@ -401,3 +402,58 @@ def test_entries_of_an_outline_are_places(tmp_path):
         "Eighty degrees.": "page 4, Water",
         "Water": "page 4, Water",
     }
+
+
+def attaching(data: bytes, **files: bytes) -> bytes:
+    """A PDF with files embedded in it, by name."""
+
+    def attach(writer: pypdf.PdfWriter) -> None:
+        for name, content in files.items():
+            writer.add_attachment(name, content)
+
+    return changed(data, attach)
+
+
+def test_embedded_files_are_read_as_attachments(written):
+    """Each follows the pages as a place of its own, files within it too; unread ones are listed."""
+    inner = attaching(pages("inner words"), **{"deep.txt": b"deep words"})
+    files = {"a/prices.csv": b"tea,kg\ngreen,4\n", "inner.pdf": inner, "x.bin": b"\0\1\2"}
+    loaded = PdfLoader().load(written(attaching(pages("outer words"), **files)))
+    assert loaded.text == (
+        "outer words\n\nAttachment: prices.csv\ntea: green; kg: 4\n\nAttachment: inner.pdf\n"
+        "inner words\n\nAttachment: deep.txt\ndeep words"
+    )
+    places = [
+        (place.kind, place.label)
+        for place in loaded.locations
+        if place.kind in ("page", "attachment")
+    ]
+    assert places == [
+        ("page", "1"),
+        ("attachment", "prices.csv"),
+        ("attachment", "inner.pdf"),
+        ("page", "inner.pdf > 1"),
+        ("attachment", "inner.pdf > deep.txt"),
+    ]
+    assert [loaded.text[place.start : place.end] for place in loaded.tables] == [
+        "tea: green; kg: 4"
+    ]
+    assert loaded.metadata["attachments"] == ["prices.csv", "inner.pdf", "x.bin"]
+    assert list(loaded.metadata["unread_attachments"]) == ["x.bin"]
+
+
+def test_embedded_files_share_the_limits_of_files_within_files(written):
+    """Their number, their depth and their size."""
+    many = attaching(pages("outer"), **{f"{number}.txt": b"tea" for number in range(4)})
+    with pytest.raises(LoadError, match="limit members=3 is exceeded"):
+        load_file(written(many), limits=LoadLimits(members=3))
+    nested = pages("level 0")
+    for level in range(1, 8):
+        nested = attaching(pages(f"level {level}"), **{"inner.pdf": nested})
+    deep = load_file(written(nested))
+    assert ("level 3" in deep.text, "level 2" in deep.text) == (True, False)
+    assert "nested deeper than 5" in str(deep.metadata["unread_attachments"])
+    large = attaching(pages("outer"), **{"large.txt": b"tea " * 100, "small.txt": b"leaf"})
+    few = load_file(written(large), limits=LoadLimits(unpacked_bytes=200))
+    assert few.text.startswith("outer")
+    assert "unpacked_bytes=200" in few.metadata["unread_attachments"]["large.txt"]
