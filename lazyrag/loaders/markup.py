@@ -29,8 +29,10 @@ _ORG_VERBATIM = frozenset(["src", "example", "export", "comment"])
 _ORG_INLINE = re.compile(
     r"\[\[(?P<target>[^\[\]]+)\](?:\[(?P<label>[^\[\]]+)\])?\]"
     r"|\[fn:(?P<note>[\w-]*)(?::(?P<inline>[^\[\]]*))?\]"
+    r"|\{\{\{\w+\((?P<arguments>[^{}]*)\)\}\}\}"
     r"|\\[(\[](?P<formula>.{1,300}?)\\[)\]]|<<<?(?P<anchor>[^<>]*)>>>?"
-    r"|(?<![\w*/+_=~])(?P<mark>[*/+_=~])(?P<words>\S(?:.{0,200}?\S)?)(?P=mark)(?![\w*/+_=~])"
+    r"|(?<![\w*/+_=~])(?P<mark>[*/+_=~])(?P<words>\S(?:.{0,200}?\S)?)(?P=mark)(?![\w*/+_=~])",
+    re.DOTALL,
 )
 
 _ADOC_HEADING = re.compile(r"(={1,6}|#{1,6})[ \t]+(\S.*?)(?:[ \t]+\1)?$")
@@ -51,9 +53,10 @@ _ADOC_CELL = re.compile(
 )
 _ADOC_INLINE = re.compile(
     r"<<(?P<target>[^<>,]+)(?:,(?P<label>[^<>]+))?>>|\(\(\([^()]*\)\)\)"
-    r"|(?:link:)?(?P<url>(?:https?|ftp)://[^\s\[\]<>]{1,1000})\[(?P<link>[^\[\]]*)\]"
-    r"|(?<!\w)(?P<macro>[a-z]{2,20})::?(?P<of>[^\s\[\]:]*)\[(?P<text>[^\[\]]*)\]"
-    r"|(?<![\w*_`#+])(?P<mark>\*\*?|__?|``?|##?|\+)(?P<words>\S(?:.{0,200}?\S)?)(?P=mark)(?!\w)"
+    r"|(?:link:)?(?P<url>(?:https?|ftp)://[^\s\[\]<>]{1,300})\[(?P<link>[^\[\]]*)\]"
+    r"|(?<!\w)(?P<macro>[a-z]{2,20})::?(?P<of>[^\s\[\]]{0,300})\[(?P<text>[^\[\]]*)\]"
+    r"|(?<![\w*_`#+])(?P<mark>\*\*?|__?|``?|##?|\+)(?P<words>\S(?:.{0,200}?\S)?)(?P=mark)(?!\w)",
+    re.DOTALL,
 )
 _ADOC_UNSEEN = frozenset("anchor endif ifdef ifeval ifndef indexterm toc".split())
 _ADOC_CHARACTERS = {"nbsp": " ", "sp": " ", "empty": "", "amp": "&", "lt": "<", "gt": ">"}
@@ -96,6 +99,7 @@ class _MarkupText(TextLines):
     closing: str = ""  # of a block whose lines are no markup
     is_left_out: bool = False
     table: list[str] = field(default_factory=list)
+    paragraph: list[str] = field(default_factory=list)  # lines whose marks may span them
 
     def read(self, path: Path) -> LoadedFile:
         read = find_encoding(path.read_bytes())
@@ -108,8 +112,9 @@ class _MarkupText(TextLines):
             elif line.strip().lower() == self.closing:
                 self.closing = ""
             elif not self.is_left_out:
-                self.add(line)
+                self.put(line, is_code=True)
         self.end_table()
+        self.end_paragraph()
         reading().fields |= self.fields
         named = {name: self.fields[name] for name in _FIELDS if self.fields.get(name)}
         return self.loaded({**named, **read.metadata})
@@ -128,13 +133,37 @@ class _MarkupText(TextLines):
         self.is_left_out = is_left_out
         return True
 
-    def put(self, line: str, level: int = 0) -> None:
+    def inline(self, line: str) -> str:
+        raise NotImplementedError
+
+    @property
+    def is_first(self) -> bool:
+        """Whether a block may begin here."""
+        return not self.paragraph and not (self.lines and self.lines[-1])
+
+    def put(self, line: str, level: int = 0, *, is_code: bool = False) -> None:
         """Add a line; of several empty ones the first."""
-        if line or (self.lines and self.lines[-1]):
+        self.end_paragraph()
+        if line or is_code or not self.is_first:
             self.add(line, level)
+
+    def end_paragraph(self) -> None:
+        text = self.inline("\n".join(self.paragraph))
+        self.paragraph = []
+        shown = [line for line in text.split("\n") if line.strip()]
+        if shown:
+            self.add("\n".join(shown))
+
+    def put_words(self, line: str) -> None:
+        """Add a line of a paragraph."""
+        if line:
+            self.paragraph.append(line)
+        else:
+            self.put("")
 
     def put_table(self, rows: Iterable[Iterable[GridCell]], header: int) -> None:
         self.table = []
+        self.end_paragraph()
         lines, table = read_table(rows, header=header)
         if lines:
             self.add("\n".join(lines), [table] if table else [])
@@ -161,9 +190,9 @@ class _OrgText(_MarkupText):
             if heading[4]:
                 self.put(f"Tags: {', '.join(heading[4].split(':'))}")
         elif bare.startswith(": "):
-            self.add(line.replace(": ", "", 1))
+            self.put(line.replace(": ", "", 1))
         elif not _ORG_COMMENT.match(line):
-            self.put(self.inline(line.removesuffix("\\\\")))
+            self.put_words(line.removesuffix("\\\\"))
 
     def _directive(self, number: int, line: str) -> None:
         """Read the begin or end of a block, or a keyword."""
@@ -204,7 +233,7 @@ class _OrgText(_MarkupText):
             return formula_of(match["formula"])
         if match["inline"]:
             return f" ({match['inline'].strip()})"
-        return match["anchor"] or f"[{match['note']}]"
+        return match["arguments"] or match["anchor"] or f"[{match['note'] or ''}]"
 
 
 @dataclass(slots=True)
@@ -245,10 +274,9 @@ class _AdocText(_MarkupText):
         self.put(title, level)
 
     def _is_underlined(self, line: str, after: str) -> bool:
-        is_first = not (self.lines and self.lines[-1])
         is_rule = _ADOC_UNDERLINE.fullmatch(after) is not None and len(after) > 1
         has_words = re.search(r"\w", line) is not None and not _ADOC_ATTRIBUTES.match(line)
-        return is_first and is_rule and has_words and abs(len(line) - len(after)) <= 1
+        return self.is_first and is_rule and has_words and abs(len(line) - len(after)) <= 1
 
     def _header(self, line: str) -> None:
         """Read a line below the title: authors, then a version and its date."""
@@ -259,7 +287,7 @@ class _AdocText(_MarkupText):
         elif "date" not in self.fields and date:
             self.fields["date"] = date[1]
         else:
-            self.put(line)
+            self.put_words(line)
 
     def _block(self, number: int, line: str) -> None:
         label = _ADOC_LABEL.match(line)
@@ -288,9 +316,9 @@ class _AdocText(_MarkupText):
             text = f"{mark} {text[item.end() :]}"
         elif line[:1] == "." and line[1:2] not in ("", ".", " "):
             text = line[1:]
-        elif line and not (self.lines and self.lines[-1]):
+        elif line and self.is_first:
             self.numbers = []
-        self.put(self.inline(text))
+        self.put_words(text)
 
     def _table_line(self, line: str) -> None:
         if line == self.fence:
