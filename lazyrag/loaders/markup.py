@@ -349,7 +349,7 @@ class _AdocText(_MarkupText):
             words = self.inline(" ".join(text[mark.end() : end].split())).replace("\\|", "|")
             count = int(mark[1] or 1)
             height = int(mark[2] or 1)
-            reading().spend(STEPS_PER_CELL + count * height)
+            reading().spend(STEPS_PER_CELL * count * height)
             if mark[3] == "*":
                 yield from (GridCell(words) for _ in range(count))
             else:
