@@ -38,7 +38,6 @@ _BRACE = re.compile(r"\\[\s\S]|[{}]")
 _OPTION = re.compile(r"\s?\[((?:[^\[\]{}]|\{[^{}]*\})*)\]")
 _DEFINED = re.compile(r"\s*\\([A-Za-z@]+)((?:#\d)*)")
 _PARAMETER = re.compile(r"#([1-9])")
-_SPACES = re.compile(r"\s*")
 _PARAGRAPH = re.compile(r"\n[ \t]*\n")
 
 _NO_WORDS = re.compile(r"\s*\[\d+\]|\s+(?=,)")
@@ -79,23 +78,23 @@ _SYMBOLS = {
     "par": "\n\n",
 }
 _LAYOUT = (
-    "Huge LARGE Large addlinespace appendix backmatter bf bfseries bigskip bottomrule centering"
-    " clearpage displaystyle em footnotesize frontmatter hfill hline huge it itshape large left"
-    " limits listoffigures listoftables mainmatter makeatletter makeatother medskip midrule"
-    " newblock newpage nobreak noindent nonumber normalsize null num onecolumn pagebreak printbibliography"
-    " protect raggedright relax right rm rmfamily sc scriptsize scshape sf sffamily sl small"
-    " smallskip tableofcontents textstyle today tiny toprule tt ttfamily twocolumn unskip vfill xspace"
-    " big Big bigg Bigg bigl bigr Bigl Bigr ang"
+    "Big Bigg Bigl Bigr Huge LARGE Large addlinespace ang appendix backmatter bf bfseries big"
+    " bigg bigl bigr bigskip bottomrule centering clearpage displaystyle em footnotesize"
+    " frontmatter hfill hline huge it itshape large left limits listoffigures listoftables"
+    " mainmatter makeatletter makeatother medskip midrule newblock newpage nobreak noindent"
+    " nonumber normalsize null num onecolumn pagebreak printbibliography protect raggedright"
+    " relax right rm rmfamily sc scriptsize scshape sf sffamily sl small smallskip"
+    " tableofcontents textstyle tiny today toprule tt ttfamily twocolumn unskip vfill xspace"
 )
 # How many arguments of a command are left out; those that follow are read.
 _LEFT_OUT = {
     **dict.fromkeys(_LAYOUT.split(), 0),
     **dict.fromkeys(
-        "addbibresource autocite autoref bibitem bibliography bibliographystyle cite citealp citeauthor"
-        " citep citet citeyear cline cmidrule Cref color colorbox cref Cref documentclass eqref footcite"
-        " geometry graphicspath href hspace hyperref hypersetup includegraphics index label"
-        " newcounter newlength nocite pageref pagestyle parencite ref tag"
-        " textcite textcolor thispagestyle usepackage usetikzlibrary vspace".split(),
+        "addbibresource autocite autoref bibitem bibliography bibliographystyle cite citealp"
+        " citeauthor citep citet citeyear cline cmidrule color colorbox Cref cref documentclass"
+        " eqref footcite geometry graphicspath href hspace hyperref hypersetup includegraphics"
+        " index label newcounter newlength nocite pageref pagestyle parencite ref tag textcite"
+        " textcolor thispagestyle usepackage usetikzlibrary vspace".split(),
         1,
     ),
     **dict.fromkeys(
@@ -349,7 +348,8 @@ class _Scope:
             self._span()
 
     def _skip_spaces(self) -> None:
-        self.at = min(_SPACES.match(self.text, self.at).end(), self.stop)  # type: ignore[union-attr]
+        while self.at < self.stop and self.text[self.at].isspace():
+            self.at += 1
 
     def _span(self) -> tuple[int, int]:
         """Move behind the next argument, and return where it is; an open brace is none."""
