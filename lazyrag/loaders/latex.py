@@ -36,7 +36,7 @@ _PROTECTED = re.compile(
 _TOKEN = re.compile(r"\\(?P<name>[A-Za-z@]+)\*?|\\(?P<sign>[\s\S])|\$\$?|---?|``|''|[{}^_`~&]")
 _BRACE = re.compile(r"\\[\s\S]|[{}]")
 _OPTION = re.compile(r"\s?\[((?:[^\[\]{}]|\{[^{}]*\})*)\]")
-_DEFINED = re.compile(r"\s*\\([A-Za-z@]+)((?:#\d)*)")
+_DEFINED = re.compile(r"\s*\{?\s*\\([A-Za-z@]+)\s*\}?\s*(?:\[(\d)\](?:\[([^\[\]]*)\])?|((?:#\d)*))")
 _PARAMETER = re.compile(r"#([1-9])")
 _PARAGRAPH = re.compile(r"\n[ \t]*\n")
 
@@ -52,6 +52,7 @@ _FIELDS = ("title", "author", "date")
 _TITLES = "part chapter section subsection subsubsection paragraph subparagraph frametitle"
 _LEVELS = {name: level for level, name in enumerate(_TITLES.split(), start=2)}
 _MARKS = {"---": "—", "--": "–", "``": "“", "''": "”", "`": "'", "~": " "}
+_FORMULA_MARKS = {"&": " ", "~": " "}
 _ACCENTS = dict(
     zip(
         "` ' ^ \" ~ = . u v H c k r d b hat bar tilde dot ddot vec".split(),
@@ -288,10 +289,7 @@ class _Scope:
             text = self._argument()
             self.out.append(text if text == "°" else mark + bracketed(text))
         elif mark not in ("{", "}"):
-            self.out.append(" " if self.is_formula and mark == "&" else self._shown(mark))
-
-    def _shown(self, mark: str) -> str:
-        return _MARKS.get(mark, mark) if not self.is_formula or mark == "~" else mark
+            self.out.append((_FORMULA_MARKS if self.is_formula else _MARKS).get(mark, mark))
 
     def _sign(self, sign: str) -> None:
         if sign == "\\":
@@ -420,23 +418,15 @@ class _Scope:
         document.depth -= 1
 
     def _define(self) -> None:
-        name = self._source().strip().removeprefix("\\")
-        option = self._option()
-        default = self._option()
-        count = self.text[slice(*option)] if option else "0"
-        self._define_as(name, int(count) if count in "0123456789" else 0, default)
-
-    def _define_plainly(self) -> None:
         match = _DEFINED.match(self.text, self.at, self.stop)
-        if match:
-            self.at = match.end()
-            self._define_as(match[1], len(match[2]) // 2, None)
-
-    def _define_as(self, name: str, count: int, default: tuple[int, int] | None) -> None:
+        if match is None:
+            return
+        self.at = match.end()
+        name, count, default, parameters = match.groups()
         body = self._source()
         if name not in _KNOWN:
-            first = self.text[slice(*default)] if default else None
-            self.document.macros[name] = count, first, body
+            number = int(count or 0) or len(parameters or "") // len("#1")
+            self.document.macros[name] = number, default, body
 
     def _begin(self) -> None:
         name = self._source().strip().removesuffix("*")
@@ -524,12 +514,11 @@ _COMMANDS: dict[str, Callable[[_Scope], None]] = {
     "item": _Scope._item,
     "multicolumn": _Scope._span_columns,
     "sqrt": _Scope._root,
-    "def": _Scope._define_plainly,
     **dict.fromkeys(("frac", "dfrac", "tfrac"), _Scope._fraction),
     **dict.fromkeys(("footnote", "footnotetext", "thanks"), _Scope._note),
     **dict.fromkeys(("maketitle", "titlepage"), _Scope._title),
     **dict.fromkeys(
-        "newcommand renewcommand providecommand DeclareRobustCommand DeclareMathOperator".split(),
+        "def newcommand renewcommand providecommand DeclareRobustCommand DeclareMathOperator".split(),
         _Scope._define,
     ),
 }
