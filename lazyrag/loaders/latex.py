@@ -518,7 +518,8 @@ _COMMANDS: dict[str, Callable[[_Scope], None]] = {
     **dict.fromkeys(("footnote", "footnotetext", "thanks"), _Scope._note),
     **dict.fromkeys(("maketitle", "titlepage"), _Scope._title),
     **dict.fromkeys(
-        "def newcommand renewcommand providecommand DeclareRobustCommand DeclareMathOperator".split(),
+        "DeclareMathOperator DeclareRobustCommand def newcommand providecommand"
+        " renewcommand".split(),
         _Scope._define,
     ),
 }
