@@ -954,7 +954,7 @@ class Document:
             >>> docs = Document()
             >>> _ = docs.add_texts({"tea.txt": "Green tea wants water of 80 degrees."})
             >>> docs.ask("How hot is the water for green tea?").text
-            'Green tea wants water of 80 degrees. [1]'
+            '“Green tea wants water of 80 degrees.” [1]'
         """
         pipeline = self._pipeline(topk, generator, group)
         answer: Answer = pipeline.sync.answer(question, topk, filters=filters, history=history)
