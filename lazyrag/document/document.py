@@ -4,6 +4,7 @@ the work.
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
 import itertools
 import os
@@ -798,6 +799,7 @@ class Document:
         *,
         group: str = ...,
         infer_filters: bool = ...,
+        as_of: dt.date | str | None = ...,
         output_format: Literal["node"] | None = ...,
     ) -> NodeList: ...
     @overload
@@ -809,6 +811,7 @@ class Document:
         *,
         group: str = ...,
         infer_filters: bool = ...,
+        as_of: dt.date | str | None = ...,
         output_format: OutputFormat | None = ...,
         join: bool | str = ...,
     ) -> Any: ...
@@ -821,6 +824,7 @@ class Document:
         *,
         group: str = "MediumChunk",
         infer_filters: bool = True,
+        as_of: dt.date | str | None = None,
         output_format: OutputFormat | None = None,
         join: bool | str = False,
     ) -> Any:
@@ -837,6 +841,8 @@ class Document:
             group: The node group to search.
             infer_filters: Whether documents come first that the question names by values of
                 fields, such as a company and a year; see `field_values`.
+            as_of: A day, as `datetime.date` or ISO text: documents dated after it are left out, and
+                before an older version of a document comes the one in force; see `AsOfRetriever`.
             output_format: As of a `Retriever`: None or ``"node"``, ``"content"``, ``"dict"``.
             join: As of a `Retriever`.
 
@@ -863,6 +869,10 @@ class Document:
 
         form, join = checked_output(output_format, join)
         retriever = default_retriever(self, group, topk, infer_filters=infer_filters)
+        if as_of is not None:
+            from lazyrag.retrieval.dated import AsOfRetriever  # rarely needed
+
+            retriever = AsOfRetriever(retriever, as_of)
         return render(retriever(query, filters=filters), form, join)
 
     @overload
@@ -874,6 +884,7 @@ class Document:
         *,
         group: str = ...,
         infer_filters: bool = ...,
+        as_of: dt.date | str | None = ...,
         output_format: Literal["node"] | None = ...,
     ) -> NodeList: ...
     @overload
@@ -885,6 +896,7 @@ class Document:
         *,
         group: str = ...,
         infer_filters: bool = ...,
+        as_of: dt.date | str | None = ...,
         output_format: OutputFormat | None = ...,
         join: bool | str = ...,
     ) -> Any: ...
@@ -897,6 +909,7 @@ class Document:
         *,
         group: str = "MediumChunk",
         infer_filters: bool = True,
+        as_of: dt.date | str | None = None,
         output_format: OutputFormat | None = None,
         join: bool | str = False,
     ) -> Any:
@@ -908,6 +921,7 @@ class Document:
             filters,
             group=group,
             infer_filters=infer_filters,
+            as_of=as_of,
             output_format=output_format,
             join=join,
         )
