@@ -179,7 +179,7 @@ def search(
             lines += ["", *hit_lines]
             if explanation is not None:
                 lines += output.explained_lines(explanation[rank - 1], "   ", stages=explain)
-        if explanation is not None:
+        if explanation is not None and explain:
             result["explanation"] = explanation.to_dict()
         if not nodes:
             lines = _nothing_found(docs, query, is_filtered=bool(filters))

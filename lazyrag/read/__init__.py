@@ -13,6 +13,6 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "lazyrag.read.explore": "glob grep near_duplicates outline related",
         "lazyrag.read.page_marks": "marks page_image",
-        "lazyrag.read.superseded": "superseded",
+        "lazyrag.read.supersession": "superseded",
     },
 )

@@ -6,13 +6,13 @@ import datetime as dt
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from lazyrag.data.fields import validate_day
 from lazyrag.data.node import DocNode
 from lazyrag.read.scope import Reader
 from lazyrag.read.snapshot import Snapshot
-from lazyrag.read.superseded import days_of, editions_of
+from lazyrag.read.supersession import days_of, editions_of
 from lazyrag.retrieval.base import (
     DEFAULT_TOPK,
     BaseRetriever,
@@ -172,7 +172,7 @@ class Recency:
         """As a call, with the share of each node."""
         shares = self._shares(stage.nodes)
         dated = _rescored({node: (share,) for node, (_, share) in shares.items()})
-        settings = {"half_life": self.half_life, "weight": self.weight}
+        settings: dict[str, Any] = {"half_life": self.half_life, "weight": self.weight}
         if self.as_of is not None:
             settings["as_of"] = validate_day("as_of", self.as_of)
         dates = Stage("step", "date", tuple(dated), (stage,))

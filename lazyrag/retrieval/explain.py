@@ -17,7 +17,7 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY
 from lazyrag.errors import count
 from lazyrag.read.scope import Reader
-from lazyrag.read.superseded import editions_of
+from lazyrag.read.supersession import editions_of
 from lazyrag.retrieval.stages import JsonRecord, Reason, Stage, StageKind
 from lazyrag.types import JsonObject
 

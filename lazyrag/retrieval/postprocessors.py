@@ -813,7 +813,9 @@ class MMR:
         """
         distinct = list(dict.fromkeys(nodes))
         sign = 1.0 if self.descend else -1.0
-        ranking = [((node.uid, at), sign * node_score("MMR", node)) for at, node in enumerate(distinct)]
+        ranking = [
+            ((node.uid, at), sign * node_score("MMR", node)) for at, node in enumerate(distinct)
+        ]
         vectors = self._vectors(distinct)
         _check_alike(distinct, vectors)
         chosen = mmr(ranking, _rows(vectors), lam=self.lam, topk=self.topk)

@@ -19,7 +19,7 @@ _VERSION = re.compile(
     re.IGNORECASE,
 )
 _MONTH = re.compile(
-    "(?<![0-9])(?P<year>(?:19|20)[0-9]{2})[-_.]?(?P<month>0[1-9]|1[0-2])(?![-_.]?[0-9])"
+    "(?<![0-9])(?P<year>(?:19|20)[0-9]{2})[-_.]?(?P<month>0[1-9]|1[0-2])(?![-_.]?[0-9]|[a-z])"
 )
 _MAY_TELL = re.compile("[0-9第]")
 _SUFFIX = re.compile(r"\.[a-z][a-z0-9]{0,4}$")
@@ -32,14 +32,14 @@ _SERIAL = re.compile(
 )
 _LOOKED_AT = 2_000  # characters of a text
 _VALUE = r"[^\w\n]*(?P<day>\w[^\n]{3,40})"
+_COMES = r"takes? effect|took effect|(?:comes?|came|enters?|entered) into (?:force|effect)"
 _LABELS = (
-    rf"^[^\w\n]*(?:effective(?: date| from| as of| on)?|valid from|in force (?:from|since)"
-    rf"|(?:生效|施行|实施|执行)(?:日期|时间)?){_VALUE}",
-    rf"\b(?:(?:takes?|took) effect|(?:comes?|came|enters?|entered) into (?:force|effect)"
-    rf"|(?:is|are|becomes?) effective)(?: as of| from| on){_VALUE}",
+    rf"^[^\w\n]*(?:effective(?: date| from| as of| on)?|valid from|in force from){_VALUE}",
+    rf"^[^\w\n]*(?:生效|施行|实施|执行)(?:日期|时间)?{_VALUE}",
+    rf"\b(?:{_COMES}|(?:is|are|becomes?) effective)(?: as of| from| on){_VALUE}",
     r"自(?P<day>[^\n。，；]{6,20})起(?:施行|生效|实施|执行)",
-    rf"^[^\w\n]*(?:date|(?:last )?(?:updated|revised|amended)(?: on)?"
-    rf"|(?:发布|发文|签订|签署|修订|更新)?日期){_VALUE}",
+    rf"^[^\w\n]*(?:date|(?:last )?(?:updated|revised|amended)(?: on)?){_VALUE}",
+    rf"^[^\w\n]*(?:发布|发文|签订|签署|修订|更新)?日期{_VALUE}",
 )
 _DAYS = [re.compile(pattern, re.IGNORECASE | re.MULTILINE) for pattern in _LABELS]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from lazyrag.data.segment import content_text, root_uid
 from lazyrag.ledger.field_keys import ValuesRow
-from lazyrag.read.catalogue import SCANNED, live_rows, matching_documents, visible_roots
+from lazyrag.read.catalogue import ROOT_STEPS, SCANNED, live_rows, matching_documents, visible_roots
 from lazyrag.read.scope import Collection, Reader, reader_of
 from lazyrag.text.editions import Edition, find_day, read_day, read_edition
 from lazyrag.types import JsonObject
@@ -50,13 +50,14 @@ def superseded(docs: Collection) -> list[Supersession]:
     an id, or a list of them. Else names of files in one folder tell, if they differ in a version
     (``policy-v2.md``, ``policy-v3.md``) or a date (``contract_2021.pdf``, ``contract_2023.pdf``)
     alone; dates of reports, minutes and other documents that appear regularly do not. A restricted
-    Document has visible documents only. No file is loaded.
+    Document has visible documents only.
 
     Args:
         docs: The Document.
 
     Raises:
         ConfigError: If it is no Document.
+        IngestionError: If every file failed to load.
 
     Example:
         >>> from lazyrag import Document
@@ -66,7 +67,8 @@ def superseded(docs: Collection) -> list[Supersession]:
         >>> [str(entry) for entry in superseded(docs)]
         ['leave-v2.md: superseded by leave-v10.md (version 10 after version 2)']
     """
-    newer = editions_of(reader_of(docs)).newer
+    reader = reader_of(docs)
+    newer = reader.read(lambda _: editions_of(reader).newer, ROOT_STEPS)
     return [newer[path] for path in sorted(newer)]
 
 
