@@ -7,9 +7,9 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from lazyrag.data.segment import content_text, root_uid
 from lazyrag.ledger.field_keys import ValuesRow
@@ -72,8 +72,7 @@ def superseded(docs: Collection) -> list[Supersession]:
     return [newer[path] for path in sorted(newer)]
 
 
-@dataclass(frozen=True, slots=True)
-class Editions:
+class Editions(NamedTuple):
     """The visible documents of one state, as far as they have days or newer editions.
 
     Args:
@@ -81,26 +80,8 @@ class Editions:
         newer: By path, what replaces a document.
     """
 
-    days: dict[str, str] = field(default_factory=dict)
-    newer: dict[str, Supersession] = field(default_factory=dict)
-
-    def in_force(self, path: str, as_of: str, days: Mapping[str, str]) -> str:
-        """The newest edition of a document that is not dated after a day."""
-        seen = {path}
-        while path in self.newer:
-            newer = self.newer[path].by
-            if newer in seen or days[newer] > as_of:
-                break
-            seen.add(newer)
-            path = newer
-        return path
-
-    def line(self, path: str) -> list[str]:
-        """A document and the newer editions of it."""
-        paths = [path]
-        while paths[-1] in self.newer and self.newer[paths[-1]].by not in paths:
-            paths.append(self.newer[paths[-1]].by)
-        return paths
+    days: dict[str, str]
+    newer: dict[str, Supersession]
 
 
 def editions_of(reader: Reader) -> Editions:
@@ -113,18 +94,27 @@ def editions_of(reader: Reader) -> Editions:
     return editions
 
 
-def days_of(reader: Reader, paths: Iterable[str]) -> dict[str, str]:
-    """The ISO days of documents: of their metadata, else of their names, else of the beginning of
-    their texts; "" for none.
+def day_of(reader: Reader, path: str) -> str:
+    """The ISO day of a document: of its metadata, else of its name, else of the beginning of its
+    text; "" for none.
     """
     days = editions_of(reader).days
-    asked = list(dict.fromkeys(paths))
-    missing = [path for path in asked if path not in days]
-    roots = visible_roots(reader, [root_uid(path) for path in missing]) if missing else []
-    read = {root.path: find_day(content_text(root.content)) for root in roots}
-    # nodes may be seen whose root node may not
-    days.update({path: read.get(path, read_edition(path).day) for path in missing})
-    return {path: days[path] for path in asked}
+    if path not in days:
+        day = read_edition(path).day  # of a hidden document with visible nodes
+        for root in [] if day else visible_roots(reader, [root_uid(path)]):
+            day = find_day(content_text(root.content))
+        days[path] = day
+    return days[path]
+
+
+def in_force(reader: Reader, path: str, as_of: str) -> str:
+    """The newest edition of a document that is not dated after a day."""
+    newer = editions_of(reader).newer
+    seen: set[str] = set()
+    while path in newer and path not in seen and day_of(reader, newer[path].by) <= as_of:
+        seen.add(path)
+        path = newer[path].by
+    return path
 
 
 def _visible_rows(reader: Reader) -> Iterator[ValuesRow]:
@@ -141,7 +131,7 @@ def _visible_rows(reader: Reader) -> Iterator[ValuesRow]:
 
 
 def _read_editions(rows: Iterable[ValuesRow]) -> Editions:
-    editions = Editions()
+    editions = Editions({}, {})
     series: dict[str, list[tuple[Edition, str]]] = {}
     declared: dict[str, list[Any]] = {}
     paths: set[str] = set()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import asdict, dataclass
+from typing import ClassVar
 
 from lazyrag.data.fields import validate_day
 from lazyrag.data.node import DocNode
 from lazyrag.read.scope import Reader
 from lazyrag.read.snapshot import Snapshot
-from lazyrag.read.supersession import days_of, editions_of
+from lazyrag.read.supersession import day_of, in_force
 from lazyrag.retrieval.base import (
     DEFAULT_TOPK,
     BaseRetriever,
@@ -22,7 +22,7 @@ from lazyrag.retrieval.base import (
     check_retrievers,
 )
 from lazyrag.retrieval.stages import NodeRetriever, Stage, StageKind, callable_name, node_score
-from lazyrag.validation import validate_number
+from lazyrag.validation import validate_number, without_none
 
 _FETCHED_AT_LEAST = 20
 _FETCHED_TIMES = 4
@@ -91,34 +91,19 @@ class AsOfRetriever(BaseRetriever[list[DocNode]]):
 
     def _select(self, nodes: Sequence[DocNode]) -> list[DocNode]:
         """The nodes that are not dated after the day; before an older edition the one in force."""
-        in_force = self._in_force(nodes)
-        kept = [node for node in nodes if node in in_force]
+        kept = [node for node in nodes if _day(node) <= self.as_of]
         best: dict[tuple[object, str], DocNode] = {}
         for node in kept:
             best.setdefault((node.reader, node.path), node)
         ordered: dict[DocNode, DocNode] = {}
         for node in kept:
-            newer = best.get((node.reader, in_force[node]))
-            if newer is not None:
-                ordered.setdefault(newer, newer.with_score(node.score))
+            path = node.path
+            if isinstance(node.reader, Reader):
+                path = in_force(node.reader, path, self.as_of)
+            newer = best.get((node.reader, path), node)
+            ordered.setdefault(newer, newer.with_score(node.score))
             ordered.setdefault(node, node)
         return list(ordered.values())
-
-    def _in_force(self, nodes: Sequence[DocNode]) -> dict[DocNode, str]:
-        """The nodes that are not dated after the day, with the edition of their document that is in
-        force.
-        """
-        in_force = {}
-        days = _days(nodes)
-        for node in nodes:
-            reader = node.reader
-            if not isinstance(reader, Reader):
-                in_force[node] = node.path
-            elif days[node] <= self.as_of:
-                editions = editions_of(reader)
-                newer_days = days_of(reader, editions.line(node.path))
-                in_force[node] = editions.in_force(node.path, self.as_of, newer_days)
-        return in_force
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +140,8 @@ class Recency:
     descend: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        validate_number("half_life", self.half_life, "a number above 0", _is_positive)
-        validate_number("weight", self.weight, "a number >= 0", _is_not_negative)
+        validate_number("half_life", self.half_life, "a number above 0", lambda days: days > 0)
+        validate_number("weight", self.weight, "a number >= 0", lambda share: 0 <= share < math.inf)
         if self.as_of is not None:
             validate_day("as_of", self.as_of)
 
@@ -171,26 +156,24 @@ class Recency:
     def trace(self, stage: Stage, query: str) -> Stage:  # noqa: ARG002
         """As a call, with the share of each node."""
         shares = self._shares(stage.nodes)
-        dated = _rescored({node: (share,) for node, (_, share) in shares.items()})
-        settings: dict[str, Any] = {"half_life": self.half_life, "weight": self.weight}
-        if self.as_of is not None:
-            settings["as_of"] = validate_day("as_of", self.as_of)
+        dated = _rescored({node: parts[1:] for node, parts in shares.items()})
         dates = Stage("step", "date", tuple(dated), (stage,))
         nodes = tuple(_rescored(shares))
-        return Stage("fusion", "Recency", nodes, (stage, dates), shares, settings)
+        return Stage("fusion", "Recency", nodes, (stage, dates), shares, without_none(asdict(self)))
 
-    def _shares(self, nodes: Iterable[DocNode]) -> dict[DocNode, tuple[float, float]]:
+    def _shares(self, nodes: Iterable[DocNode]) -> dict[DocNode, tuple[float, ...]]:
         """For each node its score, and what its date adds."""
         scores = {node: node_score("Recency", node) for node in nodes}
-        best = max((abs(score) for score in scores.values()), default=0.0)
-        days = _days(scores)
-        newest = max(days.values(), default="")
-        last = validate_day("as_of", self.as_of) if self.as_of is not None else newest
-        shares = {}
+        best = max(map(abs, scores.values()), default=0.0)
+        days = {node: _day(node) for node in scores}
+        last = max(days.values(), default="")
+        if self.as_of is not None:
+            last = validate_day("as_of", self.as_of)
+        shares: dict[DocNode, tuple[float, ...]] = {}
         for node, score in scores.items():
             share = 0.0
-            if days[node]:
-                age = dt.date.fromisoformat(last) - dt.date.fromisoformat(days[node])
+            if day := days[node]:
+                age = dt.date.fromisoformat(last) - dt.date.fromisoformat(day)
                 share = self.weight * best * 0.5 ** (max(0, age.days) / self.half_life)
             shares[node] = score, share
         return shares
@@ -202,22 +185,6 @@ def _rescored(shares: Mapping[DocNode, tuple[float, ...]]) -> list[DocNode]:
     return sorted(nodes, key=lambda node: -node.score)
 
 
-def _days(nodes: Iterable[DocNode]) -> dict[DocNode, str]:
-    """The days of the documents of nodes; "" for none, and for nodes of no Document."""
-    days = dict.fromkeys(nodes, "")
-    by_reader: dict[Reader, list[DocNode]] = {}
-    for node in days:
-        if isinstance(node.reader, Reader):
-            by_reader.setdefault(node.reader, []).append(node)
-    for reader, members in by_reader.items():
-        day_of = days_of(reader, [node.path for node in members])
-        days.update({node: day_of[node.path] for node in members})
-    return days
-
-
-def _is_positive(value: float) -> bool:
-    return value > 0
-
-
-def _is_not_negative(value: float) -> bool:
-    return 0 <= value < math.inf
+def _day(node: DocNode) -> str:
+    """The ISO day of a node's document; "" for none, and for a node of no Document."""
+    return day_of(node.reader, node.path) if isinstance(node.reader, Reader) else ""

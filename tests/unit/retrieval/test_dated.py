@@ -141,6 +141,9 @@ def test_a_restricted_document_depends_on_visible_documents_only():
         assert [(hit.path, hit.score) for hit in hits] == [
             (hit.path, hit.score) for hit in expected
         ]
+    by_name = shelf().restricted({"file_name": ["lease_2021.md", "note.md"]})
+    assert set(paths(by_name.search(QUESTION, as_of="2025-01-01"))) == {"lease_2021.md", "note.md"}
+    assert paths(by_name.search(QUESTION, as_of="2020-01-01")) == ["note.md"]
     text = str(AsOfRetriever(Retriever(view, "MediumChunk", "bm25"), "2025-01-01").explain(RENT))
     assert "amendment" not in text
     assert superseded(view) == superseded(alone)
