@@ -868,11 +868,7 @@ class Document:
         from lazyrag.retrieval.hybrid import default_retriever
 
         form, join = checked_output(output_format, join)
-        retriever = default_retriever(self, group, topk, infer_filters=infer_filters)
-        if as_of is not None:
-            from lazyrag.retrieval.dated import AsOfRetriever  # rarely needed
-
-            retriever = AsOfRetriever(retriever, as_of)
+        retriever = default_retriever(self, group, topk, infer_filters=infer_filters, as_of=as_of)
         return render(retriever(query, filters=filters), form, join)
 
     @overload
@@ -914,17 +910,10 @@ class Document:
         join: bool | str = False,
     ) -> Any:
         """Call `search` in a thread, so that an event loop goes on."""
-        return await in_thread(
-            self.search,
-            query,
-            topk,
-            filters,
-            group=group,
-            infer_filters=infer_filters,
-            as_of=as_of,
-            output_format=output_format,
-            join=join,
+        search = functools.partial(
+            self.search, group=group, infer_filters=infer_filters, as_of=as_of
         )
+        return await in_thread(search, query, topk, filters, output_format=output_format, join=join)
 
     @known_keywords
     def ask(
