@@ -171,10 +171,12 @@ def collected_lines(page: CollectedPage, query: str, per: str) -> list[str]:
     return lines + reason_lines(page.unread)
 
 
-def explained_lines(hit: ExplainedHit, indent: str) -> list[str]:
-    """Rank and score of a hit in each stage."""
-    stages = "; ".join(f"{standing.name} {standing}" for standing in hit.standings)
-    return terminal.wrap(stages, first=indent, rest=indent)
+def explained_lines(hit: ExplainedHit, indent: str, *, stages: bool = True) -> list[str]:
+    """What supersedes a hit's document, and with ``stages`` the hit's rank and score in each."""
+    parts = [f"{standing.name} {standing}" for standing in hit.standings if stages]
+    if hit.superseded_by:
+        parts.append(f"superseded by {hit.superseded_by}")
+    return terminal.wrap("; ".join(parts), first=indent, rest=indent) if parts else []
 
 
 def answer_dict(answer: Answer) -> JsonObject:

@@ -131,6 +131,11 @@ def _make_retriever(
 @_group_option
 @_retriever_option
 @_infer_option
+@click.option(
+    "--as-of",
+    metavar="DAY",
+    help="Only documents up to this day, such as 2024-05-01; versions in force come first.",
+)
 @click.option("--full", is_flag=True, help="Show complete passages.")
 @click.option(
     "--explain", is_flag=True, help="Show the rank and score of each passage in every stage."
@@ -143,19 +148,23 @@ def search(
     group: str | None,
     retriever: str | None,
     infer_filters: bool,
+    as_of: str | None,
     full: bool,
     explain: bool,
 ) -> Output:
     """Find the best passages for QUERY: a question or keywords."""
     from lazyrag.generation.answerable import is_weak
+    from lazyrag.retrieval import AsOfRetriever
     from lazyrag.retrieval.inferring import inferred_values
 
     query = " ".join(words)
     project = find_project(store).with_options(group=group)
     with _open_readable(project, retriever) as docs:
         search = _make_retriever(docs, project.group, retriever, topk, infer_filters=infer_filters)
+        if as_of is not None:
+            search = AsOfRetriever(search, as_of)
         condition = output.parse_filters(filters, docs.reader.fields)
-        explanation = search.explain(query, condition) if explain else None
+        explanation = search.explain(query, condition) if explain or as_of else None
         nodes = search(query, condition)
         weak = is_weak(query, [node.text for node in nodes])
         inferred = inferred_values(search, query)
@@ -169,8 +178,8 @@ def search(
         for rank, hit_lines in enumerate(output.hits_lines(nodes, query, full=full), start=1):
             lines += ["", *hit_lines]
             if explanation is not None:
-                lines += output.explained_lines(explanation[rank - 1], "   ")
-        if explanation is not None:
+                lines += output.explained_lines(explanation[rank - 1], "   ", stages=explain)
+        if explanation is not None and explain:
             result["explanation"] = explanation.to_dict()
         if not nodes:
             lines = _nothing_found(docs, query, is_filtered=bool(filters))

@@ -319,6 +319,23 @@ def _real_number(value: Any, *, single: bool) -> float | None:
     return number if math.isfinite(number) else None
 
 
+def validate_day(name: str, value: Any) -> str:
+    """Return a day as ISO text.
+
+    Raises:
+        ConfigError: If it is none.
+
+    Example:
+        >>> validate_day("as_of", dt.date(2024, 5, 1))
+        '2024-05-01'
+    """
+    day = _iso_day(value)
+    hint = "Of a year or a month, pass the last day."
+    expected = "a datetime.date or an ISO day such as '2024-05-01'"
+    require(day is not None, name, value, expected, hint)
+    return day or ""
+
+
 def _iso_day(value: Any) -> str | None:
     if isinstance(value, dt.datetime):
         value = value.date()

@@ -4,6 +4,7 @@ the work.
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
 import itertools
 import os
@@ -798,6 +799,7 @@ class Document:
         *,
         group: str = ...,
         infer_filters: bool = ...,
+        as_of: dt.date | str | None = ...,
         output_format: Literal["node"] | None = ...,
     ) -> NodeList: ...
     @overload
@@ -809,6 +811,7 @@ class Document:
         *,
         group: str = ...,
         infer_filters: bool = ...,
+        as_of: dt.date | str | None = ...,
         output_format: OutputFormat | None = ...,
         join: bool | str = ...,
     ) -> Any: ...
@@ -821,6 +824,7 @@ class Document:
         *,
         group: str = "MediumChunk",
         infer_filters: bool = True,
+        as_of: dt.date | str | None = None,
         output_format: OutputFormat | None = None,
         join: bool | str = False,
     ) -> Any:
@@ -837,6 +841,8 @@ class Document:
             group: The node group to search.
             infer_filters: Whether documents come first that the question names by values of
                 fields, such as a company and a year; see `field_values`.
+            as_of: A day, as `datetime.date` or ISO text: documents dated after it are left out, and
+                before an older version of a document comes the one in force; see `AsOfRetriever`.
             output_format: As of a `Retriever`: None or ``"node"``, ``"content"``, ``"dict"``.
             join: As of a `Retriever`.
 
@@ -862,7 +868,7 @@ class Document:
         from lazyrag.retrieval.hybrid import default_retriever
 
         form, join = checked_output(output_format, join)
-        retriever = default_retriever(self, group, topk, infer_filters=infer_filters)
+        retriever = default_retriever(self, group, topk, infer_filters=infer_filters, as_of=as_of)
         return render(retriever(query, filters=filters), form, join)
 
     @overload
@@ -874,6 +880,7 @@ class Document:
         *,
         group: str = ...,
         infer_filters: bool = ...,
+        as_of: dt.date | str | None = ...,
         output_format: Literal["node"] | None = ...,
     ) -> NodeList: ...
     @overload
@@ -885,6 +892,7 @@ class Document:
         *,
         group: str = ...,
         infer_filters: bool = ...,
+        as_of: dt.date | str | None = ...,
         output_format: OutputFormat | None = ...,
         join: bool | str = ...,
     ) -> Any: ...
@@ -897,20 +905,15 @@ class Document:
         *,
         group: str = "MediumChunk",
         infer_filters: bool = True,
+        as_of: dt.date | str | None = None,
         output_format: OutputFormat | None = None,
         join: bool | str = False,
     ) -> Any:
         """Call `search` in a thread, so that an event loop goes on."""
-        return await in_thread(
-            self.search,
-            query,
-            topk,
-            filters,
-            group=group,
-            infer_filters=infer_filters,
-            output_format=output_format,
-            join=join,
+        search = functools.partial(
+            self.search, group=group, infer_filters=infer_filters, as_of=as_of
         )
+        return await in_thread(search, query, topk, filters, output_format=output_format, join=join)
 
     @known_keywords
     def ask(

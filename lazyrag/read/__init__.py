@@ -13,5 +13,6 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "lazyrag.read.explore": "glob grep near_duplicates outline related",
         "lazyrag.read.page_marks": "marks page_image",
+        "lazyrag.read.supersession": "superseded",
     },
 )

@@ -7,3 +7,4 @@ from lazyrag.read.explore import outline as outline
 from lazyrag.read.explore import related as related
 from lazyrag.read.page_marks import marks as marks
 from lazyrag.read.page_marks import page_image as page_image
+from lazyrag.read.supersession import superseded as superseded

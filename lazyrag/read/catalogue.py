@@ -230,12 +230,12 @@ def matching_documents(reader: Reader, rows: Sequence[ValuesRow], bound: Filter)
     for batch in batches_reaching(
         rows, lambda row: row.size or 0, _MAX_READ, most_items=_MAX_READ_TOGETHER
     ):
-        roots = _roots(reader, [row.uid for row in batch])
+        roots = visible_roots(reader, [row.uid for row in batch])
         identities += [root.path for root in roots if matches(bound, root.fields)]
     return identities
 
 
-def _roots(reader: Reader, uids: Sequence[str]) -> list[Segment]:
+def visible_roots(reader: Reader, uids: Sequence[str]) -> list[Segment]:
     """The visible root nodes of some documents."""
 
     def read(snapshot: LocalSnapshot) -> list[Segment]:
@@ -565,6 +565,6 @@ def checked_span(span: Any, length: int | None = None) -> Span:
 
 def find_root(reader: Reader, path: str) -> Segment:
     """The visible root node of a document; hidden ones are as unknown as others."""
-    for root in _roots(reader, [root_uid(validate_text("path", path))]):
+    for root in visible_roots(reader, [root_uid(validate_text("path", path))]):
         return root
     raise _no_document(path)

@@ -7,6 +7,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "lazyrag.retrieval.bm25_retriever": "BM25Retriever",
+        "lazyrag.retrieval.dated": "AsOfRetriever Recency",
         "lazyrag.retrieval.explain": "Explanation",
         "lazyrag.retrieval.hybrid": (
             "FeedbackRetriever HybridRetriever RetrievalMethod retriever_for"

@@ -1,6 +1,8 @@
 # The names of the package, for type checkers and editors.
 
 from lazyrag.retrieval.bm25_retriever import BM25Retriever as BM25Retriever
+from lazyrag.retrieval.dated import AsOfRetriever as AsOfRetriever
+from lazyrag.retrieval.dated import Recency as Recency
 from lazyrag.retrieval.explain import Explanation as Explanation
 from lazyrag.retrieval.hybrid import FeedbackRetriever as FeedbackRetriever
 from lazyrag.retrieval.hybrid import HybridRetriever as HybridRetriever

@@ -436,7 +436,7 @@ class BaseRetriever(Generic[T_co]):
         """Explain the rank of each node of a result; see `lazyrag.explain`."""
         from lazyrag.retrieval.explain import build_explanation
 
-        return build_explanation(self.trace(query, filters, topk), query, filters)
+        return build_explanation(self.trace(query, filters, topk), query, filters, reads=True)
 
     @known_keywords
     def why_not(

@@ -16,6 +16,8 @@ from lazyrag.data.filters import And, Condition, Filter, FilterLike, Not, Or, pa
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY
 from lazyrag.errors import count
+from lazyrag.read.scope import Reader
+from lazyrag.read.supersession import editions_of
 from lazyrag.retrieval.stages import JsonRecord, Reason, Stage, StageKind
 from lazyrag.types import JsonObject
 
@@ -102,6 +104,8 @@ class ExplainedHit(JsonRecord):
             so on.
         fused: The score that the contributions add up to; None without a fusion.
         node: The node.
+        superseded_by: The document that replaces its one, with the reason; "" for none. See
+            `lazyrag.read.superseded`.
     """
 
     rank: int
@@ -116,7 +120,15 @@ class ExplainedHit(JsonRecord):
     contributions: Mapping[str, float] = field(default_factory=lambda: EMPTY, hash=False)
     fused: float | None = None
     node: DocNode | Any = field(default=None, compare=False, repr=False)
+    superseded_by: str = field(default="", repr=False)
     _last: ClassVar[str] = "standings"
+
+    def to_dict(self) -> JsonObject:
+        """Return its fields, ready for JSON; ``superseded_by`` only where there is such a
+        document.
+        """
+        newer = {"superseded_by": self.superseded_by} if self.superseded_by else {}
+        return {**JsonRecord.to_dict(self), **newer}
 
     def __str__(self) -> str:
         there = [
@@ -129,7 +141,9 @@ class ExplainedHit(JsonRecord):
         standings = [f"{standing.name} {standing}" for standing in reversed(best.values())]
         location = f"{self.path} {self.group} {self.number}"
         last = f"#{self.rank} {number_text(self.score)} {location}".rstrip()
-        return f"{last}: {' > '.join(standings)}" if standings else last
+        if standings:
+            last += f": {' > '.join(standings)}"
+        return f"{last}; superseded by {self.superseded_by}" if self.superseded_by else last
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,15 +252,21 @@ class Explanation(Sequence[ExplainedHit]):
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False, indent=indent)
 
 
-def build_explanation(last: Stage, query: str, filters: FilterLike | None = None) -> Explanation:
-    """Explain a trace. Nothing is read.
+def build_explanation(
+    last: Stage, query: str, filters: FilterLike | None = None, *, reads: bool = False
+) -> Explanation:
+    """Explain a trace.
 
     Args:
         last: The last stage.
         query: The query.
         filters: The filter of the call.
+        reads: Whether to read what supersedes the hits' documents; else nothing is read.
     """
     tracks = Tracks(last)
+    hits = [_hit(tracks, rank, node) for rank, node in enumerate(last.nodes, start=1)]
+    if reads:
+        hits = [replace(hit, superseded_by=_superseded_by(hit.node)) for hit in hits]
     summaries = []
     all_dropped = []
     for number, stage in enumerate(tracks.stages, start=1):
@@ -267,7 +287,7 @@ def build_explanation(last: Stage, query: str, filters: FilterLike | None = None
     return Explanation(
         query,
         filters,
-        tuple(_hit(tracks, rank, node) for rank, node in enumerate(last.nodes, start=1)),
+        tuple(hits),
         tuple(summaries),
         tuple(all_dropped),
         math.fsum(stage.seconds for stage in tracks.stages),
@@ -514,6 +534,12 @@ def _hit(tracks: Tracks, rank: int, node: DocNode) -> ExplainedHit:
     )
 
 
+def _superseded_by(node: DocNode) -> str:
+    """What replaces a node's document, with the reason; "" for nothing."""
+    newer = isinstance(node.reader, Reader) and editions_of(node.reader).newer.get(node.path)
+    return f"{newer.by} ({newer.reason})" if newer else ""
+
+
 class _HitTrack:
     """The track of one hit, from the result back to the retrievers.
 
@@ -678,6 +704,8 @@ def _hit_table(hits: Sequence[ExplainedHit], stages: Sequence[StageSummary]) -> 
             named = ", ".join(hit.merged_from[:_UIDS_SHOWN])
             more = len(hit.merged_from) - _UIDS_SHOWN
             out.append(f"{indent}stands for {named}{f' and {more} more' if more > 0 else ''}")
+        if hit.superseded_by:
+            out.append(f"{indent}superseded by {hit.superseded_by}")
     return "\n".join(out)
 
 

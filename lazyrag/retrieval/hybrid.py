@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import datetime as dt
 import math
 import re
 import time
@@ -704,9 +705,11 @@ def default_retriever(
     topk: int = DEFAULT_TOPK,
     *,
     infer_filters: bool = True,
+    as_of: dt.date | str | None = None,
 ) -> BaseRetriever[list[DocNode]]:
     """Return hybrid search if all Documents have embeddings, else keyword search in Chinese and
-    English; documents that the question names come first, see `FieldRetriever`.
+    English; documents that the question names come first, see `FieldRetriever`; with a day as of
+    that, see `AsOfRetriever`.
 
     It is the choice of `Document.search`, `RAGPipeline.over` and the command line.
     """
@@ -715,11 +718,15 @@ def default_retriever(
         retriever = HybridRetriever.over(doc, group_name, topk)
     else:
         retriever = Retriever(doc, group_name, OVER_SIMILARITY, topk=topk)
-    if not validate_boolean("infer_filters", infer_filters):
-        return retriever
-    from lazyrag.retrieval.inferring import FieldRetriever  # for those that infer
+    if validate_boolean("infer_filters", infer_filters):
+        from lazyrag.retrieval.inferring import FieldRetriever  # for those that infer
 
-    return FieldRetriever(retriever)
+        retriever = FieldRetriever(retriever)
+    if as_of is None:
+        return retriever
+    from lazyrag.retrieval.dated import AsOfRetriever  # rarely needed
+
+    return AsOfRetriever(retriever, as_of)
 
 
 class FeedbackRetriever(BaseRetriever[list[DocNode]]):

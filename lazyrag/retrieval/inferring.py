@@ -52,11 +52,12 @@ class FieldRetriever(BaseRetriever[list[DocNode]]):
 
 
 def inferred_values(retriever: object, question: str) -> dict[str, list[str]]:
-    """What a retriever infers from a question, by field; empty for one that infers nothing."""
+    """What a retriever, or one in it, infers from a question, by field."""
     values: dict[str, list[str]] = {}
-    if isinstance(retriever, FieldRetriever) and (inference := retriever.infer(question)):
-        for name, text in inference.values:
-            values.setdefault(name, []).append(text)
+    for part in (retriever, *getattr(retriever, "retrievers", ())):
+        if isinstance(part, FieldRetriever) and (inference := part.infer(question)):
+            for name, text in inference.values:
+                values.setdefault(name, []).append(text)
     return values
 
 

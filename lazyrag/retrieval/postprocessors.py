@@ -37,6 +37,7 @@ from lazyrag.retrieval.stages import (
     Postprocessor,
     StageKind,
     callable_name,
+    node_score,
     validate_nodes,
     validate_stage,
 )
@@ -812,7 +813,9 @@ class MMR:
         """
         distinct = list(dict.fromkeys(nodes))
         sign = 1.0 if self.descend else -1.0
-        ranking = [((node.uid, at), sign * _score("MMR", node)) for at, node in enumerate(distinct)]
+        ranking = [
+            ((node.uid, at), sign * node_score("MMR", node)) for at, node in enumerate(distinct)
+        ]
         vectors = self._vectors(distinct)
         _check_alike(distinct, vectors)
         chosen = mmr(ranking, _rows(vectors), lam=self.lam, topk=self.topk)
@@ -986,7 +989,7 @@ class ScoreThreshold:
             RetrievalError: If a node has no score, or with ``of_best`` the best score is not above
                 0.
         """
-        scores = [_score("ScoreThreshold", node) for node in nodes]
+        scores = [node_score("ScoreThreshold", node) for node in nodes]
         bounds = [] if self.score is None else [self.score]
         if self.of_best is not None and scores:
             best = max((score for score in scores if not math.isnan(score)), default=math.nan)
@@ -1003,12 +1006,3 @@ class ScoreThreshold:
             for node, score in zip(nodes, scores, strict=True)
             if (score >= bound if self.descend else score <= bound)
         ]
-
-
-def _score(step: str, node: DocNode) -> float:
-    if node.score is None:
-        raise RetrievalError(
-            f"{step} needs nodes with scores; {node!r} has none. Put it behind a step that sets"
-            " them."
-        )
-    return node.score

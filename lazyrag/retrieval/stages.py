@@ -226,6 +226,20 @@ def validate_nodes(nodes: Any, hint: str) -> list[DocNode]:
     return listed or []
 
 
+def node_score(step: str, node: DocNode) -> float:
+    """Return the score of a node that a step needs.
+
+    Raises:
+        RetrievalError: If it has none.
+    """
+    if node.score is None:
+        raise RetrievalError(
+            f"{step} needs nodes with scores; {node!r} has none. Put it behind a step that sets"
+            " them."
+        )
+    return node.score
+
+
 def check_query(query: Any) -> bool:
     """Whether a query is not blank.
 

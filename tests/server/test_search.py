@@ -75,6 +75,23 @@ def test_a_search_says_what_it_inferred(client, docs):
     assert plain["inferred"] == {}
 
 
+def test_a_search_as_of_a_day(client, docs):
+    """Later documents are left out, and an explanation names what supersedes an older one."""
+    docs.add_texts(
+        {"Lease 2021": "The rent of the house is 900.", "Lease 2024": "The rent is 950."}
+    )
+    query = {"query": "rent of the house", "as_of": "2024-05-01", "explain": True}
+    found = client.post(f"{SET}/search", json=query)
+    body = conforms(client, "post", "/api/v1/sets/{set}/search", found)
+    assert [hit["path"] for hit in body["hits"]] == ["Lease 2024", "Lease 2021"]
+    assert body["explanation"]["hits"][1]["superseded_by"] == "Lease 2024 (2024 after 2021)"
+    early = client.post(f"{SET}/search", json={**query, "as_of": "2023-12-31"}).json()
+    assert [hit["path"] for hit in early["hits"]] == ["Lease 2021"]
+    wrong = client.post(f"{SET}/search", json={**query, "as_of": "2024-13-1"})
+    assert wrong.status_code == 400
+    assert "as_of" in wrong.text
+
+
 def test_an_explanation_comes_with_the_hits(client):
     """Each hit has its rank and its standings, and the whole fits the OpenAPI document."""
     found = client.post(f"{SET}/search", json={"query": "green tea", "explain": True})

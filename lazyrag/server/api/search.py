@@ -168,13 +168,17 @@ class NodeModel(BaseModel):
 
 
 _ranks = model_of(Standing, score=Score, share=Score, contributions=dict[str, Score])
-_hits = model_of(
-    ExplainedHit,
-    score=Score,
-    fused=Score,
-    contributions=dict[str, Score],
-    standings=list_of(_ranks),
-    merged_from=list[str],
+_hits = create_model(
+    "ExplainedHit",
+    __base__=model_of(
+        ExplainedHit,
+        score=Score,
+        fused=Score,
+        contributions=dict[str, Score],
+        standings=list_of(_ranks),
+        merged_from=list[str],
+    ),
+    superseded_by=(str, Field("", description="What replaces its document, and the reason.")),
 )
 _stages = model_of(StageSummary, inputs=list[int])
 _dropped = model_of(DroppedNode, score=Score)

@@ -46,3 +46,11 @@ class SearchOptions(Body):
         bool,
         Field(description="Whether the default retriever prefers documents that the query names."),
     ] = True
+    as_of: Annotated[
+        str | None,
+        Field(
+            max_length=10,
+            description="An ISO day: documents dated after it are left out, and before an older"
+            " version of a document comes the one in force.",
+        ),
+    ] = None

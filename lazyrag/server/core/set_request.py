@@ -30,6 +30,7 @@ from lazyrag.ledger.tables import DocumentTable
 from lazyrag.read.rows import document_table
 from lazyrag.read.snapshot import LocalSnapshot
 from lazyrag.retrieval.base import BaseRetriever
+from lazyrag.retrieval.dated import AsOfRetriever
 from lazyrag.server.core.body import SearchOptions
 from lazyrag.server.core.guard import job_key
 from lazyrag.server.core.names import file_name
@@ -150,7 +151,7 @@ class SetRequest:
         search.
         """
         keys = None if options.embed_keys is None else tuple(options.embed_keys)
-        return self.service.retriever(
+        retriever = self.service.retriever(
             self.docs,
             options.group,
             options.retriever,
@@ -158,6 +159,7 @@ class SetRequest:
             options.target,
             infer_filters=options.infer_filters,
         )
+        return AsOfRetriever(retriever, options.as_of) if options.as_of else retriever
 
     async def respond(
         self, find: Callable[..., Any], *args: Any, status: int = 200, slow: bool = False

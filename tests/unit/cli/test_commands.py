@@ -156,6 +156,25 @@ def test_search_says_what_it_inferred(folder: Path, run):
     assert "inferred" not in run(*question, "--no-infer-filters")[1]
 
 
+def test_search_as_of_a_day_shows_old_and_new(folder: Path, run):
+    """The version in force before the older one, which says so; a wrong day is an error."""
+    texts = {"Lease 2021.md": "The rent of the house is 900.", "Lease 2024.md": "The rent is 950."}
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    run("index")
+    status, output, _ = run("search", "rent of the house", "--as-of", "2024-05-01")
+    assert status == 0
+    assert output.index("1. Lease 2024.md") < output.index("2. Lease 2021.md")
+    assert "superseded by Lease 2024.md (2024 after 2021)" in output
+    assert "as_of" not in output
+    before = run("search", "rent of the house", "--as-of", "2023-12-31", "--json")[1]
+    assert "Lease 2021.md" in before
+    assert "Lease 2024.md" not in before
+    status, _, errors = run("search", "rent", "--as-of", "2024-5-1")
+    assert status == 2
+    assert "ISO day" in errors
+
+
 def test_the_index_is_found_from_a_subfolder_and_ignored_by_git(
     folder: Path, run, monkeypatch: pytest.MonkeyPatch
 ):

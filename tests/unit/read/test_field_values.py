@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lazyrag import DataType, DocField, Document, HybridRetriever, Retriever, migrate
 from lazyrag.errors import ConfigError
 from lazyrag.ledger.field_keys import FieldKeys
-from lazyrag.retrieval import FieldRetriever
+from lazyrag.retrieval import AsOfRetriever, FieldRetriever
 from lazyrag.retrieval.hybrid import default_retriever
 from lazyrag.retrieval.inferring import inferred_values
 from lazyrag.stores.sqlite import StoreFile
@@ -77,6 +77,13 @@ def test_explain_shows_what_was_inferred_and_its_share(embed):
     assert best.path == "Acme 2019.txt"
     assert sum(best.contributions.values()) == pytest.approx(best.fused)
     assert paths(FieldRetriever(retriever)(QUESTION)) == [hit.path for hit in explanation]
+
+
+def test_what_was_inferred_is_known_as_of_a_day():
+    """Around a retriever that infers."""
+    retriever = AsOfRetriever(default_retriever(shelf(), "MediumChunk"), "2020-01-01")
+    assert inferred_values(retriever, QUESTION) == {"name": ["Acme"], "year": ["2019"]}
+    assert retriever(QUESTION)[0].path == "Acme 2019.txt"
 
 
 def test_why_not_has_the_true_rank_behind_preferred_documents():

@@ -1,0 +1,229 @@
+"""Search as of a day, and recency as a share of scores."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+
+import pytest
+
+from lazyrag import (
+    DataType,
+    DocField,
+    DocNode,
+    Document,
+    HybridRetriever,
+    RetrievalChain,
+    Retriever,
+)
+from lazyrag.errors import ConfigError, RetrievalError
+from lazyrag.read import superseded
+from lazyrag.retrieval import AsOfRetriever, Recency
+from tests.shelf import Letters
+
+RENT = "The monthly rent of the house is 900 euros."
+TEXTS = {
+    "lease_2021.md": RENT,
+    "amendment.md": "Effective date: 1 March 2024\n\nThe monthly rent is 950 euros.",
+    "fees-v1.md": "The fee of the house is 10 euros, as is the rent of a room.",
+    "fees-v2.md": "Date: 2023-05-01\nThe fee is 12 euros, more than the rent.",
+    "note.md": "The rent of the house, monthly.",
+}
+METADATA = {"amendment.md": {"supersedes": "lease_2021.md"}}
+QUESTION = "What is the monthly rent of the house?"
+
+
+def shelf(texts=TEXTS, metadata=METADATA, **options):
+    """A Document of some texts."""
+    docs = Document(**options)
+    docs.add_texts(texts, metadata)
+    return docs
+
+
+def paths(nodes):
+    """The documents of some nodes."""
+    return [node.path for node in nodes]
+
+
+@pytest.mark.parametrize("embed", [None, Letters()])
+def test_later_documents_are_left_out(embed):
+    """By names, texts and metadata; undated ones stay."""
+    docs = shelf(embed=embed)
+    assert set(paths(docs.search(QUESTION))) == set(TEXTS)
+    early = set(paths(docs.search(QUESTION, as_of="2020-12-31")))
+    assert early == {"note.md", "fees-v1.md"}
+    assert "lease_2021.md" in paths(docs.search(QUESTION, as_of=dt.date(2021, 1, 1)))
+    assert "amendment.md" not in paths(docs.search(QUESTION, as_of="2024-02-29"))
+    docs.update_metadata({"note.md": {"date": "2025-01-01"}})
+    assert "note.md" not in paths(docs.search(QUESTION, as_of="2024-12-31"))
+
+
+@pytest.mark.parametrize("embed", [None, Letters()])
+def test_the_edition_in_force_comes_directly_before_the_older_one(embed):
+    """Side by side, and the older one is not lost."""
+    docs = shelf(embed=embed)
+    hits = docs.search(QUESTION, as_of="2024-03-01")
+    names = paths(hits)
+    at = names.index("lease_2021.md")
+    assert names[at - 1] == "amendment.md"
+    assert hits[at - 1].score == hits[at].score
+    assert set(names) == set(TEXTS)
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+    assert names.index("fees-v2.md") < names.index("fees-v1.md")
+    before = paths(docs.search(QUESTION, as_of="2023-04-30"))
+    assert set(before) == {"lease_2021.md", "fees-v1.md", "note.md"}
+
+
+def test_without_as_of_and_without_dates_nothing_changes():
+    """The same nodes with the same scores."""
+    texts = {name: text for name, text in TEXTS.items() if name in ("note.md", "fees-v1.md")}
+    docs = shelf(texts, None)
+    plain = docs.search(QUESTION)
+    dated = docs.search(QUESTION, as_of="2000-01-01")
+    assert [(hit.path, hit.score) for hit in plain] == [(hit.path, hit.score) for hit in dated]
+
+
+def test_a_result_is_full_however_many_documents_are_later():
+    """The retriever is asked for more, until enough are not dated after the day."""
+    texts = {f"rent-of-{number}-2024.md": f"{RENT} {RENT}" for number in range(300)}
+    texts |= {f"house {number}.md": f"{RENT} It has {number} rooms." for number in range(10)}
+    docs = shelf(texts, None)
+    hits = docs.search(QUESTION, topk=8, as_of="2023-12-31")
+    assert len(hits) == 8
+    assert all(hit.path.startswith("house") for hit in hits)
+
+
+def test_cyclic_declarations_end():
+    """Two documents that replace each other."""
+    metadata = {"a.md": {"supersedes": "b.md"}, "b.md": {"supersedes": "a.md"}}
+    docs = shelf({"a.md": RENT, "b.md": f"{RENT} Or so."}, metadata)
+    assert set(paths(docs.search(QUESTION, as_of="2024-01-01"))) == {"a.md", "b.md"}
+
+
+def test_explain_shows_the_day_and_what_supersedes_a_hit():
+    """As a stage, as a line of the hit, and in JSON where there is such a document."""
+    docs = shelf()
+    retriever = AsOfRetriever(Retriever(docs, "MediumChunk", "bm25"), "2023-12-31")
+    explanation = retriever.explain(QUESTION)
+    assert "as_of=2023-12-31" in str(explanation)
+    assert paths(retriever(QUESTION)) == [hit.path for hit in explanation]
+    assert [node.path for node in explanation.dropped if node.name == "as_of"] == ["amendment.md"]
+    [lease] = [hit for hit in explanation if hit.path == "lease_2021.md"]
+    assert lease.superseded_by == "amendment.md (declared)"
+    assert str(lease).endswith("; superseded by amendment.md (declared)")
+    assert "\n    superseded by amendment.md (declared)" in str(explanation)
+    records = {record["path"]: record for record in explanation.to_dict()["hits"]}
+    assert records["lease_2021.md"]["superseded_by"] == "amendment.md (declared)"
+    assert "superseded_by" not in records["note.md"]
+    plain = Retriever(docs, "MediumChunk", "bm25").explain(QUESTION)
+    assert "superseded by fees-v2.md (version 2 after version 1)" in str(plain)
+
+
+def test_why_not_names_the_day():
+    """The reason of a node that is dated after it."""
+    docs = shelf()
+    retriever = AsOfRetriever(Retriever(docs, "MediumChunk", "bm25"), "2023-12-31")
+    [node] = docs.get_nodes("MediumChunk", filters={"file_name": "amendment.md"})
+    assert "as_of='2023-12-31' dropped it" in retriever.why_not(node.uid, QUESTION).message
+
+
+def test_a_restricted_document_depends_on_visible_documents_only():
+    """A hidden newer edition moves nothing and is not named; a hidden text has no date."""
+    metadata = {path: {"team": "a"} for path in TEXTS}
+    metadata["amendment.md"] = {"team": "b", "supersedes": "lease_2021.md"}
+    field = {"team": DocField(DataType.VARCHAR)}
+    view = shelf(TEXTS, metadata, doc_fields=field).restricted({"team": "a"})
+    others = {path: text for path, text in TEXTS.items() if path != "amendment.md"}
+    alone = shelf(others, {path: {"team": "a"} for path in others}, doc_fields=field)
+    for day in ("2020-12-31", "2024-12-31"):
+        hits = view.search(QUESTION, as_of=day)
+        expected = alone.search(QUESTION, as_of=day)
+        assert [(hit.path, hit.score) for hit in hits] == [
+            (hit.path, hit.score) for hit in expected
+        ]
+    by_name = shelf().restricted({"file_name": ["lease_2021.md", "note.md"]})
+    assert set(paths(by_name.search(QUESTION, as_of="2025-01-01"))) == {"lease_2021.md", "note.md"}
+    assert paths(by_name.search(QUESTION, as_of="2020-01-01")) == ["note.md"]
+    text = str(AsOfRetriever(Retriever(view, "MediumChunk", "bm25"), "2025-01-01").explain(RENT))
+    assert "amendment" not in text
+    assert superseded(view) == superseded(alone)
+
+
+def test_several_documents_are_each_read_by_their_names():
+    """Names of two Documents are two things."""
+    docs = [shelf({"fee v1.md": RENT}, None), shelf({"fee v2.md": f"{RENT} Now."}, None)]
+    retriever = AsOfRetriever(Retriever(docs, "MediumChunk", "bm25"), "2024-01-01")
+    assert paths(retriever(QUESTION)) == ["fee v1.md", "fee v2.md"]
+
+
+def test_it_combines_with_other_retrievers():
+    """In hybrids and chains, and around functions."""
+    docs = shelf()
+    early = AsOfRetriever(Retriever(docs, "MediumChunk", "bm25", topk=2), "2020-01-01")
+    assert len(early(QUESTION)) == 2
+    hybrid = HybridRetriever(early, early, topk=3)
+    assert set(paths(hybrid(QUESTION))) == {"note.md", "fees-v1.md"}
+    chain = RetrievalChain(early, Recency(), topk=1)
+    assert len(chain(QUESTION)) == 1
+
+    def find(query, filters=None, topk=None):
+        return [DocNode(text=query, score=1.0)]
+
+    assert [node.text for node in AsOfRetriever(find, "2020-01-01")("tea")] == ["tea"]
+
+
+@pytest.mark.parametrize("day", ["2024-13-01", "2024-02-30", "2024", "", "yesterday", 2024, True])
+def test_days_are_days(day):
+    """The message says what a day is."""
+    docs = shelf()
+    for call in (
+        lambda: docs.search(QUESTION, as_of=day),
+        lambda: AsOfRetriever(Retriever(docs, "MediumChunk", "bm25"), day),
+        lambda: Recency(as_of=day),
+    ):
+        with pytest.raises(ConfigError, match=r"as_of must be .* ISO day such as '2024-05-01'"):
+            call()
+
+
+def test_recency_adds_a_share_by_age():
+    """The weight of the best score now, half of it after each half-life, none without a date."""
+    texts = {"a-2022-01-01.md": RENT, "b-2023-01-01.md": RENT, "c.md": RENT}
+    docs = shelf(texts, None)
+    retriever = Retriever(docs, "MediumChunk", "bm25")
+    [best, *_] = retriever(QUESTION)
+    explanation = RetrievalChain(retriever, Recency(365, 0.5)).explain(QUESTION)
+    assert [hit.path for hit in explanation] == ["b-2023-01-01.md", "a-2022-01-01.md", "c.md"]
+    shares = [hit.contributions["date"] for hit in explanation]
+    assert shares == [0.5 * best.score, 0.25 * best.score, 0.0]
+    assert all(math.fsum(hit.contributions.values()) == hit.score for hit in explanation)
+    assert "Recency" in str(explanation)
+    assert RetrievalChain(retriever, Recency(365, 0.5))(QUESTION) == [
+        hit.node for hit in explanation
+    ]
+    from_2024 = RetrievalChain(retriever, Recency(365, 0.5, as_of="2024-01-01")).explain(QUESTION)
+    assert from_2024[0].contributions["date"] == 0.25 * best.score
+    later = RetrievalChain(retriever, Recency(as_of=dt.date(2020, 1, 1))).explain(QUESTION)
+    assert later[0].contributions["date"] == later[1].contributions["date"] == 0.2 * best.score
+
+
+def test_recency_of_nothing_and_of_no_scores():
+    """No nodes give none; a node without a score is an error."""
+    assert Recency()([]) == []
+    assert [node.score for node in Recency()([DocNode(text="a", score=0.5)])] == [0.5]
+    with pytest.raises(RetrievalError, match="Recency needs nodes with scores"):
+        Recency()([DocNode(text="a")])
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"half_life": 0}, "half_life"),
+        ({"half_life": "365d"}, "half_life"),
+        ({"weight": -1}, "weight"),
+        ({"weight": math.inf}, "weight"),
+    ],
+)
+def test_arguments_of_recency(options, name):
+    """Out of range, or no numbers."""
+    with pytest.raises(ConfigError, match=f"{name} must be a number"):
+        Recency(**options)
