@@ -800,6 +800,7 @@ class Document:
         *,
         group: str = ...,
         infer_filters: bool = ...,
+        parts: Literal["auto", "off"] = ...,
         output_format: Literal["node"] | None = ...,
     ) -> NodeList: ...
     @overload
@@ -811,6 +812,7 @@ class Document:
         *,
         group: str = ...,
         infer_filters: bool = ...,
+        parts: Literal["auto", "off"] = ...,
         output_format: OutputFormat | None = ...,
         join: bool | str = ...,
     ) -> Any: ...
@@ -823,6 +825,7 @@ class Document:
         *,
         group: str = "MediumChunk",
         infer_filters: bool = True,
+        parts: Literal["auto", "off"] = "auto",
         output_format: OutputFormat | None = None,
         join: bool | str = False,
     ) -> Any:
@@ -839,6 +842,8 @@ class Document:
             group: The node group to search.
             infer_filters: Whether documents come first that the question names by values of
                 fields, such as a company and a year; see `field_values`.
+            parts: ``"auto"``: a question with several parts, such as a comparison, is searched part
+                by part; see `PartsRetriever`. ``"off"``: all questions are searched as they are.
             output_format: As of a `Retriever`: None or ``"node"``, ``"content"``, ``"dict"``.
             join: As of a `Retriever`.
 
@@ -864,7 +869,7 @@ class Document:
         from lazyrag.retrieval.hybrid import default_retriever
 
         form, join = checked_output(output_format, join)
-        retriever = default_retriever(self, group, topk, infer_filters=infer_filters)
+        retriever = default_retriever(self, group, topk, infer_filters=infer_filters, parts=parts)
         return render(retriever(query, filters=filters), form, join)
 
     @overload
@@ -876,6 +881,7 @@ class Document:
         *,
         group: str = ...,
         infer_filters: bool = ...,
+        parts: Literal["auto", "off"] = ...,
         output_format: Literal["node"] | None = ...,
     ) -> NodeList: ...
     @overload
@@ -887,6 +893,7 @@ class Document:
         *,
         group: str = ...,
         infer_filters: bool = ...,
+        parts: Literal["auto", "off"] = ...,
         output_format: OutputFormat | None = ...,
         join: bool | str = ...,
     ) -> Any: ...
@@ -899,6 +906,7 @@ class Document:
         *,
         group: str = "MediumChunk",
         infer_filters: bool = True,
+        parts: Literal["auto", "off"] = "auto",
         output_format: OutputFormat | None = None,
         join: bool | str = False,
     ) -> Any:
@@ -910,6 +918,7 @@ class Document:
             filters,
             group=group,
             infer_filters=infer_filters,
+            parts=parts,
             output_format=output_format,
             join=join,
         )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import chain
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
@@ -55,6 +55,8 @@ from lazyrag.validation import (
 
 WeightsLike: TypeAlias = "Weights | Sequence[float]"
 Dedupe: TypeAlias = Literal["text"]
+Parts: TypeAlias = Literal["auto", "off"]
+"""Whether the parts of a question are searched one by one."""
 
 # Defaults of `HybridRetriever.over`: one setting for all texts; docs/quality.md has the
 # measurements.
@@ -704,9 +706,11 @@ def default_retriever(
     topk: int = DEFAULT_TOPK,
     *,
     infer_filters: bool = True,
+    parts: Parts = "auto",
 ) -> BaseRetriever[list[DocNode]]:
     """Return hybrid search if all Documents have embeddings, else keyword search in Chinese and
-    English; documents that the question names come first, see `FieldRetriever`.
+    English; documents that the question names come first, see `FieldRetriever`, and parts of a
+    question are searched one by one, see `PartsRetriever`.
 
     It is the choice of `Document.search`, `RAGPipeline.over` and the command line.
     """
@@ -715,11 +719,15 @@ def default_retriever(
         retriever = HybridRetriever.over(doc, group_name, topk)
     else:
         retriever = Retriever(doc, group_name, OVER_SIMILARITY, topk=topk)
-    if not validate_boolean("infer_filters", infer_filters):
-        return retriever
-    from lazyrag.retrieval.inferring import FieldRetriever  # for those that infer
+    if validate_boolean("infer_filters", infer_filters):
+        from lazyrag.retrieval.inferring import FieldRetriever  # for those that infer
 
-    return FieldRetriever(retriever)
+        retriever = FieldRetriever(retriever)
+    if validate_choice("parts", parts, get_args(Parts)) == "auto":
+        from lazyrag.retrieval.parts import PartsRetriever  # likewise
+
+        retriever = PartsRetriever(retriever)
+    return retriever
 
 
 class FeedbackRetriever(BaseRetriever[list[DocNode]]):

@@ -12,6 +12,7 @@ from lazyrag.ranking.fusion import rank_by_sum
 from lazyrag.read.field_values import infer_values
 from lazyrag.read.snapshot import NodeKey, Snapshot
 from lazyrag.retrieval.base import BaseRetriever, LazyStage, Query
+from lazyrag.retrieval.parts import PartsRetriever
 from lazyrag.retrieval.stages import callable_name
 from lazyrag.text.field_values import Inference
 
@@ -54,9 +55,15 @@ class FieldRetriever(BaseRetriever[list[DocNode]]):
 def inferred_values(retriever: object, question: str) -> dict[str, list[str]]:
     """What a retriever infers from a question, by field; empty for one that infers nothing."""
     values: dict[str, list[str]] = {}
-    if isinstance(retriever, FieldRetriever) and (inference := retriever.infer(question)):
-        for name, text in inference.values:
-            values.setdefault(name, []).append(text)
+    queries = [question]
+    if isinstance(retriever, PartsRetriever):
+        queries = retriever.queries(question)
+        [retriever] = retriever.retrievers
+    for query in queries:
+        inference = retriever.infer(query) if isinstance(retriever, FieldRetriever) else None
+        for name, text in inference.values if inference else ():
+            if text not in values.setdefault(name, []):
+                values[name].append(text)
     return values
 
 

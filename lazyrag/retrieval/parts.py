@@ -1,0 +1,79 @@
+"""`PartsRetriever`: searches each part of a question."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from lazyrag.data.node import DocNode
+from lazyrag.ranking.fusion import Fusion
+from lazyrag.read.snapshot import Snapshot
+from lazyrag.retrieval.base import DEFAULT_TOPK, BaseRetriever, LazyStage, Query
+from lazyrag.retrieval.hybrid import BoundFusion
+from lazyrag.retrieval.stages import callable_name
+from lazyrag.text.question_parts import split_question
+
+
+class PartsRetriever(BaseRetriever[list[DocNode]]):
+    """Searches for a question and for each of its parts, and takes hits from all in turn.
+
+    The first hit is that of the complete question. A question without parts is searched as by the
+    retriever alone; see `lazyrag.text.question_parts.split_question`.
+
+    Args:
+        retriever: A `Retriever`, `HybridRetriever` or `FieldRetriever`. One whose smaller scores
+            are better searches all questions as they are.
+    """
+
+    def __init__(self, retriever: BaseRetriever[list[DocNode]]) -> None:
+        self._set_retrievers([retriever])
+        self.own_topk = retriever.own_topk
+        self.__name__ = callable_name(retriever)  # in traces
+
+    @property
+    def higher_is_better(self) -> bool | None:
+        """As the retriever."""
+        return self.retrievers[0].higher_is_better
+
+    def queries(self, question: str) -> list[str]:
+        """The question, and its parts if it has several."""
+        parts = split_question(question) if self.higher_is_better else []
+        return [question, *parts] if len(parts) > 1 else [question]
+
+    def prepare(self, query: Query) -> None:
+        """Prepare the retriever for each query."""
+        for text in self.queries(query.text):
+            self.retrievers[0].prepare(replace(query, text=text))
+
+    def run(self, query: Query, snapshot: Snapshot) -> LazyStage:
+        """Run the retriever for each query."""
+        [retriever] = self.retrievers
+        texts = self.queries(query.text)
+        if len(texts) == 1:
+            return retriever.run(query, snapshot)
+        limit = query.topk or self.own_topk or DEFAULT_TOPK
+        inputs = []
+        for number, text in enumerate(texts):
+            ranked = retriever.run(replace(query, text=text, topk=limit), snapshot)
+            name = f"part {number}" if number else "question"
+            inputs.append(ranked.then("step", name, settings={"query": text}))
+        directions = [True] * len(inputs)
+        fused = _IN_TURN.fused("queries", inputs, directions, None, snapshot, parts=texts[1:])
+        return fused.cut(limit)
+
+
+def _take_in_turn(rankings: Sequence[Sequence[tuple[Any, float]]]) -> dict[Any, list[float]]:
+    """For each uid 1 / its turn, from the ranking whose turn comes first."""
+    turns: dict[Any, tuple[int, int]] = {}
+    for number, ranking in enumerate(rankings):
+        for rank, (uid, _) in enumerate(ranking):
+            turn = rank * len(rankings) + number + 1
+            turns[uid] = min((turn, number), turns.get(uid, (turn, number)))
+    return {
+        uid: [1 / turn if at == number else 0.0 for at in range(len(rankings))]
+        for uid, (turn, number) in turns.items()
+    }
+
+
+_IN_TURN = BoundFusion(Fusion("parts", _take_in_turn), {}, takes_weights=False, takes_depth=False)
