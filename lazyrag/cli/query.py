@@ -79,6 +79,15 @@ _infer_option = click.option(
 )
 
 
+_parts_option = click.option(
+    "--no-parts",
+    "parts",
+    flag_value=False,
+    default=True,
+    help="Do not search the parts of a question, as of a comparison, one by one.",
+)
+
+
 def _open_readable(project: Project, kind: str | None) -> Document:
     """A project's Document to search; without its embedding model if that is missing and no
     retriever needs it.
@@ -93,10 +102,16 @@ def _open_readable(project: Project, kind: str | None) -> Document:
 
 
 def _make_retriever(
-    docs: Document, group: str, kind: str | None, topk: int, *, infer_filters: bool = True
+    docs: Document,
+    group: str,
+    kind: str | None,
+    topk: int,
+    *,
+    infer_filters: bool = True,
+    parts: bool = True,
 ) -> BaseRetriever[list[DocNode]]:
     """The retriever that was chosen; by default that of `RAGPipeline.over`."""
-    from lazyrag.retrieval import FieldRetriever, HybridRetriever, Retriever
+    from lazyrag.retrieval import FieldRetriever, HybridRetriever, PartsRetriever, Retriever
 
     require_group(docs, group)
     if kind not in (None, "keyword") and not docs.reader.embed_keys:
@@ -120,7 +135,9 @@ def _make_retriever(
     else:
         similarity = "bm25_chinese" if kind == "keyword" else None
         retriever = Retriever(docs, group, similarity, topk=topk)
-    return FieldRetriever(retriever) if infer_filters else retriever
+    if infer_filters:
+        retriever = FieldRetriever(retriever)
+    return PartsRetriever(retriever) if parts else retriever
 
 
 @app.command()
@@ -131,6 +148,7 @@ def _make_retriever(
 @_group_option
 @_retriever_option
 @_infer_option
+@_parts_option
 @click.option("--full", is_flag=True, help="Show complete passages.")
 @click.option(
     "--explain", is_flag=True, help="Show the rank and score of each passage in every stage."
@@ -143,6 +161,7 @@ def search(
     group: str | None,
     retriever: str | None,
     infer_filters: bool,
+    parts: bool,
     full: bool,
     explain: bool,
 ) -> Output:
@@ -153,7 +172,9 @@ def search(
     query = " ".join(words)
     project = find_project(store).with_options(group=group)
     with _open_readable(project, retriever) as docs:
-        search = _make_retriever(docs, project.group, retriever, topk, infer_filters=infer_filters)
+        search = _make_retriever(
+            docs, project.group, retriever, topk, infer_filters=infer_filters, parts=parts
+        )
         condition = output.parse_filters(filters, docs.reader.fields)
         explanation = search.explain(query, condition) if explain else None
         nodes = search(query, condition)
@@ -166,6 +187,7 @@ def search(
             "hits": _hits(nodes),
         }
         lines = ["", *output.inferred_lines(inferred)] if inferred and nodes else []
+        lines += output.part_lines(explanation)
         for rank, hit_lines in enumerate(output.hits_lines(nodes, query, full=full), start=1):
             lines += ["", *hit_lines]
             if explanation is not None:

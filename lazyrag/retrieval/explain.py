@@ -227,9 +227,7 @@ class Explanation(Sequence[ExplainedHit]):
         return None if parsed is None else filter_text(parsed)
 
     def to_dict(self) -> JsonObject:
-        """Return everything as JSON types, see `lazyrag.data.encoding.to_dict`; filters as text,
-        and ``parts`` of a question that has some.
-        """
+        """Return everything as JSON types, see `lazyrag.data.encoding.to_dict`; filters as text."""
         return {
             "query": self.query,
             "filters": self._filter_text(),
@@ -237,7 +235,7 @@ class Explanation(Sequence[ExplainedHit]):
             "hits": to_dict(self.hits),
             "stages": to_dict(self.stages),
             "dropped": to_dict(self.dropped),
-            **({"parts": to_dict(self.parts)} if self.parts else {}),
+            "parts": to_dict(self.parts),
         }
 
     def to_json(self, indent: int | None = None) -> str:

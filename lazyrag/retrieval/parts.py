@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,10 +24,24 @@ class PartsRetriever(BaseRetriever[list[DocNode]]):
     Args:
         retriever: A `Retriever`, `HybridRetriever` or `FieldRetriever`. One whose smaller scores
             are better searches all questions as they are.
+        split: From a question to its parts: rules, or ``QueryRewriter(model, "split")``.
+
+    Example:
+        >>> from lazyrag import Document, Retriever
+        >>> docs = Document()
+        >>> _ = docs.add_texts({"a": "Tea is steamed.", "b": "Coffee, coffee!", "c": "Coffee."})
+        >>> retriever = PartsRetriever(Retriever(docs, "FineChunk", "bm25", topk=2))
+        >>> [node.path for node in retriever("coffee versus tea")]
+        ['b', 'a']
     """
 
-    def __init__(self, retriever: BaseRetriever[list[DocNode]]) -> None:
+    def __init__(
+        self,
+        retriever: BaseRetriever[list[DocNode]],
+        split: Callable[[str], Sequence[str]] = split_question,
+    ) -> None:
         self._set_retrievers([retriever])
+        self._split = split
         self.own_topk = retriever.own_topk
         self.__name__ = callable_name(retriever)  # in traces
 
@@ -38,18 +52,18 @@ class PartsRetriever(BaseRetriever[list[DocNode]]):
 
     def queries(self, question: str) -> list[str]:
         """The question, and its parts if it has several."""
-        parts = split_question(question) if self.higher_is_better else []
+        parts = self._split(question) if self.higher_is_better else []
         return [question, *parts] if len(parts) > 1 else [question]
 
     def prepare(self, query: Query) -> None:
         """Prepare the retriever for each query."""
-        for text in self.queries(query.text):
+        for text in self._queries(query):
             self.retrievers[0].prepare(replace(query, text=text))
 
     def run(self, query: Query, snapshot: Snapshot) -> LazyStage:
         """Run the retriever for each query."""
         [retriever] = self.retrievers
-        texts = self.queries(query.text)
+        texts = self._queries(query)
         if len(texts) == 1:
             return retriever.run(query, snapshot)
         limit = query.topk or self.own_topk or DEFAULT_TOPK
@@ -61,6 +75,13 @@ class PartsRetriever(BaseRetriever[list[DocNode]]):
         directions = [True] * len(inputs)
         fused = _IN_TURN.fused("queries", inputs, directions, None, snapshot, parts=texts[1:])
         return fused.cut(limit)
+
+    def _queries(self, query: Query) -> list[str]:
+        """The queries, split once a call."""
+        key = id(self), query.text
+        if key not in query.memo:
+            query.memo[key] = self.queries(query.text)
+        return list(query.memo[key])
 
 
 def _take_in_turn(rankings: Sequence[Sequence[tuple[Any, float]]]) -> dict[Any, list[float]]:

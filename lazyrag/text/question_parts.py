@@ -12,6 +12,10 @@ MOST_PARTS = 4
 """Maximum number of parts; a question with more of them is not split."""
 _LONGEST = 300  # characters; longer questions say how to answer them
 
+_FILLERS = frozenset(
+    "can could did do doe ha have i me must my our should we would you your".split()
+)
+
 # Questions joined by "and", by commas or full stops
 
 _WH = r"(?:how|what|which|where|when|why|who)\b"
@@ -118,7 +122,7 @@ def find_coverage(parts: Sequence[str], texts: Sequence[str]) -> dict[str, tuple
         >>> find_coverage(["sales of tea", "sales of milk"], ["Tea sold well.", "The sales grew."])
         {'sales of tea': (1,), 'sales of milk': ()}
     """
-    terms_of_parts = [content_terms(part) for part in parts]
+    terms_of_parts = list(map(_terms, parts))
     shared = frozenset.intersection(*terms_of_parts) if parts else frozenset()
     terms_of_texts = [content_terms(text) for text in texts]
     coverage = {}
@@ -132,8 +136,12 @@ def find_coverage(parts: Sequence[str], texts: Sequence[str]) -> dict[str, tuple
     return coverage
 
 
+def _terms(part: str) -> frozenset[str]:
+    return content_terms(part) - _FILLERS
+
+
 def _has_content(part: str) -> bool:
-    return bool(content_terms(part)) or part.isupper()  # "A"
+    return bool(_terms(part)) or part.isupper()  # "A"
 
 
 def _split_questions(text: str) -> list[str]:

@@ -184,6 +184,7 @@ _explained = model_of(
     hits=list_of(_hits),
     stages=list_of(_stages),
     dropped=list_of(_dropped),
+    parts=dict[str, list[int]],
 )
 _Found: Any = create_model(
     "SearchResponse",

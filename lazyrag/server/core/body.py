@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -46,3 +46,7 @@ class SearchOptions(Body):
         bool,
         Field(description="Whether the default retriever prefers documents that the query names."),
     ] = True
+    parts: Annotated[
+        Literal["auto", "off"],
+        Field(description="Whether the default retriever searches the parts of a query."),
+    ] = "auto"

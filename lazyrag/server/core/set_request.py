@@ -157,6 +157,7 @@ class SetRequest:
             keys,
             options.target,
             infer_filters=options.infer_filters,
+            parts=options.parts,
         )
 
     async def respond(
