@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from lazyrag.data.node import DocNode
-from lazyrag.ranking.fusion import Fusion
-from lazyrag.read.snapshot import Snapshot
-from lazyrag.retrieval.base import DEFAULT_TOPK, BaseRetriever, LazyStage, Query
-from lazyrag.retrieval.hybrid import BoundFusion
+from lazyrag.ranking.fusion import rank_by_sum
+from lazyrag.read.snapshot import Hits, NodeKey, Snapshot
+from lazyrag.retrieval.base import DEFAULT_TOPK, BaseRetriever, LazyStage, LoadedStage, Query
 from lazyrag.retrieval.stages import callable_name
 from lazyrag.text.question_parts import split_question
 
@@ -72,9 +70,14 @@ class PartsRetriever(BaseRetriever[list[DocNode]]):
             ranked = retriever.run(replace(query, text=text, topk=limit), snapshot)
             name = f"part {number}" if number else "question"
             inputs.append(ranked.then("step", name, settings={"query": text}))
-        directions = [True] * len(inputs)
-        fused = _IN_TURN.fused("queries", inputs, directions, None, snapshot, parts=texts[1:])
-        return fused.cut(limit)
+            if isinstance(inputs[-1], LoadedStage):
+                inputs[-1].set_hits()
+        shares = _take_in_turn([stage.hits for stage in inputs])
+        merged = _MergedStage("queries", "parts", rank_by_sum(shares), snapshot)
+        merged.inputs = tuple(inputs)
+        merged.contributions = shares
+        merged.settings = {"parts": texts[1:]}
+        return merged.cut(limit)
 
     def _queries(self, query: Query) -> list[str]:
         """The queries, split once a call."""
@@ -84,17 +87,30 @@ class PartsRetriever(BaseRetriever[list[DocNode]]):
         return list(query.memo[key])
 
 
-def _take_in_turn(rankings: Sequence[Sequence[tuple[Any, float]]]) -> dict[Any, list[float]]:
-    """For each uid 1 / its turn, from the ranking whose turn comes first."""
-    turns: dict[Any, tuple[int, int]] = {}
+class _MergedStage(LazyStage):
+    """Hits of several stages; each is loaded by the first that has it."""
+
+    __slots__ = ()
+
+    def load(self, hits: Sequence[tuple[NodeKey, float]]) -> list[DocNode]:
+        """See `LazyStage.load`."""
+        missing = dict(hits)
+        nodes: dict[NodeKey, DocNode] = {}
+        for stage in self.inputs:
+            scores = {key: missing.pop(key) for key, _ in stage.hits if key in missing}
+            nodes.update(zip(scores, stage.load(list(scores.items())), strict=True))
+        return [nodes[key] for key, _ in hits]
+
+
+def _take_in_turn(rankings: Sequence[Hits]) -> dict[NodeKey, tuple[float, ...]]:
+    """For each hit 1 / its turn, from the ranking whose turn comes first."""
+    turns: dict[NodeKey, tuple[int, int]] = {}
     for number, ranking in enumerate(rankings):
-        for rank, (uid, _) in enumerate(ranking):
-            turn = rank * len(rankings) + number + 1
-            turns[uid] = min((turn, number), turns.get(uid, (turn, number)))
+        for rank, (key, _) in enumerate(ranking):
+            turn = rank * len(rankings) + number + 1, number
+            turns[key] = min(turn, turns.get(key, turn))
+    numbers = range(len(rankings))
     return {
-        uid: [1 / turn if at == number else 0.0 for at in range(len(rankings))]
-        for uid, (turn, number) in turns.items()
+        key: tuple(1 / turn if at == number else 0.0 for at in numbers)
+        for key, (turn, number) in turns.items()
     }
-
-
-_IN_TURN = BoundFusion(Fusion("parts", _take_in_turn), {}, takes_weights=False, takes_depth=False)
