@@ -164,8 +164,8 @@ def refine_best_first(
 
     They are ranked as for quotations: by their terms, their neighbours and the rank of their text.
     While a quarter of the budget is left, one that does not fit is cut to the passage with most of
-    the query's terms; others are skipped. Repetitions are left out. Parts of a query take turns, see
-    `lazyrag.text.question_parts.split_question`.
+    the query's terms; others are skipped. Repetitions are left out. The query's parts take turns,
+    see `lazyrag.text.question_parts.split_question`.
 
     Args:
         query: The query.

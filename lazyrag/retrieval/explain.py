@@ -227,7 +227,9 @@ class Explanation(Sequence[ExplainedHit]):
         return None if parsed is None else filter_text(parsed)
 
     def to_dict(self) -> JsonObject:
-        """Return everything as JSON types, see `lazyrag.data.encoding.to_dict`; filters as text."""
+        """Return everything as JSON types, see `lazyrag.data.encoding.to_dict`; filters as text,
+        and ``parts`` only of a question that has several.
+        """
         return {
             "query": self.query,
             "filters": self._filter_text(),
@@ -235,7 +237,7 @@ class Explanation(Sequence[ExplainedHit]):
             "hits": to_dict(self.hits),
             "stages": to_dict(self.stages),
             "dropped": to_dict(self.dropped),
-            "parts": to_dict(self.parts),
+            **({"parts": to_dict(self.parts)} if self.parts else {}),
         }
 
     def to_json(self, indent: int | None = None) -> str:

@@ -260,7 +260,7 @@ def test_it_can_be_kept_as_json(retrievers, name):
     explanation = explain(retrievers[name], "green tea", {"year": [2000, None]})
     read = json.loads(explanation.to_json(indent=1))
     assert read == explanation.to_dict()
-    assert list(read) == ["query", "filters", "seconds", "hits", "stages", "dropped", "parts"]
+    assert list(read) == ["query", "filters", "seconds", "hits", "stages", "dropped"]
     assert read["filters"] == "year in [2000, None]"
     assert {tuple(hit) for hit in read["hits"]} <= {HIT}
     assert {tuple(one) for hit in read["hits"] for one in hit["standings"]} <= {STANDING}
