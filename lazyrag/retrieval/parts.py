@@ -27,10 +27,12 @@ class PartsRetriever(BaseRetriever[list[DocNode]]):
     Example:
         >>> from lazyrag import Document, Retriever
         >>> docs = Document()
-        >>> _ = docs.add_texts({"a": "Tea is steamed.", "b": "Coffee, coffee!", "c": "Coffee."})
-        >>> retriever = PartsRetriever(Retriever(docs, "FineChunk", "bm25", topk=2))
-        >>> [node.path for node in retriever("coffee versus tea")]
-        ['b', 'a']
+        >>> _ = docs.add_texts({"a": "Black coffee.", "b": "Black coffee!", "c": "Tea of hills."})
+        >>> retriever = Retriever(docs, "FineChunk", "bm25", topk=2)
+        >>> [node.path for node in retriever("black coffee versus tea")]
+        ['a', 'b']
+        >>> [node.path for node in PartsRetriever(retriever)("black coffee versus tea")]
+        ['a', 'c']
     """
 
     def __init__(
