@@ -27,7 +27,8 @@ class PartsRetriever(BaseRetriever[list[DocNode]]):
     Example:
         >>> from lazyrag import Document, Retriever
         >>> docs = Document()
-        >>> _ = docs.add_texts({"a": "Black coffee.", "b": "Black coffee!", "c": "Tea of hills."})
+        >>> texts = {"a": "Black coffee.", "b": "Black coffee!", "c": "Tea from the hills."}
+        >>> _ = docs.add_texts(texts)
         >>> retriever = Retriever(docs, "FineChunk", "bm25", topk=2)
         >>> [node.path for node in retriever("black coffee versus tea")]
         ['a', 'b']
