@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lazyrag.data.result import Answer, Citation, Hit, Statement
     from lazyrag.document import CollectedPage, IngestReport, PlannedFormat
     from lazyrag.evaluation import GoldenReport
-    from lazyrag.retrieval.explain import ExplainedHit
+    from lazyrag.retrieval.explain import ExplainedHit, Explanation
     from lazyrag.types import JsonObject
 
 OK = 0
@@ -89,6 +89,17 @@ def inferred_lines(inferred: Mapping[str, Sequence[str]]) -> list[str]:
     """What a search inferred from the query, and how to switch that off."""
     values = ", ".join(f"{name}: {text}" for name, texts in inferred.items() for text in texts)
     return terminal.wrap(f"{terminal.printable(values)} (inferred; off: --no-infer-filters)")
+
+
+def part_lines(explanation: Explanation | None) -> list[str]:
+    """The parts of a question with the hits that cover them, and how to switch that off."""
+    lines = [""] if explanation and explanation.parts else []
+    for part, ranks in explanation.parts.items() if explanation else ():
+        hits = ", ".join(map(str, ranks)) or "nothing"
+        lines += terminal.wrap(
+            f"part: {terminal.printable(part)} (covered by {hits}; off: --no-parts)"
+        )
+    return lines
 
 
 def hits_lines(nodes: Sequence[DocNode], query: str, *, full: bool = False) -> list[list[str]]:

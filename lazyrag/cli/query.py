@@ -79,6 +79,15 @@ _infer_option = click.option(
 )
 
 
+_parts_option = click.option(
+    "--no-parts",
+    "parts",
+    flag_value=False,
+    default=True,
+    help="Do not search the parts of a question, as of a comparison, one by one.",
+)
+
+
 def _open_readable(project: Project, kind: str | None) -> Document:
     """A project's Document to search; without its embedding model if that is missing and no
     retriever needs it.
@@ -93,10 +102,28 @@ def _open_readable(project: Project, kind: str | None) -> Document:
 
 
 def _make_retriever(
-    docs: Document, group: str, kind: str | None, topk: int, *, infer_filters: bool = True
+    docs: Document,
+    group: str,
+    kind: str | None,
+    topk: int,
+    *,
+    infer_filters: bool = True,
+    parts: bool = True,
 ) -> BaseRetriever[list[DocNode]]:
     """The retriever that was chosen; by default that of `RAGPipeline.over`."""
-    from lazyrag.retrieval import FieldRetriever, HybridRetriever, Retriever
+    from lazyrag.retrieval import FieldRetriever, PartsRetriever
+
+    retriever = _make_plain_retriever(docs, group, kind, topk)
+    if infer_filters:
+        retriever = FieldRetriever(retriever)
+    return PartsRetriever(retriever) if parts else retriever
+
+
+def _make_plain_retriever(
+    docs: Document, group: str, kind: str | None, topk: int
+) -> BaseRetriever[list[DocNode]]:
+    """Keyword, vector or hybrid search."""
+    from lazyrag.retrieval import HybridRetriever, Retriever
 
     require_group(docs, group)
     if kind not in (None, "keyword") and not docs.reader.embed_keys:
@@ -114,13 +141,10 @@ def _make_retriever(
         raise ConfigError(
             f"The node group {group} is not indexed yet. Run: lazyrag index --group {group}"
         )
-    retriever: BaseRetriever[list[DocNode]]
     if kind == "hybrid":
-        retriever = HybridRetriever.over(docs, group, topk)
-    else:
-        similarity = "bm25_chinese" if kind == "keyword" else None
-        retriever = Retriever(docs, group, similarity, topk=topk)
-    return FieldRetriever(retriever) if infer_filters else retriever
+        return HybridRetriever.over(docs, group, topk)
+    similarity = "bm25_chinese" if kind == "keyword" else None
+    return Retriever(docs, group, similarity, topk=topk)
 
 
 @app.command()
@@ -131,6 +155,7 @@ def _make_retriever(
 @_group_option
 @_retriever_option
 @_infer_option
+@_parts_option
 @click.option(
     "--as-of",
     metavar="DAY",
@@ -148,6 +173,7 @@ def search(
     group: str | None,
     retriever: str | None,
     infer_filters: bool,
+    parts: bool,
     as_of: str | None,
     full: bool,
     explain: bool,
@@ -160,7 +186,9 @@ def search(
     query = " ".join(words)
     project = find_project(store).with_options(group=group)
     with _open_readable(project, retriever) as docs:
-        search = _make_retriever(docs, project.group, retriever, topk, infer_filters=infer_filters)
+        search = _make_retriever(
+            docs, project.group, retriever, topk, infer_filters=infer_filters, parts=parts
+        )
         if as_of is not None:
             search = AsOfRetriever(search, as_of)
         condition = output.parse_filters(filters, docs.reader.fields)
@@ -175,6 +203,7 @@ def search(
             "hits": _hits(nodes),
         }
         lines = ["", *output.inferred_lines(inferred)] if inferred and nodes else []
+        lines += output.part_lines(explanation if explain else None)
         for rank, hit_lines in enumerate(output.hits_lines(nodes, query, full=full), start=1):
             lines += ["", *hit_lines]
             if explanation is not None:

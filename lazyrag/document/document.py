@@ -799,6 +799,7 @@ class Document:
         *,
         group: str = ...,
         infer_filters: bool = ...,
+        parts: Literal["auto", "off"] = ...,
         as_of: dt.date | str | None = ...,
         output_format: Literal["node"] | None = ...,
     ) -> NodeList: ...
@@ -811,6 +812,7 @@ class Document:
         *,
         group: str = ...,
         infer_filters: bool = ...,
+        parts: Literal["auto", "off"] = ...,
         as_of: dt.date | str | None = ...,
         output_format: OutputFormat | None = ...,
         join: bool | str = ...,
@@ -824,6 +826,7 @@ class Document:
         *,
         group: str = "MediumChunk",
         infer_filters: bool = True,
+        parts: Literal["auto", "off"] = "auto",
         as_of: dt.date | str | None = None,
         output_format: OutputFormat | None = None,
         join: bool | str = False,
@@ -841,6 +844,8 @@ class Document:
             group: The node group to search.
             infer_filters: Whether documents come first that the question names by values of
                 fields, such as a company and a year; see `field_values`.
+            parts: ``"auto"``: a question with several parts, such as a comparison, is searched part
+                by part; see `PartsRetriever`. ``"off"``: all questions are searched as they are.
             as_of: A day, as `datetime.date` or ISO text: documents dated after it are left out, and
                 before an older version of a document comes the one in force; see `AsOfRetriever`.
             output_format: As of a `Retriever`: None or ``"node"``, ``"content"``, ``"dict"``.
@@ -868,7 +873,9 @@ class Document:
         from lazyrag.retrieval.hybrid import default_retriever
 
         form, join = checked_output(output_format, join)
-        retriever = default_retriever(self, group, topk, infer_filters=infer_filters, as_of=as_of)
+        retriever = default_retriever(
+            self, group, topk, infer_filters=infer_filters, parts=parts, as_of=as_of
+        )
         return render(retriever(query, filters=filters), form, join)
 
     @overload
@@ -880,6 +887,7 @@ class Document:
         *,
         group: str = ...,
         infer_filters: bool = ...,
+        parts: Literal["auto", "off"] = ...,
         as_of: dt.date | str | None = ...,
         output_format: Literal["node"] | None = ...,
     ) -> NodeList: ...
@@ -892,6 +900,7 @@ class Document:
         *,
         group: str = ...,
         infer_filters: bool = ...,
+        parts: Literal["auto", "off"] = ...,
         as_of: dt.date | str | None = ...,
         output_format: OutputFormat | None = ...,
         join: bool | str = ...,
@@ -905,13 +914,14 @@ class Document:
         *,
         group: str = "MediumChunk",
         infer_filters: bool = True,
+        parts: Literal["auto", "off"] = "auto",
         as_of: dt.date | str | None = None,
         output_format: OutputFormat | None = None,
         join: bool | str = False,
     ) -> Any:
         """Call `search` in a thread, so that an event loop goes on."""
         search = functools.partial(
-            self.search, group=group, infer_filters=infer_filters, as_of=as_of
+            self.search, group=group, infer_filters=infer_filters, parts=parts, as_of=as_of
         )
         return await in_thread(search, query, topk, filters, output_format=output_format, join=join)
 
@@ -1354,27 +1364,18 @@ def _launcher(launcher: Any) -> tuple[Any, Any]:
 
 
 def _value_set(name: str, values: Any) -> frozenset[Any]:
-    require(
-        isinstance(values, Iterable) and not isinstance(values, str),
-        name,
-        values,
-        "a list of values",
-    )
+    is_list = isinstance(values, Iterable) and not isinstance(values, str)
+    require(is_list, name, values, "a list of values")
     return frozenset(values)
 
 
 def _node_list(nodes: Any) -> list[DocNode]:
     if isinstance(nodes, DocNode):
         nodes = [nodes]
-    require(
-        isinstance(nodes, Iterable) and not isinstance(nodes, str),
-        "nodes",
-        nodes,
-        "a DocNode or a list of them",
-    )
+    is_list = isinstance(nodes, Iterable) and not isinstance(nodes, str)
+    require(is_list, "nodes", nodes, "a DocNode or a list of them")
     listed = list(nodes)
     for node in listed:
-        require(
-            isinstance(node, DocNode) and bool(node.group), "nodes", node, "nodes of a Document"
-        )
+        has_group = isinstance(node, DocNode) and bool(node.group)
+        require(has_group, "nodes", node, "nodes of a Document")
     return listed

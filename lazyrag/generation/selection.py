@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from lazyrag.generation.extractive import rank_units, units_of
 from lazyrag.text.analyzers import query_terms, term_spans
+from lazyrag.text.question_parts import split_question
 from lazyrag.text.sentences import is_boundary, sentence_spans
 from lazyrag.text.tokens import TokenCounter, with_fit_methods
 
@@ -163,7 +164,8 @@ def refine_best_first(
 
     They are ranked as for quotations: by their terms, their neighbours and the rank of their text.
     While a quarter of the budget is left, one that does not fit is cut to the passage with most of
-    the query's terms; others are skipped. Repetitions are left out.
+    the query's terms; others are skipped. Repetitions are left out. The query's parts take turns,
+    see `lazyrag.text.question_parts.split_question`.
 
     Args:
         query: The query.
@@ -200,7 +202,9 @@ def refine_best_first(
         seen.add(words)
         return True
 
-    for ranked in rank_units(query, texts, ranks):
+    rankings = [rank_units(part, texts, ranks) for part in split_question(query)]
+    in_turn = itertools.chain.from_iterable(itertools.zip_longest(*rankings))
+    for ranked in filter(None, in_turn):
         number = units[ranked.source].index(ranked.unit)
         if take(ranked.source, number, may_cut=cuts):
             above = (at for at in range(number)[::-1] if units[ranked.source][at].kind == "heading")

@@ -13,6 +13,7 @@ __getattr__, __dir__, __all__ = lazy_names(
             "FeedbackRetriever HybridRetriever RetrievalMethod retriever_for"
         ),
         "lazyrag.retrieval.inferring": "FieldRetriever",
+        "lazyrag.retrieval.parts": "PartsRetriever",
         "lazyrag.retrieval.postprocessors": (
             "MMR AutoMerge Distinct RetrievalChain ScoreThreshold Windows auto_merge"
         ),

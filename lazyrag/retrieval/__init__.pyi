@@ -9,6 +9,7 @@ from lazyrag.retrieval.hybrid import HybridRetriever as HybridRetriever
 from lazyrag.retrieval.hybrid import RetrievalMethod as RetrievalMethod
 from lazyrag.retrieval.hybrid import retriever_for as retriever_for
 from lazyrag.retrieval.inferring import FieldRetriever as FieldRetriever
+from lazyrag.retrieval.parts import PartsRetriever as PartsRetriever
 from lazyrag.retrieval.postprocessors import MMR as MMR
 from lazyrag.retrieval.postprocessors import AutoMerge as AutoMerge
 from lazyrag.retrieval.postprocessors import Distinct as Distinct

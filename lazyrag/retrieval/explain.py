@@ -19,6 +19,7 @@ from lazyrag.errors import count
 from lazyrag.read.scope import Reader
 from lazyrag.read.supersession import editions_of
 from lazyrag.retrieval.stages import JsonRecord, Reason, Stage, StageKind
+from lazyrag.text.question_parts import find_coverage
 from lazyrag.types import JsonObject
 
 _WIDTH = 100
@@ -184,6 +185,8 @@ class Explanation(Sequence[ExplainedHit]):
         stages: The stages, each after its inputs; the last one gave the result.
         dropped: The nodes that each stage dropped, with their rank before, stage by stage.
         seconds: Duration of the call, without the explaining.
+        parts: Of a question with several parts: by part the ranks of the hits that cover it, which
+            have more than half of the words by which it differs from the other parts.
 
     Example:
         >>> from lazyrag import Document, Retriever
@@ -202,6 +205,7 @@ class Explanation(Sequence[ExplainedHit]):
     stages: tuple[StageSummary, ...]
     dropped: tuple[DroppedNode, ...]
     seconds: float
+    parts: Mapping[str, tuple[int, ...]] = field(default_factory=dict, hash=False)
 
     def __len__(self) -> int:
         return len(self.hits)
@@ -217,7 +221,11 @@ class Explanation(Sequence[ExplainedHit]):
         filters = self._filter_text()
         head = f"query: {_line(self.query)}" + ("" if filters is None else f"\nfilter: {filters}")
         hits = _hit_table(self.hits, self.stages) if self.hits else "no hits"
-        return "\n\n".join([head, hits, _stage_table(self)])
+        parts = [["covered by", "part"]]
+        for part, ranks in self.parts.items():
+            parts.append([", ".join(map(str, ranks)) or "nothing", part])
+        tables = [hits, "\n".join(_table(parts, right=[])), _stage_table(self)]
+        return "\n\n".join([head, *(tables if self.parts else tables[::2])])
 
     def __repr__(self) -> str:
         stages = " > ".join(stage.name for stage in self.stages)
@@ -233,7 +241,9 @@ class Explanation(Sequence[ExplainedHit]):
         return None if parsed is None else filter_text(parsed)
 
     def to_dict(self) -> JsonObject:
-        """Return everything as JSON types, see `lazyrag.data.encoding.to_dict`; filters as text."""
+        """Return everything as JSON types, see `lazyrag.data.encoding.to_dict`; filters as text,
+        and ``parts`` only of a question that has several.
+        """
         return {
             "query": self.query,
             "filters": self._filter_text(),
@@ -241,6 +251,7 @@ class Explanation(Sequence[ExplainedHit]):
             "hits": to_dict(self.hits),
             "stages": to_dict(self.stages),
             "dropped": to_dict(self.dropped),
+            **({"parts": to_dict(self.parts)} if self.parts else {}),
         }
 
     def to_json(self, indent: int | None = None) -> str:
@@ -269,7 +280,10 @@ def build_explanation(
         hits = [replace(hit, superseded_by=_superseded_by(hit.node)) for hit in hits]
     summaries = []
     all_dropped = []
+    parts: Sequence[str] = ()
     for number, stage in enumerate(tracks.stages, start=1):
+        if stage.kind == "queries":
+            parts = stage.settings.get("parts", ())
         dropped = _dropped(tracks, stage)
         all_dropped += dropped
         summaries.append(
@@ -291,6 +305,7 @@ def build_explanation(
         tuple(summaries),
         tuple(all_dropped),
         math.fsum(stage.seconds for stage in tracks.stages),
+        find_coverage(parts, [f"{node.path} {node.get_text()}" for node in last.nodes]),
     )
 
 

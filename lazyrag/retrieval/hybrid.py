@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import chain
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
@@ -56,6 +56,8 @@ from lazyrag.validation import (
 
 WeightsLike: TypeAlias = "Weights | Sequence[float]"
 Dedupe: TypeAlias = Literal["text"]
+Parts: TypeAlias = Literal["auto", "off"]
+"""Whether the parts of a question are searched one by one."""
 
 # Defaults of `HybridRetriever.over`: one setting for all texts; docs/quality.md has the
 # measurements.
@@ -705,11 +707,12 @@ def default_retriever(
     topk: int = DEFAULT_TOPK,
     *,
     infer_filters: bool = True,
+    parts: Parts = "auto",
     as_of: dt.date | str | None = None,
 ) -> BaseRetriever[list[DocNode]]:
     """Return hybrid search if all Documents have embeddings, else keyword search in Chinese and
-    English; documents that the question names come first, see `FieldRetriever`; with a day as of
-    that, see `AsOfRetriever`.
+    English; documents that the question names come first, see `FieldRetriever`, parts of a question
+    are searched one by one, see `PartsRetriever`; with a day as of that, see `AsOfRetriever`.
 
     It is the choice of `Document.search`, `RAGPipeline.over` and the command line.
     """
@@ -722,6 +725,10 @@ def default_retriever(
         from lazyrag.retrieval.inferring import FieldRetriever  # for those that infer
 
         retriever = FieldRetriever(retriever)
+    if validate_choice("parts", parts, get_args(Parts)) == "auto":
+        from lazyrag.retrieval.parts import PartsRetriever  # likewise
+
+        retriever = PartsRetriever(retriever)
     if as_of is None:
         return retriever
     from lazyrag.retrieval.dated import AsOfRetriever  # rarely needed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from lazyrag.ranking.fusion import rank_by_sum
 from lazyrag.read.field_values import infer_values
 from lazyrag.read.snapshot import NodeKey, Snapshot
 from lazyrag.retrieval.base import BaseRetriever, LazyStage, Query
+from lazyrag.retrieval.parts import PartsRetriever
 from lazyrag.retrieval.stages import callable_name
 from lazyrag.text.field_values import Inference
 
@@ -51,13 +52,22 @@ class FieldRetriever(BaseRetriever[list[DocNode]]):
         return next(filter(None, inferences), None)
 
 
-def inferred_values(retriever: object, question: str) -> dict[str, list[str]]:
+def inferred_values(retriever: Any, question: str) -> dict[str, list[str]]:
     """What a retriever, or one in it, infers from a question, by field."""
     values: dict[str, list[str]] = {}
-    for part in (retriever, *getattr(retriever, "retrievers", ())):
-        if isinstance(part, FieldRetriever) and (inference := part.infer(question)):
-            for name, text in inference.values:
-                values.setdefault(name, []).append(text)
+    queries = [question]
+    while not isinstance(retriever, FieldRetriever):
+        if isinstance(retriever, PartsRetriever):
+            queries = retriever.queries(question)
+        inner: Sequence[Any] = getattr(retriever, "retrievers", ())
+        if len(inner) != 1:
+            return values
+        [retriever] = inner
+    for query in queries:
+        inference = retriever.infer(query)
+        for name, text in inference.values if inference else ():
+            if text not in values.setdefault(name, []):
+                values[name].append(text)
     return values
 
 

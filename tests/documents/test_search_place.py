@@ -114,6 +114,17 @@ def test_a_server_ranks_by_default_on_every_face(opened):
     assert not [kind for kind, *_ in indexes if kind == "terms"]
 
 
+def test_a_server_ranks_each_part_of_a_question(opened):
+    """The question and its two parts are three queries."""
+    docs = opened()
+    store = docs.reader.indexer.nodes.segments
+    found = docs.search("green tea versus coffee", 2)
+    assert [node.path for node in found] == ["a", "c"]
+    assert store.searches == 3
+    assert len(docs.search("green tea versus coffee", 2, parts="off")) == 2
+    assert store.searches == 4
+
+
 def test_hybrid_search_has_the_servers_ranking_among_its_parts(opened):
     """The explanation names the engine."""
     docs = opened(embed)

@@ -92,6 +92,17 @@ def test_a_search_as_of_a_day(client, docs):
     assert "as_of" in wrong.text
 
 
+def test_the_parts_of_a_query_are_searched(client):
+    """The explanation says which part nothing covers; ``off`` searches the query as it is."""
+    query = {"query": "green tea versus hovercraft", "explain": True}
+    found = client.post(f"{SET}/search", json=query)
+    body = conforms(client, "post", "/api/v1/sets/{set}/search", found)
+    assert body["explanation"]["parts"] == {"green tea": [1], "hovercraft": []}
+    plain = client.post(f"{SET}/search", json={**query, "parts": "off"}).json()
+    assert "parts" not in plain["explanation"]
+    assert client.post(f"{SET}/search", json={**query, "parts": "no"}).status_code == 422
+
+
 def test_an_explanation_comes_with_the_hits(client):
     """Each hit has its rank and its standings, and the whole fits the OpenAPI document."""
     found = client.post(f"{SET}/search", json={"query": "green tea", "explain": True})

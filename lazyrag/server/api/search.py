@@ -182,12 +182,18 @@ _hits = create_model(
 )
 _stages = model_of(StageSummary, inputs=list[int])
 _dropped = model_of(DroppedNode, score=Score)
-_explained = model_of(
+_explained_whole = model_of(
     Explanation,
     filters=str | None,
     hits=list_of(_hits),
     stages=list_of(_stages),
     dropped=list_of(_dropped),
+)
+_explained = create_model(
+    "Explanation",
+    __base__=_explained_whole,
+    __doc__=_explained_whole.__doc__,
+    parts=(dict[str, list[int]], Field({}, description="By part the ranks of what covers it.")),
 )
 _Found: Any = create_model(
     "SearchResponse",

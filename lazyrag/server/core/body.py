@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -54,3 +54,7 @@ class SearchOptions(Body):
             " version of a document comes the one in force.",
         ),
     ] = None
+    parts: Annotated[
+        Literal["auto", "off"],
+        Field(description="Whether the default retriever searches the parts of a query."),
+    ] = "auto"

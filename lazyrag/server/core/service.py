@@ -16,7 +16,7 @@ import anyio
 from fastapi import Depends, Request
 
 from lazyrag.errors import ConfigError, known_names
-from lazyrag.retrieval.hybrid import HybridRetriever, default_retriever
+from lazyrag.retrieval.hybrid import HybridRetriever, Parts, default_retriever
 from lazyrag.retrieval.retriever import Retriever
 from lazyrag.server.core.notebook import Notebook
 from lazyrag.server.core.principal import Principal
@@ -168,6 +168,7 @@ def make_retriever(
     target: str | None,
     *,
     infer_filters: bool = True,
+    parts: Parts = "auto",
 ) -> BaseRetriever[list[DocNode]]:
     """Make the retriever of a search."""
     if name in ("default", "hybrid"):
@@ -177,7 +178,7 @@ def make_retriever(
                 " out."
             )
         if name == "default" and embed_keys is None:
-            return default_retriever(docs, group, infer_filters=infer_filters)
+            return default_retriever(docs, group, infer_filters=infer_filters, parts=parts)
         return HybridRetriever.over(docs, group, embed_keys=embed_keys)
     similarity = None if name == "vector" else name
     return Retriever(docs, group, similarity, embed_keys=embed_keys, target=target)

@@ -158,6 +158,7 @@ class SetRequest:
             keys,
             options.target,
             infer_filters=options.infer_filters,
+            parts=options.parts,
         )
         return AsOfRetriever(retriever, options.as_of) if options.as_of else retriever
 

@@ -175,6 +175,17 @@ def test_search_as_of_a_day_shows_old_and_new(folder: Path, run):
     assert "ISO day" in errors
 
 
+def test_search_explains_the_parts_of_a_question(folder: Path, run):
+    """Which passages cover each of them; nothing where that is switched off."""
+    (folder / "oven.md").write_text("The oven is cleaned with soap.", encoding="utf-8")
+    run("index")
+    question = ("search", "How is the oven cleaned and who repairs the hovercraft?", "--explain")
+    output = run(*question)[1]
+    assert "part: How is the oven cleaned (covered by 1; off: --no-parts)" in output
+    assert "(covered by nothing; off: --no-parts)" in output
+    assert "part: " not in run(*question, "--no-parts")[1]
+
+
 def test_the_index_is_found_from_a_subfolder_and_ignored_by_git(
     folder: Path, run, monkeypatch: pytest.MonkeyPatch
 ):
