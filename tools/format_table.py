@@ -78,9 +78,9 @@ FORMATS = (
         "lxml (BSD)",
         "blocks, numbered lists, tables as rows, code as it is, words of links, alternative "
         "texts of pictures, formulas of MathML, labels of SVG; headings, title, description, author, "
-        "language",
+        "date, language",
         "scripts, styles, hidden parts, navigation, addresses of links, bullets; "
-        "side bars and footers if `main_text=True`",
+        "side bars, comments and footers if `main_text=True`",
     ),
     Format(
         "PDF",

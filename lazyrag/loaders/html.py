@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import json
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 from lxml import etree, html
@@ -20,132 +22,12 @@ from lazyrag.loaders.base import LoadedFile, joined_file, moved, reading
 from lazyrag.loaders.detect import clean, decode, find_encoding
 from lazyrag.loaders.formulas import formula_text
 from lazyrag.loaders.hidden import mark_hidden, unmarked
+from lazyrag.loaders.main_text import keep_main_text
 from lazyrag.loaders.symbols import with_reading
 from lazyrag.loaders.tables import GridCell, one_line, read_table
 from lazyrag.text.sentences import CJK_LETTERS
 from lazyrag.text.structure import Heading, heading_locations
 from lazyrag.validation import known_arguments, validate_boolean
-
-_ASIDE = frozenset(
-    ["aside", "button", "dialog", "footer", "form", "input", "menu", "nav", "select"]
-)
-_ASIDE_ROLES = frozenset(
-    "alert banner complementary contentinfo dialog menu menubar navigation search toolbar"
-    " tablist".split()
-)
-_ASIDE_NAMES = re.compile(
-    r"(?:^|[\s_-])(?:ad|ads|advert|advertisement|banner|breadcrumbs?|comments?|consent|cookies?"
-    r"|disqus|newsletter|pager|pagination|popup|promo|recommended|related|share|sharing|sidebar"
-    r"|skip(?:link|to\w*)?|social|sponsor\w*|subscribe|tagcloud|tags?|toc|table-of-contents"
-    r"|toolbar|widget)(?:$|[\s_-])",
-    re.IGNORECASE,
-)
-_UNSEEN = frozenset(["head", "noscript", "script", "style", "svg", "template"])
-_NEVER_ASIDE = frozenset(["body", "main", "article", "h1", "h2", "h3", "h4", "h5", "h6"])
-_BLOCKS = frozenset(["div", "ul", "ol", "section", "p"])
-_MIN_SHARE = 0.25
-"""Minimum share of a page's text for a part to be the main one."""
-_MAX_LINKS = 0.7
-"""Maximum share of links in a block's text."""
-_MIN_LINKS = 3
-
-
-@dataclass(slots=True)
-class _Weight:
-    """Letters, letters in links and links of an element, and whether it has an h1 or h2."""
-
-    letters: int = 0
-    linked: int = 0
-    links: int = 0
-    headed: bool = False
-
-    def add(self, other: _Weight) -> None:
-        self.letters += other.letters
-        self.linked += other.linked
-        self.links += other.links
-        self.headed = self.headed or other.headed
-
-
-def main_part(page: Element) -> Element:
-    """The element with a page's main text. Navigation, side bars and the like are removed from it.
-
-    It is ``<main>`` or the only ``<article>`` if that has a fair share of the page's text, else the
-    body. Headings and tables stay. If hardly anything would remain, nothing is removed.
-    """
-    weights = _weigh(page)
-    least = _MIN_SHARE * weights[page].letters
-    part = next(
-        (element for element in _candidates(page) if weights[element].letters >= least), page
-    )
-    total = weights[part].letters
-    aside = []
-    pending = list(part)
-    while pending:
-        element = pending.pop()
-        if element in weights and _is_aside(element, weights[element], total):
-            aside.append(element)
-        elif element in weights:
-            pending.extend(element)
-    if total - sum(weights[element].letters for element in aside) >= _MIN_SHARE * total:
-        for element in aside:
-            _remove(element)
-    return part
-
-
-def _weigh(page: Element) -> dict[Element, _Weight]:
-    """The weight of each element, children before parents."""
-    weights = {}
-    for element in reversed([element for element in page.iter() if isinstance(element.tag, str)]):
-        weight = weights[element] = _Weight()
-        if element.tag in _UNSEEN:
-            continue
-        weight.letters = len((element.text or "").strip())
-        for child in element:
-            if child in weights:
-                weight.add(weights[child])
-            weight.letters += len((child.tail or "").strip())
-        if element.tag == "a":
-            weight.linked = weight.letters
-            weight.links = 1
-        elif element.tag == "table":  # a table of contents, for example: tables are not menus
-            weight.linked = weight.links = 0
-        weight.headed = weight.headed or element.tag in {"h1", "h2"}
-    return weights
-
-
-def _candidates(page: Element) -> list[Element]:
-    articles = list(page.iter("article"))
-    with_role = [element for element in page.iter("*") if element.get("role") == "main"]
-    return [*page.iter("main"), *with_role, *(articles if len(articles) == 1 else [])]
-
-
-def _is_aside(element: Element, weight: _Weight, total: int) -> bool:
-    """Whether an element is not main text: by its tag, role or name, or as a block of links."""
-    tag = element.tag
-    if tag in _ASIDE or element.get("role", "") in _ASIDE_ROLES:
-        return True
-    if tag == "header":
-        return not weight.headed
-    named = f"{element.get('class') or ''} {element.get('id') or ''}"
-    if tag not in _NEVER_ASIDE and _ASIDE_NAMES.search(named):
-        return weight.letters < 0.3 * total  # for most of the text, the name means something else
-    of_links = weight.linked > _MAX_LINKS * weight.letters and weight.letters < 80 * weight.links
-    return tag in _BLOCKS and weight.links >= _MIN_LINKS and not weight.headed and of_links
-
-
-def _remove(element: Element) -> None:
-    """Remove an element, but not the text after it."""
-    parent = element.getparent()
-    if parent is None:
-        return
-    tail = element.tail
-    before = element.getprevious()
-    if tail and before is not None:
-        before.tail = (before.tail or "") + tail
-    elif tail:
-        parent.text = (parent.text or "") + tail
-    parent.remove(element)
-
 
 _DECLARED = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE)
 _UNSEEN_TAGS = frozenset(["head", "nav", "noscript", "script", "style", "template", "title"])
@@ -181,11 +63,12 @@ class HtmlLoader:
     the cells.
 
     Invisible parts (scripts, styles, hidden elements) and navigation are skipped. Headings become
-    locations; title, description, author and language become metadata.
+    locations; title, description, author, date and language become metadata, as the page declares
+    them.
 
     Args:
-        main_text: Skip everything besides the main text, too: banners, side bars, related links,
-            footers.
+        main_text: Skip everything besides the main text, too: banners, side bars, comments,
+            related links, footers.
     """
 
     def __init__(self, *, main_text: bool = False) -> None:
@@ -227,7 +110,9 @@ def read_html(markup: str, *, main_text: bool = False, marked: bool = False) -> 
     metadata, fields = _head(page)
     if _MAY_HIDE.search(markup):
         mark_hidden(page)
-    writer = _write(main_part(page) if main_text else page)
+    if main_text:
+        keep_main_text(page)
+    writer = _write(page)
     text = "".join(writer.pieces)
     loaded = LoadedFile(
         text,
@@ -242,8 +127,30 @@ def read_html(markup: str, *, main_text: bool = False, marked: bool = False) -> 
 _MAY_HIDE = re.compile(
     r"(?:color|font-size|opacity|position|text-indent)\s*[:=]|<body[^>]* text=", re.IGNORECASE
 )
+_HEAD_TAGS = frozenset("base link meta noscript object script style template title".split())
 _STEPS_PER_TAG = 2
 _CHARACTERS_PER_STEP = 8
+
+
+def main_markup(markup: str) -> str:
+    """The markup of a page with its head and main text only; see `HtmlLoader`. Author and date
+    become elements of the head, wherever the page declares them.
+
+    Raises:
+        LoadError: If there is no element in it.
+
+    Example:
+        >>> main_markup("<title>Tea</title><body><main><p>Green</p></main><footer>x</footer>")
+        '<html><head><title>Tea</title></head><body><main><p>Green</p></main></body></html>'
+    """
+    page = parse_html(markup)
+    metadata, _ = _head(page)
+    keep_main_text(page)
+    head = page.find("head")
+    for name in ("author", "date"):
+        if head is not None and name in metadata:
+            head.insert(0, html.Element("meta", name=name, content=metadata[name]))
+    return str(html.tostring(page, encoding="unicode"))
 
 
 def parse_html(markup: str) -> html.HtmlElement:
@@ -262,12 +169,25 @@ def parse_html(markup: str) -> html.HtmlElement:
     too_deep = [entry.message for entry in parser.error_log if "depth" in entry.message.lower()]
     if too_deep:
         raise LoadError(f"The elements of the page are nested too deep to be read ({too_deep[0]}).")
+    _end_head(page)
     return page
 
 
+def _end_head(page: html.HtmlElement) -> None:
+    """Move elements that lxml does not know, such as ``<main>``, from the head to the body, which
+    begins with them where a page has no ``<body>``.
+    """
+    strays = [element for element in page.iterfind("head/*") if element.tag not in _HEAD_TAGS]
+    body = page.find("body")
+    if strays and body is None:
+        body = etree.SubElement(page, "body")
+    for position, element in enumerate(strays):
+        body.insert(position, element)
+
+
 def _head(page: html.HtmlElement) -> tuple[dict[str, str], dict[str, str]]:
-    """Title, description, author and language; and all ``<meta>``, also without their prefixes such
-    as ``dc.``.
+    """Title, description, author, date and language; and all ``<meta>``, also without their
+    prefixes such as ``dc.``.
     """
     contents: dict[str, str] = {}
     for meta in page.iter("meta"):
@@ -277,16 +197,69 @@ def _head(page: html.HtmlElement) -> tuple[dict[str, str], dict[str, str]]:
     for name in sorted(contents, key=lambda name: len(_META_PREFIX.split(name))):
         for alias in (name, _META_PREFIX.split(name)[-1]):
             fields.setdefault(_META_MARKS.sub("_", alias), contents[name])
+    article = next(_articles(page), {})
+    names = (contents.get(name, "") for name in _AUTHOR_NAMES)
+    dates = [contents.get(name, "") for name in _DATE_NAMES]
     metadata = {
         "title": _folded(page.findtext("head/title")),
         "description": contents.get("description") or contents.get("og:description"),
-        "author": contents.get("author"),
+        "author": next((name for name in names if name and "://" not in name), "")
+        or _author(article),
+        "date": next(filter(None, [*dates, _text(article.get("datePublished")), _time(page)]), ""),
         "language": _folded(page.get("lang")) or contents.get("content-language"),
     }
     return (
         {name: value for name, value in metadata.items() if value},
         {name: value for name, value in fields.items() if name and value},
     )
+
+
+_AUTHOR_NAMES = ("author", "article:author", "dc.creator", "dcterms.creator", "citation_author")
+_DATE_NAMES = (
+    "article:published_time",
+    "date",
+    "dc.date",
+    "dcterms.created",
+    "dcterms.date",
+    "citation_publication_date",
+)
+
+
+def _articles(page: html.HtmlElement) -> Iterator[Mapping[str, Any]]:
+    """The objects of a page's JSON-LD with a date of publication, without nested ones."""
+    for script in page.iter("script"):
+        if (script.get("type") or "").lower() != "application/ld+json":
+            continue
+        try:
+            data = json.loads(script.text or "")
+        except (ValueError, RecursionError):
+            continue
+        for entry in data if isinstance(data, list) else [data]:
+            graph = entry.get("@graph") if isinstance(entry, dict) else None
+            for item in graph if isinstance(graph, list) else [entry]:
+                if isinstance(item, dict) and item.get("datePublished"):
+                    yield item
+
+
+def _author(article: Mapping[str, Any]) -> str:
+    """The names of the authors of an object of JSON-LD."""
+    authors = article.get("author")
+    listed = authors if isinstance(authors, list) else [authors]
+    names = [_text(author.get("name") if isinstance(author, dict) else author) for author in listed]
+    return ", ".join(filter(None, names))
+
+
+def _time(page: html.HtmlElement) -> str:
+    """The time that a page marks as its publication, or its only ``<time>``."""
+    published = page.xpath("//*[@itemprop='datePublished' or (self::time and @pubdate)]")
+    times = published[:1] or list(page.iter("time"))
+    if len(times) != 1:
+        return ""
+    return _folded(times[0].get("datetime") or times[0].get("content"))
+
+
+def _text(value: object) -> str:
+    return _folded(value) if isinstance(value, str) else ""
 
 
 def _folded(text: str | None) -> str:

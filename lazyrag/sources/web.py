@@ -17,6 +17,7 @@ from protego import Protego
 
 from lazyrag.errors import ConfigError, LoadError
 from lazyrag.loaders.detect import decode
+from lazyrag.loaders.html import main_markup
 from lazyrag.sources.base import (
     BaseSource,
     CutShort,
@@ -215,6 +216,8 @@ class WebsiteSource(BaseSource):
             is longer.
         max_seconds: Maximum duration.
         max_total_bytes: Maximum size of all responses.
+        main_text: Store only head and main text of HTML pages, without banners, navigation, side
+            bars, comments, related links and footers; False for the complete pages.
         web: The keywords of `lazyrag.sources.http.WebClient`, such as ``user_agent`` and
             ``allow_private``.
 
@@ -241,6 +244,7 @@ class WebsiteSource(BaseSource):
         delay_s: float = 0.0,
         max_seconds: float = 3600.0,
         max_total_bytes: int = 1_000_000_000,
+        main_text: bool = True,
         **web: Unpack[WebOptions],
     ) -> None:
         self._url = web_url(url)
@@ -256,6 +260,7 @@ class WebsiteSource(BaseSource):
             "delay_s", delay_s, expected, lambda delay: 0 <= delay <= longest
         )
         self._max_total_bytes = validate_integer("max_total_bytes", max_total_bytes, 1)
+        self._main_text = validate_boolean("main_text", main_text)
         self._client = make_client(WebsiteSource, self._url, web)
 
     def __repr__(self) -> str:
@@ -432,6 +437,8 @@ class _Crawl:
         if not suffix or not links.may_be_indexed or "noindex" in robots_header.lower():
             return None
         self._kept += 1
+        if self._source._main_text and suffix == ".html":
+            content = _main_content(content)
         return SourceItem(str(answer.url), content, suffix, {"url": str(answer.url)})
 
     @staticmethod
@@ -460,6 +467,14 @@ def _suffix(answer: HttpResponse) -> str:
     if beginning.startswith(b"%pdf-"):
         return ".pdf"
     return ".html" if beginning.startswith((b"<!doctype html", b"<html")) else ""
+
+
+def _main_content(content: bytes) -> bytes:
+    """The main text of a page with its head; a page that cannot be parsed as it is."""
+    try:
+        return main_markup(content.decode("utf-8", "replace")).encode("utf-8", "replace")
+    except LoadError:
+        return content
 
 
 def _as_utf8(answer: HttpResponse) -> bytes:

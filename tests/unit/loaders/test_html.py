@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from lazyrag import Document, IngestionWarning
 from lazyrag.errors import LoadError
 from lazyrag.loaders import load_file
-from lazyrag.loaders.html import HtmlLoader, read_html
+from lazyrag.loaders.html import HtmlLoader, main_markup, read_html
 from tests.shared import shared
 
 
@@ -324,6 +324,55 @@ def test_the_head_is_metadata():
     assert dict(page.metadata) == {"description": "On tea", "author": "Li Wei", "language": "zh-CN"}
 
 
+LINKED_DATA = "<script type='application/ld+json'>%s</script>"
+PUBLISHED = "<meta property='article:published_time' content='2024-05-01T08:00Z'>"
+POSTED = '{"@type": "Article", "datePublished": "2024-05-01", "author": %s}'
+
+
+@pytest.mark.parametrize(
+    ("markup", "author", "date"),
+    [
+        ("<meta name=author content=Li><meta name=date content=2024-05-01>", "Li", "2024-05-01"),
+        (
+            f"<meta property='article:author' content='https://e.com/li'>{PUBLISHED}",
+            None,
+            "2024-05-01T08:00Z",
+        ),
+        (LINKED_DATA % POSTED % '{"name": "Li"}', "Li", "2024-05-01"),
+        (
+            LINKED_DATA % POSTED % '[{"name": "Li"}, "Wang", {"@id": "#x"}]',
+            "Li, Wang",
+            "2024-05-01",
+        ),
+        (LINKED_DATA % '{"@graph": [{"@type": "WebSite"}, %s]}' % POSTED % "7", None, "2024-05-01"),
+        (LINKED_DATA % ("[" * 99_999), None, None),
+        (LINKED_DATA % '{"comment": %s}' % POSTED % '"Li"', None, None),
+        ("<p>Posted <time datetime=2024-05-01>in May</time>", None, "2024-05-01"),
+        ("<time datetime=2024-05-01>May</time><time datetime=2024-06-01>June</time>", None, None),
+        (
+            "<time datetime=2024-06-01></time><time pubdate datetime=2024-05-01></time>",
+            None,
+            "2024-05-01",
+        ),
+        ("<p>By Li on 1 May 2024</p>", None, None),
+    ],
+)
+def test_author_and_date_are_what_a_page_declares(markup, author, date):
+    """Meta elements, JSON-LD and <time> give author and date; words of the text do not. The markup
+    of the main text has both, whatever is left out.
+    """
+    markup = f"<title>Tea</title><body><footer>{markup}</footer><main>{ARTICLE}</main>"
+    for page in (markup, main_markup(markup)):
+        metadata = read_html(page).metadata
+        assert (metadata.get("author"), metadata.get("date")) == (author, date)
+
+
+@given(st.text(alphabet='{}[]":,@graph autor1', max_size=40))
+def test_any_linked_data_is_read(data):
+    """Whatever is in JSON-LD, the page's text is read."""
+    assert read_html(f"<p>Tea</p>{LINKED_DATA % data.replace('%', '')}").text == "Tea"
+
+
 @pytest.mark.parametrize(
     ("attribute", "seen"),
     [
@@ -398,7 +447,7 @@ def test_main_text(page):
     [
         "<p>Only a line.</p>",
         f"<div class='content sidebar'>{ARTICLE}</div>",
-        f"<main>short</main><div>{ARTICLE}</div>",
+        f"<main>A short introduction to tea and to those who drink it.</main><div>{ARTICLE}</div>",
         "<ul><li><a>one</a><li><a>two</a><li><a>three</a></ul>",
         "<table><tr><td><a>Item 1</a></td><td><a>4</a></td></tr><tr><td><a>Item 2</a></td><td>9</td></tr></table>",
         f"<form>{ARTICLE}</form>",
@@ -416,6 +465,45 @@ def test_text_behind_what_is_left_out_stays():
     """Words right behind an element that is left out are not lost with it."""
     markup = f"<main>{ARTICLE}<p>one <button>x</button> two</p><nav>menu</nav>three</main>"
     assert main_of(markup).split()[-3:] == ["one", "two", "three"]
+
+
+@pytest.mark.parametrize(
+    ("page", "missing"),
+    [
+        ("<div class=PageFooter>{prose}</div>", True),
+        ("<p><a>Read more about black tea</a></p>", True),
+        ("<div><h2>Related</h2><a>Black tea</a> <a>White tea</a> <a>Oolong</a></div>", True),
+        ("<div class=box><p>{prose}</p><ul><li><a>Black</a></ul></div>", True),
+        ("<section id=cookies><h2>Cookies</h2><p>{prose}</p></section>", False),
+        ("<ul><li><a>Black tea</a><li><a>White tea</a></ul>", False),
+        ("<table><tr><th>Kind<td><p><a>Black tea</a></p></table>", False),
+        ("<figure><figcaption>Leaves</figcaption></figure>", False),
+    ],
+)
+def test_what_is_around_the_main_text(page, missing):
+    """Footers, teasers and boxes beside the prose are left out; sections, lists and tables in it
+    stay.
+    """
+    part = page.format(prose="Tea came to Europe with ships from Canton.")
+    whole = f"<div>{ARTICLE}{part}</div>"
+    markup = f"<div>{ARTICLE}</div>{part}" if "box" in page else whole
+    assert main_of(markup) == text_of(ARTICLE if missing else whole)
+
+
+def test_title_and_lead_before_the_main_text_stay():
+    """A heading and a paragraph in the blocks before the article are main text."""
+    lead = "<div><h1>Tea</h1></div><div>A short history of tea, from China to Europe.</div>"
+    markup = f"<body>{lead}<div><div>{ARTICLE}</div><div>Posted in teas</div></div>"
+    assert main_of(markup) == text_of(lead + ARTICLE)
+
+
+@given(st.text(alphabet="abc <>/=pdivmaiulh1 ", max_size=80))
+def test_main_text_is_part_of_the_text(body):
+    """Nothing is added, and markup of the main text reads as the main text."""
+    markup = f"<main>{ARTICLE}</main>{body}"
+    text = main_of(markup)
+    assert set(text.split()) <= set(text_of(markup).split())
+    assert text_of(main_markup(markup)) == text
 
 
 @pytest.mark.shared
@@ -464,6 +552,7 @@ def test_no_title_is_no_metadata(head):
             "<?xml version='1.0' encoding='gbk'?><html xmlns='http://www.w3.org/1999/xhtml'><body><p>茶</p></body></html>",
             "茶",
         ),
+        ("<title>t</title><main><p>a</p></main><section>b</section><p>c", "a\n\nb\n\nc"),
         ("<my-card><my-text>a</my-text></my-card>", "a"),
         ("<p>a</div></p></b>b", "a\n\nb"),
         ("a<b>b<i>c</b>d</i>e", "abcde"),

@@ -317,6 +317,21 @@ def test_a_folder_follows_a_website(web, tmp_path):
     assert node.global_metadata["title"] == "Tea a grows in Kyoto"
 
 
+def test_pages_are_stored_as_their_main_text(web):
+    """Links of navigation are followed, and left out of the stored pages unless main_text=False."""
+    article = "".join(f"<p>Leaf {number} is picked in April and dried.</p>" for number in range(9))
+    time = "<time datetime=2024-05-01>May</time>"
+    menu = f"<footer>{time}<a href=/a>Teas of the house</a></footer>"
+    web.routes["/"] = f"<title>Tea</title><main>{article}</main>{menu}"
+    web.routes["/a"] = page("Tea a")
+    [home, _] = source_of(web).load()
+    assert "Teas of the house" not in home.text
+    assert "Leaf 8" in home.text
+    assert (home.metadata["title"], home.metadata["date"]) == ("Tea", "2024-05-01")
+    [home, _] = source_of(web, main_text=False).items()
+    assert home.content.decode() == web.routes["/"]
+
+
 def test_closing_early_ends_the_threads(web):
     """Whoever takes only the first pages leaves nothing running."""
     web.routes["/"] = page("home", *(f"/{number}" for number in range(9)))
