@@ -193,25 +193,25 @@ def _head(page: html.HtmlElement) -> tuple[dict[str, str], dict[str, str]]:
     for meta in page.iter("meta"):
         name = meta.get("name") or meta.get("property") or meta.get("http-equiv") or ""
         contents.setdefault(name.lower(), _folded(meta.get("content")))
+    article = next(_articles(page), {})
+    metadata = {
+        "title": _folded(page.findtext("head/title")),
+        "description": contents.get("description") or contents.get("og:description", ""),
+        "author": _find_author(contents, article),
+        "date": _find_date(contents, article) or _time(page),
+        "language": _folded(page.get("lang")) or contents.get("content-language", ""),
+    }
+    metadata = {name: value for name, value in metadata.items() if value}
+    return metadata, _meta_fields(contents)
+
+
+def _meta_fields(contents: Mapping[str, str]) -> dict[str, str]:
+    """All ``<meta>``, also without their prefixes."""
     fields: dict[str, str] = {}
     for name in sorted(contents, key=lambda name: len(_META_PREFIX.split(name))):
         for alias in (name, _META_PREFIX.split(name)[-1]):
             fields.setdefault(_META_MARKS.sub("_", alias), contents[name])
-    article = next(_articles(page), {})
-    names = (contents.get(name, "") for name in _AUTHOR_NAMES)
-    dates = [contents.get(name, "") for name in _DATE_NAMES]
-    metadata = {
-        "title": _folded(page.findtext("head/title")),
-        "description": contents.get("description") or contents.get("og:description"),
-        "author": next((name for name in names if name and "://" not in name), "")
-        or _author(article),
-        "date": next(filter(None, [*dates, _text(article.get("datePublished")), _time(page)]), ""),
-        "language": _folded(page.get("lang")) or contents.get("content-language"),
-    }
-    return (
-        {name: value for name, value in metadata.items() if value},
-        {name: value for name, value in fields.items() if name and value},
-    )
+    return {name: value for name, value in fields.items() if name and value}
 
 
 _AUTHOR_NAMES = ("author", "article:author", "dc.creator", "dcterms.creator", "citation_author")
@@ -241,12 +241,22 @@ def _articles(page: html.HtmlElement) -> Iterator[Mapping[str, Any]]:
                     yield item
 
 
-def _author(article: Mapping[str, Any]) -> str:
-    """The names of the authors of an object of JSON-LD."""
+def _find_author(contents: Mapping[str, str], article: Mapping[str, Any]) -> str:
+    """The author by ``<meta>``, or the names of the authors of an object of JSON-LD."""
+    for name in _AUTHOR_NAMES:
+        author = contents.get(name, "")
+        if author and "://" not in author:
+            return author
     authors = article.get("author")
     listed = authors if isinstance(authors, list) else [authors]
     names = [_text(author.get("name") if isinstance(author, dict) else author) for author in listed]
     return ", ".join(filter(None, names))
+
+
+def _find_date(contents: Mapping[str, str], article: Mapping[str, Any]) -> str:
+    """The date by ``<meta>`` or JSON-LD."""
+    dates = [contents.get(name, "") for name in _DATE_NAMES]
+    return next(filter(None, dates), "") or _text(article.get("datePublished"))
 
 
 def _time(page: html.HtmlElement) -> str:
