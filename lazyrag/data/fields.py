@@ -377,6 +377,7 @@ give, for messages."""
 UNKNOWN_MIME_TYPE = "application/octet-stream"
 
 _SUFFIXES = {
+    "text/asciidoc": ".adoc .asciidoc",
     "text/x-shellscript": ".bash .sh",
     "image/bmp": ".bmp",
     "text/x-c": ".c .h",
@@ -416,6 +417,7 @@ _SUFFIXES = {
     "application/vnd.oasis.opendocument.presentation": ".odp",
     "application/vnd.oasis.opendocument.text": ".odt",
     "audio/ogg": ".ogg",
+    "text/org": ".org",
     "application/pdf": ".pdf",
     "text/x-php": ".php",
     "text/x-perl": ".pl",
@@ -434,6 +436,7 @@ _SUFFIXES = {
     "application/x-subrip": ".srt",
     "image/svg+xml": ".svg",
     "text/x-swift": ".swift",
+    "text/x-tex": ".tex",
     "text/plain": ".text .txt",
     "image/tiff": ".tif .tiff",
     "application/toml": ".toml",
