@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
 from textwrap import dedent
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from lazyrag.data.result import GenerationResult, Hit, RAGContext
 from lazyrag.text.analyzers import chinese_terms
+from lazyrag.text.question_parts import split_question
 from lazyrag.text.sentences import resolve_language, sentence_spans
 
 # Units of a text
@@ -445,7 +446,8 @@ class Quote(NamedTuple):
 def choose_quotes(
     query: str, texts: Sequence[str], ranks: Sequence[int] | None = None
 ) -> list[Quote]:
-    r"""Choose one to three quotations that answer a question, of at most 600 characters together.
+    r"""Choose one to three quotations that answer a question, of at most 600 characters together,
+    from each part of a question in turn.
 
     Args:
         query: The question.
@@ -463,13 +465,10 @@ def choose_quotes(
         'It is old. Green tea wants water of 80 degrees.'
     """
     passages = _passages(texts, ranks)
-    ranking = _ranked(query, passages)
     chosen: list[Quote] = []
     room = MAX_CHARACTERS
-    for ranked in ranking:
-        if ranked.score < ranking[0].score - _FAR:
-            break
-        is_close = not chosen or ranked.score >= ranking[0].score - _CLOSE
+    for below_best, ranked in _rank_by_part(query, passages):
+        is_close = not chosen or below_best <= _CLOSE
         limit = room if is_close else room - MAX_CHARACTERS + _USUAL_CHARACTERS
         quote = _quote_of(ranked, passages[ranked.source], limit)
         if quote.size <= limit and not _repeats(quote, chosen, texts):
@@ -480,6 +479,18 @@ def choose_quotes(
     by_source = {quote.source: rank for rank, quote in reversed([*enumerate(chosen)])}
     chosen.sort(key=lambda quote: (by_source[quote.source], quote.start))
     return _joined(chosen, texts)
+
+
+def _rank_by_part(query: str, passages: Sequence[_Passage]) -> Iterator[tuple[float, RankedUnit]]:
+    """The units that are not far below the best one of a part of a question, each with how far;
+    parts take turns.
+    """
+    rankings = []
+    for part in split_question(query):
+        ranking = _ranked(part, passages)
+        near = [(ranking[0].score - ranked.score, ranked) for ranked in ranking]
+        rankings.append([pair for pair in near if pair[0] <= _FAR])
+    return filter(None, itertools.chain.from_iterable(itertools.zip_longest(*rankings)))
 
 
 def _quote_of(ranked: RankedUnit, passage: _Passage, limit: int) -> Quote:
@@ -607,7 +618,7 @@ def _written(quote: Quote, text: str) -> str:
     """A quotation with its markers: sentences in quotation marks; tables and code as they are."""
     marker = f"[{quote.source + 1}]"
     blocks = []
-    for kind, group in groupby(quote.units, key=_form):
+    for kind, group in itertools.groupby(quote.units, key=_form):
         units = list(group)
         words = text[units[0].start : units[-1].end]
         if kind == "code":

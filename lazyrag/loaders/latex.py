@@ -317,7 +317,7 @@ class _Scope:
         elif name in _LEVELS:
             self._option()
             if title := " ".join(self._argument().split()):
-                self.out.append(f"\n\n{_HEADING}{_LEVELS[name]}{title}{_BREAK}")
+                self.out.append(f"\n\n{_HEADING}{_LEVELS[name]}{title}\n\n")
         elif name in _FIELDS:
             self._option()
             document.fields[name] = _NO_WORDS.sub("", self._argument())

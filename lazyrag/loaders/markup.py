@@ -115,6 +115,8 @@ class _MarkupText(TextLines):
                 self.put(line, is_code=True)
         self.end_table()
         self.end_paragraph()
+        if self.lines and not self.lines[-1]:
+            self.lines.pop()
         reading().fields |= self.fields
         named = {name: self.fields[name] for name in _FIELDS if self.fields.get(name)}
         return self.loaded({**named, **read.metadata})
@@ -142,10 +144,12 @@ class _MarkupText(TextLines):
         return not self.paragraph and not (self.lines and self.lines[-1])
 
     def put(self, line: str, level: int = 0, *, is_code: bool = False) -> None:
-        """Add a line; of several empty ones the first."""
+        """Add a line, after a heading an empty one; of several empty ones the first."""
         self.end_paragraph()
         if line or is_code or not self.is_first:
             self.add(line, level)
+        if level:
+            self.add("")
 
     def end_paragraph(self) -> None:
         text = self.inline("\n".join(self.paragraph))

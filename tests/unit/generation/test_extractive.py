@@ -162,3 +162,25 @@ def test_nothing_that_can_be_quoted_is_no_answer(text):
     result = quote_answer(context("How hot?", text))
     assert result.response == "No answer found; the closest passages:\n\n[1]"
     assert result.metadata["quotes"] == []
+
+
+@pytest.mark.parametrize(
+    ("question", "words"),
+    [
+        (
+            "How often is the fire drill held in the hall and how high is the rent?",
+            {"The fire drill is held monthly.", "The rent is 4,000 euros."},
+        ),
+        ("消防演习多久一次，租金是多少？", {"消防演习每月一次。", "租金是四千元。"}),
+    ],
+)
+def test_each_part_of_a_question_is_quoted(question, words):
+    """Also where one of them has more words of the question."""
+    texts = [
+        "The fire drill is held monthly. The fire drill in the hall is held by the fire brigade.",
+        "The rent is 4,000 euros. The hall has two doors.",
+        "消防演习每月一次。租金是四千元。仓库有两个门。",
+    ]
+    quotes = choose_quotes(question, texts)
+    quoted = " ".join(texts[quote.source][quote.start : quote.end] for quote in quotes)
+    assert all(word in quoted for word in words)

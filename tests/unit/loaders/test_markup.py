@@ -62,7 +62,7 @@ def test_an_org_file_has_sections_and_metadata(read):
         "#+begin_comment\nno\n#+end_comment\n** 茶\n#+BEGIN_QUOTE\n/quoted/\n#+END_QUOTE\n* End\n",
         ".org",
     )
-    assert loaded.text == ("Tea & water\nTODO Brewing\nTags: hot, cup\ntext\n茶\nquoted\nEnd")
+    assert loaded.text == ("Tea & water\n\nTODO Brewing\n\nTags: hot, cup\ntext\n茶\n\nquoted\nEnd")
     title = "Tea & water"
     assert _labels(loaded) == [
         title, f"{title} > TODO Brewing", f"{title} > TODO Brewing > 茶", f"{title} > End",
