@@ -143,7 +143,7 @@ def read_latex(source: str, metadata: Mapping[str, Any] = EMPTY) -> LoadedFile:
 
     Example:
         >>> read_latex(r"\section{Tea} Gr\"uner \textbf{Tee}, $\frac{1}{2}$~l % cold").text
-        'Tea\nGrüner Tee, 1/2 l'
+        'Tea\n\nGrüner Tee, 1/2 l'
     """
     document = _LatexDocument()
     text = document.protect(source.replace("\r\n", "\n").replace("\r", "\n"))

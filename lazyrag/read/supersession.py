@@ -9,6 +9,7 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
 from lazyrag.data.segment import content_text, root_uid
@@ -176,10 +177,11 @@ def _resolve(name: str, path: str, paths: set[str]) -> str:
 
 def _add_series(newer: dict[str, Supersession], members: list[tuple[Edition, str]]) -> None:
     """Note for each edition the first one of the next order, unless that declares the contrary."""
-    for at, (edition, path) in enumerate(members):
-        later = (pair for pair in members[at + 1 :] if pair[0].order > edition.order)
-        next_edition, by = next(later, (edition, path))
-        contrary = newer.get(by)
-        if by != path and path not in newer and (contrary is None or contrary.by != path):
-            reason = f"{next_edition.label} after {edition.label}"
-            newer[path] = Supersession(path, by, reason)
+    groups = [list(group) for _, group in groupby(members, key=lambda pair: pair[0].order)]
+    for group, following in pairwise(groups):
+        next_edition, by = following[0]
+        for edition, path in group:
+            contrary = newer.get(by)
+            if path not in newer and (contrary is None or contrary.by != path):
+                reason = f"{next_edition.label} after {edition.label}"
+                newer[path] = Supersession(path, by, reason)
