@@ -21,7 +21,8 @@ def test_small_files_stay_cheap(name):
     """Loading, splitting and searching for tables and pictures takes seconds and little memory."""
     cpu, peak, size, found = measure(name)
     assert size < MOST_BYTES
-    assert (cpu < MOST_CPU_S, peak < MOST_MEBIBYTES) == (True, True), (
+    # a busy or older machine is twice as slow; work that grows faster than the file takes minutes
+    assert (cpu < 2 * MOST_CPU_S, peak < MOST_MEBIBYTES) == (True, True), (
         f"{cpu:.1f} s, {peak:.0f} MiB: {found}"
     )
 
