@@ -703,6 +703,12 @@ CASES: dict[str, Callable[[], bytes | str]] = {
     "macros.adoc": lambda: "link:w[" * 100_000,
     "urls.adoc": lambda: "http://w" * 100_000,
     "fences.adoc": lambda: "////\n" * 180_001 + "w",
+    "titles.tex": lambda: r"\title{" + "w" * 500_000 + "}" + r"\maketitle" * 40_000,
+    "blocks.tex": lambda: r"\begin{comment}w\end{comment}" * 30_000,
+    "attributes.adoc": lambda: (
+        "= T\n:a0: wwwwwwwwww\n"
+        + "".join(f":a{n}: {{a{n - 1}}}{{a{n - 1}}}\n" for n in range(1, 40))
+    ),
     "cells.adoc": lambda: "|===\n" + "|w" * 400_000 + "\n|===\n",
     "spans.adoc": lambda: "|===\n" + "99.99+|w " * 90_000,
     "copies.adoc": lambda: "|===\n" + "99*|w " * 90_000,

@@ -176,6 +176,7 @@ class _LatexDocument:
     items: list[int] = field(default_factory=list)  # numbers of open lists; -1 for bullets
     depth: int = 0
     expanded: int = 0
+    is_titled: bool = False
 
     def keep(self, text: str, *tables: FoundTable) -> str:
         """The mark of a text that is put in at the end, as it is."""
@@ -190,7 +191,8 @@ class _LatexDocument:
             pieces.append(text[at : match.start()])
             at = match.end()
             if block := match["block"]:
-                code, _, _ = text[at:].partition(f"\\end{{{block}")
+                end = text.find(f"\\end{{{block}", at)
+                code = text[at : end if end >= 0 else len(text)]
                 at = text.find("}", at + len(code)) + 1 or len(text)
                 if block != "comment":
                     pieces += (_BREAK, self.keep(code.strip("\n").rstrip()), _BREAK)
@@ -504,7 +506,11 @@ class _Scope:
         self.out.append(root(self._argument(), self._text_of(*degree) if degree else ""))
 
     def _title(self) -> None:
-        if title := " ".join(self.document.fields.get("title", "").split()):
+        document = self.document
+        if document.is_titled:
+            return
+        document.is_titled = True
+        if title := " ".join(document.fields.get("title", "").split()):
             self.out.append(f"\n\n{_HEADING}1{title}{_BREAK}")
 
 

@@ -18,6 +18,7 @@ from lazyrag.loaders.latex import formula_of
 from lazyrag.loaders.tables import STEPS_PER_CELL, GridCell, TextLines, read_table
 
 _FIELDS = ("title", "author", "date")
+_CHARACTERS_PER_STEP = 8
 _ORG_HEADING = re.compile(
     r"(\*+)[ \t]+([A-Z]{4,10}[ \t]+)?(?:\[#\w\][ \t]*)?(.*?)(?:[ \t]+:([\w@#%:]+):)?$"
 )
@@ -95,7 +96,7 @@ class _MarkupText(TextLines):
 
     fields: dict[str, str] = field(default_factory=dict)
     source: list[str] = field(default_factory=list)
-    last: dict[str, int] = field(default_factory=dict)  # where a line stands for the last time
+    last_lines: dict[str, int] = field(default_factory=dict)  # the last number of each line
     closing: str = ""  # of a block whose lines are no markup
     is_left_out: bool = False
     table: list[str] = field(default_factory=list)
@@ -104,7 +105,7 @@ class _MarkupText(TextLines):
     def read(self, path: Path) -> LoadedFile:
         read = find_encoding(path.read_bytes())
         lines = [line.rstrip() for line in read.text.splitlines()]
-        self.last = {line.strip().lower(): number for number, line in enumerate(lines)}
+        self.last_lines = {line.strip().lower(): number for number, line in enumerate(lines)}
         self.source = [*lines, ""]
         for number, line in enumerate(lines):
             if not self.closing:
@@ -129,7 +130,7 @@ class _MarkupText(TextLines):
 
     def begins_block(self, number: int, closing: str, *, is_left_out: bool = False) -> bool:
         """Whether a block that ends with a line begins: to leave out lines, it must have an end."""
-        if is_left_out and self.last.get(closing, -1) <= number:
+        if is_left_out and self.last_lines.get(closing, -1) <= number:
             return False
         self.closing = closing
         self.is_left_out = is_left_out
@@ -364,7 +365,9 @@ class _AdocText(_MarkupText):
         return _ADOC_INLINE.sub(self._shown, line)
 
     def _value(self, match: re.Match[str]) -> str:
-        return self.fields.get(match[1], _ADOC_CHARACTERS.get(match[1], match[0]))
+        text = self.fields.get(match[1], _ADOC_CHARACTERS.get(match[1], match[0]))
+        reading().spend(len(text) // _CHARACTERS_PER_STEP)  # attributes may repeat each other
+        return text
 
     def _shown(self, match: re.Match[str]) -> str:
         if match["mark"]:
