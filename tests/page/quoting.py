@@ -11,7 +11,7 @@ SOURCE = re.compile(
     r"^\[(?:Source |资料)(\d+)\][^\n]*\n(.*?)(?=^\[(?:Source |资料)\d+\]|^Question: |^问题：|\Z)",
     re.MULTILINE | re.DOTALL,
 )
-SLOW, SLOW_S = "zzz", 0.03
+SLOW, SLOW_S = "zzz", 0.1
 
 
 class Quoting:

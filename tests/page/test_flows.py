@@ -112,10 +112,12 @@ class Person:
         self.attach("#up-files", *files)
 
     def ask(self, question, slow=False):
-        """Ask from the query bar, and wait for the whole answer."""
+        """Ask from the query bar, and wait for the whole answer, or for its begin if it is slow: a
+        busy machine may show it when it is whole already.
+        """
         self.type("#q", question)
         press(self.hand.page, "Enter")
-        self.see("[data-events]" if slow else "#turn .sources")
+        self.see("[data-events], #turn .sources" if slow else "#turn .sources")
 
     def text(self):
         """The text of the answer without its chips."""
