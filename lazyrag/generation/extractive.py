@@ -27,6 +27,7 @@ _FENCE = re.compile(r"[ \t]*(```+|~~~+)")
 _ROW = re.compile(r"[ \t]*\||[^|\n]+ \| [^|\n]+ \| ")
 _ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,3}[.)]|#\.)[ \t]+")
 _MAX_TITLE = 60  # characters
+_TIMES_TITLE = 2  # how much longer a line of text below a title is
 _NO_TITLE = re.compile(r"[\d.。!?！？；;:：，,|]")
 _BLANK_LINE = re.compile(r"[ \t\r]*\n")
 _WORD = re.compile(r"\s*\S")
@@ -98,6 +99,8 @@ class _UnitReader:
         kinds: list[tuple[re.Pattern[str], Kind]] = [(_HEADING, "heading"), (_ROW, "row")]
         kind = next((kind for pattern, kind in kinds if pattern.match(line)), None)
         is_markup = bool(_MARKUP.match(line) or _FENCE.match(line) or _UNDERLINE.fullmatch(line))
+        if not (is_item or kind or is_markup) and self._is_title_line(line):
+            kind = "heading"
         if is_item or kind or is_markup:
             yield from self._end_paragraph()
         if kind:
@@ -137,11 +140,19 @@ class _UnitReader:
 
     def _is_title(self, paragraph: str) -> bool:
         """Whether a paragraph before others is one short line without a sign or a number."""
-        words = paragraph.strip()
-        is_short = len(words) <= _MAX_TITLE and "\n" not in words
         is_apart = _BLANK_LINE.match(self._text, self._start)
         has_next = _WORD.match(self._text, self._start)
-        return bool(is_short and is_apart and has_next) and not _NO_TITLE.search(words)
+        return bool(is_apart and has_next) and _may_be_title(paragraph.strip())
+
+    def _is_title_line(self, line: str) -> bool:
+        """Whether a line stands directly above its text, as in Word: the line before it is
+        finished, and the next one begins anew and is much longer.
+        """
+        words = line.strip()
+        below = "".join(self._lines[self._at + 1 : self._at + 2]).strip()
+        is_first = self._paragraph is None or _FINISHED.search(self._line_before)
+        is_above = len(below) > _TIMES_TITLE * len(words) and not below[0].islower()
+        return bool(is_first and is_above) and _may_be_title(words)
 
     def _lines_of_fence(self, fence: str) -> int:
         """Number of lines of a fenced block; 0 if it has no end, as in a passage that begins in
@@ -164,6 +175,11 @@ class _UnitReader:
         ):
             at += 1
         return at - self._at
+
+
+def _may_be_title(words: str) -> bool:
+    is_short = len(words) <= _MAX_TITLE and "\n" not in words
+    return is_short and not _NO_TITLE.search(words)
 
 
 # What a question asks for

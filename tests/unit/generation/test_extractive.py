@@ -37,6 +37,12 @@ def context(question: str, *texts: str, **metadata: object) -> RAGContext:
         ("```sh\nmake tea\n\nmake it hot\n```\nDone.", ["code", "sentence"]),
         ("Title\n~~~~~\n\nText.", ["heading", "sentence"]),
         ("Title of a plain text\n\nText.\n\nLast line", ["heading", "sentence", "sentence"]),
+        (
+            "Returns\nGoods are returned within thirty days. The buyer pays.\n退货\n"
+            "商品须在三十天内退回，运费由买方承担。",
+            ["heading", "sentence", "sentence", "heading", "sentence"],
+        ),
+        ("The first line of some\nprose goes on.\nDear Sir\nand Madam of it all", ["sentence"] * 2),
         ("Like this::\n\n    make tea\n\n    drink it\n\nDone.", ["sentence", "code", "sentence"]),
         ("code that began earlier\n```\n\nText after it.", ["sentence"] * 2),
         (f"- {'A long item. ' * 40}", ["sentence"] * 40),
