@@ -277,9 +277,14 @@ def _raise_for_status(response: Any) -> None:
         raise _RetryLaterError(response.status_code, float(wait) if wait.isdecimal() else 0.0)
 
 
+_NO_INDEX = "hnsw segment reader: Nothing found on disk"
+"""Chroma's error for a query that comes while the first index of a collection is written."""
+
+
 def _pause_s(exc: Exception, tries: int) -> float | None:
     """How long to wait before the next try, in seconds; None where there should be none."""
-    if tries == _RETRIES or not _is_network(exc):
+    may_pass = _is_network(exc) or _NO_INDEX in str(exc)
+    if tries == _RETRIES or not may_pass:
         return None
     if _is_caused_by(exc, _httpx().TimeoutException):
         return None  # it has taken long enough, and the server is busy
