@@ -14,14 +14,9 @@ from lazyrag.data.tables import FoundTable
 from lazyrag.errors import LoadError
 from lazyrag.loaders.archives import Archive, Element, attribute, local_name, open_archive
 from lazyrag.loaders.base import LoadedFile, check_pages, joined_file, reading
-from lazyrag.loaders.spreadsheets import (
-    Cell,
-    Row,
-    Sheet,
-    SheetLoader,
-    read_sheets,
-)
-from lazyrag.loaders.spreadsheets import cell_text as sheet_text
+from lazyrag.loaders.cells import Cell, Row
+from lazyrag.loaders.cells import cell_text as sheet_text
+from lazyrag.loaders.spreadsheets import Sheet, SheetLoader, read_sheets
 from lazyrag.loaders.tables import GridCell, Merge, ShownText, TextLines, cell_text, read_table
 from lazyrag.loaders.word import number_text
 

@@ -19,13 +19,13 @@ from lazyrag import DataType, DocField, DocNode, Document, Retriever
 from lazyrag.data.tables import FoundTable
 from lazyrag.errors import ConfigError, LoadError, UnknownKeywordError
 from lazyrag.loaders import load_file, loaders, register_loader
+from lazyrag.loaders.cells import cell_text
 from lazyrag.loaders.opendocument import OdsLoader
 from lazyrag.loaders.spreadsheets import (
     Sheet,
     XlsLoader,
     XlsxLoader,
     _xls_value,
-    cell_text,
     read_sheets,
 )
 from tests.shared import shared
@@ -725,3 +725,72 @@ def test_a_cell_that_is_no_number_costs_itself(tmp_path, value, kind):
     assert lines[3] == f"tea: black; kg: {value.replace('1E999', 'inf')}"
     assert lines[4] == "tea: white; kg: 3"
     assert "notes" not in loaded.metadata
+
+
+@pytest.mark.parametrize(
+    ("cell", "line", "notes"),
+    [
+        ('t="d"><v>2024-03-01', "kg: 2024-03-01", 0),
+        ('t="d"><v>yesterday', "kg: yesterday", 0),
+        ('t="b"><v>true', "kg: TRUE", 0),
+        ('t="s"><v>99', "", 1),
+        ('t="s"><v>-1', "", 1),
+        ('s="999"><v>7', "kg: 7", 0),
+        ('s="x"><v>7', "kg: 7", 0),
+    ],
+)
+def test_a_damaged_cell_costs_itself(tmp_path, cell, line, notes):
+    """The cells around it are read, and a text that is not in the file is noted."""
+    book = openpyxl.Workbook()
+    [sheet] = book.worksheets
+    for row in (["tea", "kg"], ["green", 777.25], ["white", 3]):
+        sheet.append(row)
+    written = io.BytesIO()
+    book.save(written)
+    path = tmp_path / "teas.xlsx"
+    with zipfile.ZipFile(written) as source, zipfile.ZipFile(path, "w") as target:
+        for name in source.namelist():
+            data = source.read(name)
+            target.writestr(name, re.sub(rb't="n"><v>777.25', cell.encode(), data))
+    loaded = load_file(path)
+    assert loaded.text.split("\n")[2:] == [
+        "; ".join(filter(None, ["tea: green", line])),
+        "tea: white; kg: 3",
+    ]
+    noted = [note for note in loaded.metadata.get("notes", ()) if "B2" in note]
+    assert len(noted) == notes
+
+
+def test_rows_and_cells_without_references(tmp_path):
+    """Programs may leave out where a row and a cell are: they follow the one before."""
+    book = openpyxl.Workbook()
+    [sheet] = book.worksheets
+    for row in (["tea", "kg"], ["green", 4], ["white", 3]):
+        sheet.append(row)
+    written = io.BytesIO()
+    book.save(written)
+    path = tmp_path / "teas.xlsx"
+    with zipfile.ZipFile(written) as source, zipfile.ZipFile(path, "w") as target:
+        for name in source.namelist():
+            target.writestr(name, re.sub(rb'(<(?:row|c)) r="\w+"', rb"\1", source.read(name)))
+    assert load_file(path).text.split("\n")[2:] == ["tea: green; kg: 4", "tea: white; kg: 3"]
+
+
+def test_a_shared_formula_without_values(tmp_path):
+    """The formula of the first cell, moved to the others."""
+    book = openpyxl.Workbook()
+    [sheet] = book.worksheets
+    for row in (["tea", "kg"], ["green", 777.25], ["white", 888.5]):
+        sheet.append(row)
+    written = io.BytesIO()
+    book.save(written)
+    path = tmp_path / "teas.xlsx"
+    first = b'<f t="shared" si="0" ref="B2:B3">A2*2</f><v>8</v>'
+    with zipfile.ZipFile(written) as source, zipfile.ZipFile(path, "w") as target:
+        for name in source.namelist():
+            data = source.read(name).replace(b"<v>777.25</v>", first)
+            data = data.replace(b"<v>888.5</v>", b'<f t="shared" si="0"/>')
+            target.writestr(name, data)
+    loaded = load_file(path)
+    assert loaded.text.split("\n")[2:] == ["tea: green; kg: 8", "tea: white; kg: =A3*2"]
+    assert loaded.metadata["formulas_without_values"] == ["Sheet!B3"]
