@@ -126,7 +126,7 @@ FORMATS = (
     Format(
         "Excel",
         _of(".xlsm .xlsx"),
-        "openpyxl (MIT)",
+        "lxml (BSD), openpyxl (MIT)",
         "values as they are shown, with their columns' names, or chosen columns, several tables on a sheet, merged "
         "cells, comments, text boxes, hidden sheets; sheets, rows, title, author",
         "formulas with a value, charts, styles",

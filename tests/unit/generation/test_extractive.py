@@ -38,8 +38,7 @@ def context(question: str, *texts: str, **metadata: object) -> RAGContext:
         ("Title\n~~~~~\n\nText.", ["heading", "sentence"]),
         ("Title of a plain text\n\nText.\n\nLast line", ["heading", "sentence", "sentence"]),
         (
-            "Returns\nGoods are returned within thirty days. The buyer pays.\n退货\n"
-            "商品须在三十天内退回，运费由买方承担。",
+            "Returns\nGoods are returned within a month. The buyer pays.\n退货\n商品须在三十天内退回，运费自付。",
             ["heading", "sentence", "sentence", "heading", "sentence"],
         ),
         ("The first line of some\nprose goes on.\nDear Sir\nand Madam of it all", ["sentence"] * 2),
