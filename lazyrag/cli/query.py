@@ -88,6 +88,13 @@ _parts_option = click.option(
 )
 
 
+_as_of_option = click.option(
+    "--as-of",
+    metavar="DAY",
+    help="Only documents up to this day, such as 2024-05-01; versions in force come first.",
+)
+
+
 def _open_readable(project: Project, kind: str | None) -> Document:
     """A project's Document to search; without its embedding model if that is missing and no
     retriever needs it.
@@ -109,14 +116,17 @@ def _make_retriever(
     *,
     infer_filters: bool = True,
     parts: bool = True,
+    as_of: str | None = None,
 ) -> BaseRetriever[list[DocNode]]:
     """The retriever that was chosen; by default that of `RAGPipeline.over`."""
-    from lazyrag.retrieval import FieldRetriever, PartsRetriever
+    from lazyrag.retrieval import AsOfRetriever, FieldRetriever, PartsRetriever
 
     retriever = _make_plain_retriever(docs, group, kind, topk)
     if infer_filters:
         retriever = FieldRetriever(retriever)
-    return PartsRetriever(retriever) if parts else retriever
+    if parts:
+        retriever = PartsRetriever(retriever)
+    return retriever if as_of is None else AsOfRetriever(retriever, as_of)
 
 
 def _make_plain_retriever(
@@ -156,11 +166,7 @@ def _make_plain_retriever(
 @_retriever_option
 @_infer_option
 @_parts_option
-@click.option(
-    "--as-of",
-    metavar="DAY",
-    help="Only documents up to this day, such as 2024-05-01; versions in force come first.",
-)
+@_as_of_option
 @click.option("--full", is_flag=True, help="Show complete passages.")
 @click.option(
     "--explain", is_flag=True, help="Show the rank and score of each passage in every stage."
@@ -180,17 +186,20 @@ def search(
 ) -> Output:
     """Find the best passages for QUERY: a question or keywords."""
     from lazyrag.generation.answerable import is_weak
-    from lazyrag.retrieval import AsOfRetriever
     from lazyrag.retrieval.inferring import inferred_values
 
     query = " ".join(words)
     project = find_project(store).with_options(group=group)
     with _open_readable(project, retriever) as docs:
         search = _make_retriever(
-            docs, project.group, retriever, topk, infer_filters=infer_filters, parts=parts
+            docs,
+            project.group,
+            retriever,
+            topk,
+            infer_filters=infer_filters,
+            parts=parts,
+            as_of=as_of,
         )
-        if as_of is not None:
-            search = AsOfRetriever(search, as_of)
         condition = output.parse_filters(filters, docs.reader.fields)
         explanation = search.explain(query, condition) if explain or as_of else None
         nodes = search(query, condition)
@@ -286,6 +295,7 @@ _model_option = click.option(
 @_filters_option
 @_group_option
 @_retriever_option
+@_as_of_option
 def ask(words: tuple[str, ...], **options: Any) -> Output:
     """Answer QUESTION from the files, with citations.
 
@@ -309,6 +319,7 @@ def ask(words: tuple[str, ...], **options: Any) -> Output:
 @_filters_option
 @_group_option
 @_retriever_option
+@_as_of_option
 def chat(**options: Any) -> Output:
     """Answer one question after the other, each with those before it in mind.
 
@@ -438,6 +449,7 @@ def _open_answers(
     filters: tuple[str, ...],
     group: str | None,
     retriever: str | None,
+    as_of: str | None,
 ) -> Iterator[_Answers]:
     """Open a Document for questions, with the chat model that was chosen."""
     from lazyrag.errors import AnswerWarning
@@ -449,7 +461,7 @@ def _open_answers(
     model = read_defaults().get("chat") if model is None else model
     with contextlib.ExitStack() as stack:
         docs = stack.enter_context(_open_readable(project, retriever))
-        search = _make_retriever(docs, project.group, retriever, topk)
+        search = _make_retriever(docs, project.group, retriever, topk, as_of=as_of)
         condition = output.parse_filters(filters, docs.reader.fields)
         chat_model = None
         if model:

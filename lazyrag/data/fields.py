@@ -331,8 +331,7 @@ def validate_day(name: str, value: Any) -> str:
     """
     day = _iso_day(value)
     hint = "Of a year or a month, pass the last day."
-    expected = "a datetime.date or an ISO day such as '2024-05-01'"
-    require(day is not None, name, value, expected, hint)
+    require(day is not None, name, value, "a day such as '2024-05-01'", hint)
     return day or ""
 
 

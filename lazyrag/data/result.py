@@ -39,7 +39,8 @@ class Hit(SuggestsNames):
         metadata: The file's metadata overlaid with the node's own; under ``"location"``, unless
             they use the name, the place in the document, for people: ``"page 3"``. Under
             ``"hidden_text"`` the stretches of the text that readers of the file do not see:
-            start, end and why.
+            start, end and why. Under ``"superseded_by"``, of a search as of a day, the document
+            that had replaced the file by then.
 
     Example:
         >>> Hit("1", "Water of 80 degrees", 0.9, source="tea.txt").to_dict()["source"]
@@ -84,13 +85,15 @@ class Hit(SuggestsNames):
 
     @property
     def label(self) -> str:
-        """File and location for display; "" if both are unknown.
+        """File and location for display, and what replaced the file; "" if all are unknown.
 
         Example:
             >>> Hit("1", "tea", 1.0, "tea.pdf", metadata={"location": "page 3"}).label
             'tea.pdf, page 3'
         """
-        return _label(self.source, self.location)
+        label = _label(self.source, self.location)
+        newer = self.metadata.get("superseded_by")
+        return f"{label} (superseded by {newer})" if newer else label
 
     def to_dict(self) -> JsonObject:
         """The seven fields, metadata as a plain dict."""

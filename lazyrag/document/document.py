@@ -935,6 +935,7 @@ class Document:
         generator: Generator | ChatModel | ChatCallable | None = None,
         history: History | None = None,
         group: str = "MediumChunk",
+        as_of: dt.date | str | None = None,
     ) -> Answer:
         """Answer a question from the chunks that `search` finds, with citations.
 
@@ -948,6 +949,7 @@ class Document:
                 sentences that answer best are quoted, without a model.
             history: Earlier messages of the conversation, with a chat model.
             group: The node group to search.
+            as_of: As of `search`.
 
         Returns:
             The answer: ``text``, ``citations``, and ``statements`` with their verdicts; it is
@@ -969,7 +971,7 @@ class Document:
             >>> docs.ask("How hot is the water for green tea?").text
             '“Green tea wants water of 80 degrees.” [1]'
         """
-        pipeline = self._pipeline(topk, generator, group)
+        pipeline = self._pipeline(topk, generator, group, as_of)
         answer: Answer = pipeline.sync.answer(question, topk, filters=filters, history=history)
         return answer
 
@@ -983,17 +985,18 @@ class Document:
         generator: Generator | ChatModel | ChatCallable | None = None,
         history: History | None = None,
         group: str = "MediumChunk",
+        as_of: dt.date | str | None = None,
     ) -> Answer:
         """Answer as `ask`, without blocking an event loop; cancelling it ends the model's call."""
-        pipeline = self._pipeline(topk, generator, group)
+        pipeline = self._pipeline(topk, generator, group, as_of)
         answer: Answer = await pipeline.answer(question, topk, filters=filters, history=history)
         return answer
 
-    def _pipeline(self, topk: int, generator: Any, group: str) -> Any:
+    def _pipeline(self, topk: int, generator: Any, group: str, as_of: Any) -> Any:
         """The `RAGPipeline` of `ask`."""
         from lazyrag.retrieval.hybrid import default_retriever  # not needed to ingest
 
-        retriever = default_retriever(self, group, topk)
+        retriever = default_retriever(self, group, topk, as_of=as_of)
         return services["answers"](retriever=retriever, generator=generator)
 
     @known_keywords

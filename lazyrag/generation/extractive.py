@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from textwrap import dedent
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -427,6 +427,8 @@ _MAX_QUOTES = 3
 _CLOSE = 1.5
 """How much below the best score a unit may exceed the usual number of characters."""
 _ANNOUNCED = ("sentence", "item", "code")
+_SAYS_THE_SAME = 6.0  # not fitted
+"""How much below a unit of an older text one of a newer text is about the same."""
 _FAR = 4.0
 """How much below the best score a unit is not quoted."""
 
@@ -460,7 +462,10 @@ class Quote(NamedTuple):
 
 
 def choose_quotes(
-    query: str, texts: Sequence[str], ranks: Sequence[int] | None = None
+    query: str,
+    texts: Sequence[str],
+    ranks: Sequence[int] | None = None,
+    newer: Mapping[int, int] | None = None,
 ) -> list[Quote]:
     r"""Choose one to three quotations that answer a question, of at most 600 characters together,
     from each part of a question in turn.
@@ -469,6 +474,8 @@ def choose_quotes(
         query: The question.
         texts: See `rank_units`.
         ranks: See there.
+        newer: Of texts that others replace, the numbers of both: what the newer one says of the
+            same is quoted before them.
 
     Returns:
         Quotations by source, that of the best quotation first, in the order of its text. [] if the
@@ -483,7 +490,7 @@ def choose_quotes(
     passages = _passages(texts, ranks)
     chosen: list[Quote] = []
     room = MAX_CHARACTERS
-    for below_best, ranked in _rank_by_part(query, passages):
+    for below_best, ranked in _rank_by_part(query, passages, newer or {}):
         is_close = not chosen or below_best <= _CLOSE
         limit = room if is_close else room - MAX_CHARACTERS + _USUAL_CHARACTERS
         quote = _quote_of(ranked, passages[ranked.source], limit)
@@ -497,14 +504,23 @@ def choose_quotes(
     return _joined(chosen, texts)
 
 
-def _rank_by_part(query: str, passages: Sequence[_Passage]) -> Iterator[tuple[float, RankedUnit]]:
+def _rank_by_part(
+    query: str, passages: Sequence[_Passage], newer: Mapping[int, int]
+) -> Iterator[tuple[float, RankedUnit]]:
     """The units that are not far below the best one of a part of a question, each with how far;
-    parts take turns.
+    parts take turns. Before a unit of a text that another replaces comes the best one of that.
     """
     rankings = []
     for part in split_question(query):
         ranking = _ranked(part, passages)
-        near = [(ranking[0].score - ranked.score, ranked) for ranked in ranking]
+        best = {ranked.source: ranked for ranked in reversed(ranking)}
+        near: list[tuple[float, RankedUnit]] = []
+        for ranked in ranking:
+            below_best = ranking[0].score - ranked.score
+            replacing = best.get(newer.get(ranked.source, -1))
+            if replacing and ranked.score - replacing.score <= _SAYS_THE_SAME:
+                near.append((below_best, replacing))
+            near.append((below_best, ranked))
         rankings.append([pair for pair in near if pair[0] <= _FAR])
     return filter(None, itertools.chain.from_iterable(itertools.zip_longest(*rankings)))
 
@@ -594,7 +610,9 @@ def quote_answer(context: RAGContext) -> GenerationResult[dict[str, Any]]:
         '“Tea is old.” [1] “Green tea wants water of 80 degrees.” [1]'
     """
     texts = [hit.text for hit in context.sources]
-    quotes = choose_quotes(context.query, texts, ranks_of(context.sources))
+    quotes = choose_quotes(
+        context.query, texts, ranks_of(context.sources), _newer_of(context.sources)
+    )
     blocks = [_written(quote, texts[quote.source]) for quote in quotes]
     if context.metadata.get("weak") or not quotes:
         blocks.insert(0, NO_ANSWER[resolve_language("auto", context.query)])
@@ -610,6 +628,13 @@ def quote_answer(context: RAGContext) -> GenerationResult[dict[str, Any]]:
     ]
     metadata = {"model": None, "quotes": details, "problems": []}
     return GenerationResult("\n\n".join(blocks), metadata=metadata)
+
+
+def _newer_of(hits: Sequence[Hit]) -> dict[int, int]:
+    """By the numbers of hits, the first hit of the document that replaces theirs."""
+    first = {hit.source: number for number, hit in reversed([*enumerate(hits)])}
+    names = [str(hit.metadata.get("superseded_by", "")) for hit in hits]
+    return {number: first[name] for number, name in enumerate(names) if name in first}
 
 
 def ranks_of(hits: Sequence[Hit]) -> list[int]:

@@ -35,7 +35,8 @@ class AsOfRetriever(BaseRetriever[list[DocNode]]):
     Documents dated after the day are left out; those without a date stay. Where an edition has a
     hit that another one replaced by that day (see `lazyrag.read.superseded`), the best hit of the
     edition in force comes directly before it, with the same score, if it has one among four times
-    as many hits. So both are seen where they contradict each other.
+    as many hits. So both are seen where they contradict each other; the metadata of the older hit
+    name the edition in force as ``superseded_by``.
 
     The date of a document is ``effective_date``, ``valid_from`` or ``date`` of its metadata; else
     what its file's name has (``lease-2024-05.pdf``); else what the beginning of its text gives as
@@ -91,18 +92,19 @@ class AsOfRetriever(BaseRetriever[list[DocNode]]):
 
     def _select(self, nodes: Sequence[DocNode]) -> list[DocNode]:
         """The nodes that are not dated after the day; before an older edition the one in force."""
-        kept = [node for node in nodes if _day(node) <= self.as_of]
+        remaining = [node for node in nodes if _day(node) <= self.as_of]
         best: dict[tuple[object, str], DocNode] = {}
-        for node in kept:
+        for node in remaining:
             best.setdefault((node.reader, node.path), node)
         ordered: dict[DocNode, DocNode] = {}
-        for node in kept:
+        for node in remaining:
             path = node.path
             if isinstance(node.reader, Reader):
                 path = in_force(node.reader, path, self.as_of)
             newer = best.get((node.reader, path), node)
             ordered.setdefault(newer, newer.with_score(node.score))
-            ordered.setdefault(node, node)
+            is_old = path != node.path
+            ordered.setdefault(node, node.with_metadata(superseded_by=path) if is_old else node)
         return list(ordered.values())
 
 
@@ -143,7 +145,7 @@ class Recency:
         validate_number("half_life", self.half_life, "a number above 0", lambda days: days > 0)
         validate_number("weight", self.weight, "a number >= 0", lambda share: 0 <= share < math.inf)
         if self.as_of is not None:
-            validate_day("as_of", self.as_of)
+            object.__setattr__(self, "as_of", validate_day("as_of", self.as_of))
 
     def __call__(self, nodes: Sequence[DocNode], query: str = "") -> list[DocNode]:  # noqa: ARG002
         """Return the nodes with their new scores, best first.
@@ -166,9 +168,7 @@ class Recency:
         scores = {node: node_score("Recency", node) for node in nodes}
         best = max(map(abs, scores.values()), default=0.0)
         days = {node: _day(node) for node in scores}
-        last = max(days.values(), default="")
-        if self.as_of is not None:
-            last = validate_day("as_of", self.as_of)
+        last = str(self.as_of or max(days.values(), default=""))
         shares: dict[DocNode, tuple[float, ...]] = {}
         for node, score in scores.items():
             share = 0.0

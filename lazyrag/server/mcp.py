@@ -180,6 +180,13 @@ InGroup = Annotated[
 Inferring = Annotated[
     bool, Field(description="Whether documents come first that the question names.")
 ]
+AsOf = Annotated[
+    str,
+    Field(
+        max_length=10,
+        description="A day such as 2024-05-01: only documents up to it, versions in force first.",
+    ),
+]
 Identity = Annotated[str, Field(min_length=1, max_length=400, description="Id of a passage.")]
 DocumentPath = Annotated[
     str, Field(min_length=1, max_length=4_096, description="Path of a document.")
@@ -256,6 +263,7 @@ def search(
     filters: Filters = None,
     group: InGroup = "",
     infer_filters: Inferring = True,
+    as_of: AsOf = "",
 ) -> JsonObject:
     """Search the documents by meaning and keywords. Returns passages with their document and its
     url. If `weak`, the documents do not seem to answer the query.
@@ -264,7 +272,9 @@ def search(
     inferred: dict[str, list[str]] = {}
     for scope in caller.scopes(set):
         options = SearchOptions(
-            group=group or caller.service.group_of(scope.name), infer_filters=infer_filters
+            group=group or caller.service.group_of(scope.name),
+            infer_filters=infer_filters,
+            as_of=as_of or None,
         )
         retriever = scope.retriever(options)
         nodes = retriever(query, filter_of(filters), limit)

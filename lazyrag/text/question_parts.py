@@ -170,7 +170,8 @@ def _split_compared(text: str) -> list[str]:
 
 def _complete(items: Sequence[str]) -> list[str]:
     """Items, each with the words that the first or the last has for all of them."""
-    first, last = items[0], items[-1]
+    first = items[0]
+    last = items[-1]
     tail = _TAIL.search(last)
     ending = tail[0] if tail else ""
     head, of, _ = first.partition(" of ")

@@ -227,6 +227,18 @@ def test_search_says_what_it_inferred(app, docs):
     assert ask(app, "search", query=query, infer_filters=False)["inferred"] == {}
 
 
+def test_search_as_of_a_day(app, docs):
+    """Later documents are left out; what is no day is an error that names it."""
+    docs.add_texts({"Lease 2021": "The rent is 900 euros.", "Lease 2024": "The rent is 950 euros."})
+    for day, paths in (
+        ("2023-12-31", ["Lease 2021"]),
+        ("2024-05-01", ["Lease 2024", "Lease 2021"]),
+    ):
+        found = ask(app, "search", query="rent in euros", as_of=day)["results"]
+        assert [passage["path"] for passage in found] == paths
+    assert "as_of" in ask(app, "search", query="rent", as_of="2024-5-1")
+
+
 @pytest.mark.slow
 def test_search_of_several_sets_in_turn(service, app, docs):
     """Their scores cannot be compared. Other tools then need the name of a set."""
