@@ -561,7 +561,7 @@ def retrieval_defaults(me):
     me.use("form .primary")
     assert page.locator("#f-topk").input_value() == "9"
     me.use("button[name=undo]")
-    assert page.locator("#f-topk").input_value() != "9"
+    page.wait_for_function("() => document.querySelector('#f-topk')?.value !== '9'")
 
 
 @flow
