@@ -239,11 +239,12 @@ def missing_package(
         >>> print(str(error).partition(". ")[0])
         This needs the package 'httpx', which is not installed
     """
+    package = (missing.name or "").partition(".")[0]
     msg = (
-        f"{feature} needs the package {missing.name!r}, which is not installed. Install it with:"
+        f"{feature} needs the package {package!r}, which is not installed. Install it with:"
         f" {install_command(extra)}"
     )
-    return MissingDependencyError(msg, name=missing.name)
+    return MissingDependencyError(msg, name=package)
 
 
 def install_command(extra: str) -> str:
