@@ -29,6 +29,7 @@ _ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,3}[.)]|#\.)[ \t]+")
 _MAX_TITLE = 60  # characters
 _TIMES_TITLE = 2  # how much longer a line of text below a title is
 _NO_TITLE = re.compile(r"[\d.。!?！？；;:：，,|]")
+_SENTENCE_END = re.compile(r"[.!?](?!\S)|[。！？]")
 _BLANK_LINE = re.compile(r"[ \t\r]*\n")
 _WORD = re.compile(r"\s*\S")
 _MARKUP = re.compile(r"[ \t]*(?:\.\. |:::|!!! |=== |\([\w:.-]+\)=\s*$|\[[^\]]+\]:|<!--|:\w+:)")
@@ -146,12 +147,13 @@ class _UnitReader:
 
     def _is_title_line(self, line: str) -> bool:
         """Whether a line stands directly above its text, as in Word: the line before it is
-        finished, and the next one begins anew and is much longer.
+        finished, and the next one has a whole sentence and is much longer.
         """
         words = line.strip()
         below = "".join(self._lines[self._at + 1 : self._at + 2]).strip()
         is_first = self._paragraph is None or _FINISHED.search(self._line_before)
-        is_above = len(below) > _TIMES_TITLE * len(words) and not below[0].islower()
+        is_longer = len(below) > _TIMES_TITLE * len(words)
+        is_above = is_longer and not below[0].islower() and _SENTENCE_END.search(below)
         return bool(is_first and is_above) and _may_be_title(words)
 
     def _lines_of_fence(self, fence: str) -> int:
