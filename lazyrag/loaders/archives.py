@@ -121,7 +121,7 @@ class Archive:
 
         Args:
             name: The entry.
-            tags: Local names of siblings.
+            tags: Local names of elements that are not within each other.
 
         Yields:
             Elements of these names, in order of their ends. Each loses its content when the next

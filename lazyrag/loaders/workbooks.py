@@ -1,6 +1,4 @@
-"""Rows of the sheets of .xlsx workbooks, read in one pass: neither a sheet nor its XML is in memory
-as a whole.
-"""
+"""Rows of the sheets of .xlsx workbooks, read in one pass, without the XML of a sheet in memory."""
 
 from __future__ import annotations
 
@@ -163,7 +161,7 @@ class SheetReader:
         return _string(parts["is"]) if "is" in parts else None
 
     def _formula(self, formula: Element, reference: str) -> str:
-        """A formula; of several that share one, the others are that of the first one, moved."""
+        """The formula of a cell. Cells that share a formula name the first cell that has it."""
         words = f"={formula.text or ''}"
         key = formula.get("si", "")
         if formula.get("t") != "shared":

@@ -35,8 +35,8 @@ class AsOfRetriever(BaseRetriever[list[DocNode]]):
     Documents dated after the day are left out; those without a date stay. Where an edition has a
     hit that another one replaced by that day (see `lazyrag.read.superseded`), the best hit of the
     edition in force comes directly before it, with the same score, if it has one among four times
-    as many hits. So both are seen where they contradict each other; the metadata of the older hit
-    name the edition in force as ``superseded_by``.
+    as many hits. So both are seen where they contradict each other; ``superseded_by`` in the
+    metadata of the older hit is the edition in force.
 
     The date of a document is ``effective_date``, ``valid_from`` or ``date`` of its metadata; else
     what its file's name has (``lease-2024-05.pdf``); else what the beginning of its text gives as
