@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePath
 
-from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, content_text
+from lazyrag.data.segment import LAZY_ROOT_NAME, Location, Segment, content_text
 from lazyrag.ingest.pending import PendingSource, PendingVersion
 from lazyrag.ingest.plan import BuildPlan, IndexTarget
+from lazyrag.loaders import SOURCE_SUFFIXES
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.models.protocols import Embedded
+from lazyrag.text.indentation import enclosing_lines
 from lazyrag.validation import require
 
 
@@ -18,8 +21,7 @@ class FieldReader:
     """Reads the fields of a document's nodes that indexes read before their text.
 
     Args:
-        names: ``"path"``, ``"title"``, ``"headings"``, or names of metadata of the node or its
-            file.
+        names: As ``index_fields`` of `Document.create_node_group`.
         root: The root node of the document.
         is_file: Whether its path is that of a file, not an id, whose words say nothing.
     """
@@ -27,8 +29,8 @@ class FieldReader:
     def __init__(self, names: Sequence[str], root: Segment, *, is_file: bool = True) -> None:
         self._names = names
         self._root = root
-        self._headings = [location for location in root.locations if location.kind == "heading"]
-        self._starts = [location.start for location in self._headings]
+        self._headings = list(_headings(root)) if "headings" in names else []
+        self._starts = [heading.start for heading in self._headings]
         self._prefixes: dict[str | None, str] = {}  # of nodes without metadata, by their heading
         self._path = ""
         if is_file:
@@ -67,6 +69,16 @@ class FieldReader:
 
 
 _WORD = re.compile(r"[^\W_]+")
+
+
+def _headings(root: Segment) -> Iterator[Location]:
+    """What stands above the texts of a document: its headings, in source code the first lines of
+    the blocks around them.
+    """
+    if PurePath(root.path).suffix.lower() in SOURCE_SUFFIXES:
+        yield from enclosing_lines(content_text(root.content))
+    else:
+        yield from (location for location in root.locations if location.kind == "heading")
 
 
 def field_texts(

@@ -10,7 +10,16 @@ from lazyrag.loaders.base import (
 )
 from lazyrag.loaders.media import read_image, register_media_reader
 
+SOURCE_SUFFIXES = frozenset(
+    (
+        ".bash .c .cc .cpp .cs .css .cxx .dart .go .h .hpp .java .jl .js .jsx .kt .lua .mjs .php"
+        " .pl .ps1 .py .pyi .r .rb .rs .scala .sh .sql .swift .ts .tsx"
+    ).split()
+)
+"""Suffixes of source code."""
+
 for _suffixes, _target, _extra in (
+    (" ".join(SOURCE_SUFFIXES - {".py", ".pyi"}), "base:SourceLoader", None),
     (".bmp .gif .jpeg .jpg .png .tif .tiff .webp", "media:ImageLoader", None),
     (".adoc .asciidoc", "markup:AsciidocLoader", None),
     (".csv .tsv", "records:CsvLoader", None),
@@ -44,12 +53,6 @@ for _suffixes, _target, _extra in (
     (".xml", "records:XmlLoader", None),
     (".yaml .yml", "yaml_records:YamlLoader", None),
     (".zip", "archives:ZipLoader", None),
-    (
-        ".bash .c .cc .cpp .cs .css .cxx .dart .go .h .hpp .java .jl .js .jsx .kt .lua",
-        "base:SourceLoader",
-        None,
-    ),
-    (".mjs .php .pl .ps1 .r .rb .rs .scala .sh .sql .swift .ts .tsx", "base:SourceLoader", None),
 ):
     for _suffix in _suffixes.split():
         loaders.declare(_suffix, f"lazyrag.loaders.{_target}", extra=_extra)

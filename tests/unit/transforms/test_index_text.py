@@ -65,6 +65,24 @@ def test_built_in_groups_are_found_by_path_title_and_headings(folder: Path) -> N
     assert node.root.text[slice(*node.span)] == node.text
 
 
+def test_code_is_found_by_the_blocks_around_it(tmp_path: Path) -> None:
+    """A method is found by the name of its class, and its text stays its own; text with the same
+    indentation has no blocks.
+    """
+    code = "impl Kettle {\n    fn boil(&self) -> u8 {\n        100\n    }\n}\n"
+    (tmp_path / "tea.rs").write_text(code)
+    (tmp_path / "tea.txt").write_text(code)
+    docs = Document(tmp_path)
+    docs.create_node_group("line", str.splitlines, index_fields=["headings"])
+    hits = Retriever(docs, "line", similarity="bm25")("kettle")
+    inside = {(node.path, node.text.strip()) for node in hits if "impl" not in node.text}
+    assert inside == {
+        ("tea.rs", "fn boil(&self) -> u8 {"),
+        ("tea.rs", "100"),
+        ("tea.rs", "}"),
+    }
+
+
 def test_the_name_of_a_text_file_is_read(folder: Path) -> None:
     """A .txt file is found by a word of its name, as any other."""
     (folder / "engines.txt").write_text("The heap is turned.")
