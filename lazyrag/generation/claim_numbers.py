@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import TypeAlias
 
 from lazyrag.data.segment import Span
+from lazyrag.generation.claim_arithmetic import is_computed, is_near
 from lazyrag.generation.claim_text import ClaimPair, Mismatch, Text, is_han
 from lazyrag.generation.claim_words import MEASURE_WORDS
 from lazyrag.generation.quantities import CLOCK, ORDINAL, Quantity, unit_of
+
+Date: TypeAlias = "tuple[Quantity, Quantity]"
+"""A month with its day or year."""
+Places: TypeAlias = "Sequence[tuple[Quantity, Text]]"
+"""Numbers of a source, each with its sentence."""
 
 _RIVAL_FACTOR = 1.2
 _RIVAL_MARGIN = 0.04
@@ -22,31 +28,55 @@ _MOST_RIVALS = 20  # a number in its place is not much larger
 
 def compare_numbers(pair: ClaimPair) -> Iterator[Mismatch]:
     """Find numbers and dates of a statement that the source lacks, or has of something else."""
-    candidates = [(number, part) for part in pair.passage.sentences for number in part.quantities]
+    places = [(number, part) for part in pair.passage.sentences for number in part.quantities]
     shares = _shares(pair)
     for number in pair.claim.quantities:
-        equal = [(other, part) for other, part in candidates if _is_equal(number, other, part)]
+        equal = [(other, part) for other, part in places if _is_equal(number, other, part)]
         if number.start in shares or _is_skipped(pair, number, is_equal=bool(equal)):
             continue
-        rivals = [
-            (other, part)
-            for other, part in candidates
-            if _is_rival(pair.claim, number, other, part)
-        ]
-        best = _best_for(pair, number)
-        for facing in (pair.best, best):
-            if not equal or any(part is facing for _, part in equal):
-                rivals = [(other, part) for other, part in rivals if part is facing]
-                break
-        score, _ = _closest(pair.claim, number, equal)
-        rival_score, rival = _closest(pair.claim, number, rivals)
-        word = pair.claim.between(number.start, number.end)
-        is_count = not equal and number.number <= _MAX_COUNT and word.isalpha()
-        if is_count and not any(other.number <= _MOST_RIVALS for other, _ in rivals):
-            continue
-        if not equal or rival_score > _RIVAL_FACTOR * score + _RIVAL_MARGIN:
+        rivals = _rivals_of(pair, number, places, is_equal=bool(equal))
+        other_thing = _of_another_thing(pair, number, equal, rivals)
+        rival = other_thing or _nearest_rival(pair, number, equal, rivals)
+        if rival:
             kind = "date" if number.dimension == "month" else "number"
-            yield Mismatch(kind, (number.start, number.end), rival)
+            yield Mismatch(kind, (number.start, number.end), rival if rival != _NOWHERE else None)
+
+
+def _rivals_of(
+    pair: ClaimPair, number: Quantity, places: Places, *, is_equal: bool
+) -> list[tuple[Quantity, Text]]:
+    """The numbers of a source that may be in the place of one of a statement."""
+    same = [] if is_equal else _of_the_same(pair, number)
+    return same or [
+        (other, part) for other, part in places if _is_rival(pair.claim, number, other, part)
+    ]
+
+
+_NOWHERE = (0, 0)
+
+
+def _nearest_rival(pair: ClaimPair, number: Quantity, equal: Places, rivals: Places) -> Span | None:
+    """The number that a source has in the place of one of a statement; `_NOWHERE` if the source
+    has none at all, None if the statement's number is right.
+    """
+    for facing in (pair.best, _best_for(pair, number)):
+        if not equal or any(part is facing for _, part in equal):
+            rivals = [(other, part) for other, part in rivals if part is facing]
+            break
+    score, _ = _closest(pair.claim, number, equal)
+    rival_score, rival = _closest(pair.claim, number, rivals)
+    if equal:
+        return rival if rival_score > _RIVAL_FACTOR * score + _RIVAL_MARGIN else None
+    if _is_counted(pair, number) and not any(other.number <= _MOST_RIVALS for other, _ in rivals):
+        return None
+    return rival or _NOWHERE
+
+
+def _is_counted(pair: ClaimPair, number: Quantity) -> bool:
+    """Whether a number is a small one in words, which the answer may have counted."""
+    word = pair.claim.between(number.start, number.end)
+    is_small = number.number <= _MAX_COUNT and number.dimension != "month"
+    return is_small and word.isalpha() and not _of_the_same(pair, number)
 
 
 def _best_for(pair: ClaimPair, number: Quantity) -> Text:
@@ -55,7 +85,7 @@ def _best_for(pair: ClaimPair, number: Quantity) -> Text:
     return pair.passage.sentences[pair.passage.best_sentence(clauses[-1])] if clauses else pair.best
 
 
-_SHARE = re.compile(r"\s?(?:in|out of)\s?")
+_SHARE = re.compile(r"(?:\s[a-z]+){0,4}\s?(?:in|out of)\s?", re.IGNORECASE)
 
 
 def _shares(pair: ClaimPair) -> set[int]:
@@ -80,6 +110,8 @@ def _is_skipped(pair: ClaimPair, number: Quantity, *, is_equal: bool) -> bool:
     the source has in a name (oxygen-18), or not rounded.
     """
     is_article = number.number == 1 and not number.dimension
+    if is_article and not is_equal and _of_the_same(pair, number):
+        return False
     if is_equal or is_article:
         is_day = number.start in pair.claim.days
         return is_article or is_day or number.dimension in (ORDINAL, CLOCK)
@@ -87,8 +119,96 @@ def _is_skipped(pair: ClaimPair, number: Quantity, *, is_equal: bool) -> bool:
         return True
     word = re.escape(pair.claim.between(number.start, number.end))
     is_in_name = re.search(rf"(?<=[^\W\d]-){word}(?!\d)", pair.passage.text)
-    is_near = _is_rounded(pair, number) or _is_bound(pair, number)
-    return bool(is_in_name) or is_near or _is_computed(pair, number)
+    return bool(is_in_name) or is_near(pair, number) or is_computed(pair, number)
+
+
+def _of_the_same(pair: ClaimPair, number: Quantity) -> list[tuple[Quantity, Text]]:
+    """Other numbers of what a statement counts: two members, one member."""
+    counted = _following(pair.claim, number)
+    return [
+        (other, pair.best)
+        for other in pair.best.quantities
+        if counted
+        and {number.dimension, other.dimension} == {""}
+        and other.number != number.number
+        and _following(pair.best, other) == counted
+    ]
+
+
+def _of_another_thing(
+    pair: ClaimPair, number: Quantity, equal: Places, rivals: Places
+) -> Span | None:
+    """The number of a source that a statement is about, where it has the number of something else:
+    none of its words are only in the clause of its number, and two are only in that of another.
+    """
+    rivals = [place for place in rivals if place[0].dimension == number.dimension]
+    if not equal or not rivals:
+        return None
+    numbers = pair.claim.quantities
+    alike = [(other, pair.claim) for other in numbers if other.dimension == number.dimension]
+    terms = _clause_of(number, pair.claim, alike)
+    places = sorted([*equal, *rivals], key=lambda place: place[0].start)
+    counts = _words_of_one(terms, [_clause_of(other, part, places) for other, part in places])
+    if any(count for count, place in zip(counts, places, strict=True) if place in equal):
+        return None
+    most = max(counts)
+    rival = places[counts.index(most)][0]
+    return (rival.start, rival.end) if most >= _MIN_WORDS_OF_ANOTHER else None
+
+
+def _words_of_one(terms: set[str], clauses: Sequence[set[str]]) -> list[int]:
+    """For each clause how many terms it has that the others lack."""
+    counts = [0] * len(clauses)
+    for term in terms:
+        holders = [number for number, clause in enumerate(clauses) if term in clause]
+        if len(holders) == 1:
+            counts[holders[0]] += 1
+    return counts
+
+
+_MIN_WORDS_OF_ANOTHER = 2
+
+
+def _clause_of(number: Quantity, part: Text, places: Places) -> set[str]:
+    """The terms of a sentence around a number, up to other numbers."""
+    others = [other for other, sentence in places if sentence is part]
+    position = others.index(number)
+    start = part.start
+    end = part.start + len(part.text)
+    if position:
+        start = _boundary(part, others[position - 1], number)
+    if position + 1 < len(others):
+        end = _boundary(part, number, others[position + 1])
+    return {
+        token.term
+        for token in part.content
+        if start <= token.start < end and not number.start <= token.start < number.end
+    }
+
+
+def _boundary(part: Text, first: Quantity, second: Quantity) -> int:
+    """Where the clause of a number ends and that of the next one begins."""
+    between = part.between(first.end, second.start)
+    for separator in _SEPARATORS:
+        match = separator.search(between)
+        if match:
+            return first.end + match.end()
+    return first.end
+
+
+_SEPARATORS = (
+    re.compile(r"[;；|\n]"),
+    re.compile("[,，]"),
+    re.compile(r"\b(?:and|while|but)\b|[和而、]"),
+)
+
+
+def _following(text: Text, number: Quantity) -> str:
+    """The content word right behind a number."""
+    for token in text.content[text.number_at(number.end) :][:1]:
+        if token.start - number.end <= 1:
+            return token.term
+    return ""
 
 
 def _is_rival(claim: Text, number: Quantity, other: Quantity, part: Text) -> bool:
@@ -108,9 +228,12 @@ def _is_equal(number: Quantity, other: Quantity, part: Text) -> bool:
     """
     if number.dimension and not other.dimension and not other.is_year:
         following = part.between(other.end, other.end + 1)
+        if number.dimension == "month" and following not in _DATE_MARKS:
+            return False
         if number.dimension in _MEASURED and is_han(following):  # a unit that is not in the table
             return False
         units = [unit_of(word) for word in part.words]
+        units += [(unit.dimension, unit.factor) for unit in part.quantities]
         factors = [factor for dimension, factor in units if dimension == number.dimension]
         if factors:
             return any(
@@ -120,114 +243,86 @@ def _is_equal(number: Quantity, other: Quantity, part: Text) -> bool:
     return number.equals(other)
 
 
+_DATE_MARKS = ("-", "/", ".")
 _MEASURED = ("length", "mass", "area", "volume", "power")
 
 
 def compare_dates(pair: ClaimPair) -> Iterator[Mismatch]:
     """Find months and years of a statement that the source has with another year or month."""
     dates = [date for part in pair.passage.sentences for date in part.dates]
-    for claimed in pair.claim.dates:
+    claims = pair.claim.dates
+    known = [claimed for claimed in claims if any(_is_date(claimed, date) for date in dates)]
+    for claimed in claims:
         alike = [date for date in dates if date[1].is_year == claimed[1].is_year]
         for index, other in enumerate(claimed):
             facing = [date[index] for date in alike if date[1 - index].equals(claimed[1 - index])]
-            if facing and not any(other.equals(candidate) for candidate in facing):
+            is_known = any(other in date for date in known)
+            if facing and not is_known:
                 yield Mismatch("date", (other.start, other.end), (facing[0].start, facing[0].end))
 
 
-_ABOUT = re.compile(
-    r"(?:about|around|roughly|approximately|nearly|almost|over|some|than|least|~"
-    r"|(?:约|近|超过?)[为有是]?)\W*$",
+def _is_date(claimed: Date, date: Date) -> bool:
+    """Whether a month with its day or year is another one."""
+    return claimed[0].equals(date[0]) and claimed[1].equals(date[1])
+
+
+def compare_periods(pair: ClaimPair) -> Iterator[Mismatch]:
+    """Find how often, or for how long, a statement has something where the source has another
+    period: a week, a month; 每天, 每月.
+    """
+    periods = [period for part in pair.around for period in _periods(part)]
+    names = {name for name, _ in periods}
+    lengths = [
+        number.number * number.factor for number in pair.numbers if number.dimension == "time"
+    ]
+    for name, span in _periods(pair.claim):
+        length = unit_of({"quarter": "季度"}.get(name, name))[1]
+        is_counted = any(math.isclose(length, other, rel_tol=0.05) for other in lengths)
+        if names and name not in names and not is_counted:  # every 12 months: a year
+            yield Mismatch("number", span, periods[0][1])
+
+
+def _periods(text: Text) -> Iterator[tuple[str, Span]]:
+    """The periods of a text, each with its name and its span."""
+    for match in _PERIOD.finditer(text.text):
+        before = match["before"] or ""
+        is_article = (match["each"] or "").lower() in ("a", "an")
+        is_rate = before.lower() in ("once", "twice", "times") or re.search(r"\d|[%$€£¥]", before)
+        if is_article and not is_rate and not unit_of(before.lower())[0]:
+            continue
+        name = (match["period"] or match["adverb"] or match["han"]).lower()
+        start = match.start("each") if match["each"] else match.start()
+        yield _PERIODS.get(name, name), (text.start + start, text.start + match.end())
+
+
+_PERIOD = re.compile(
+    r"(?:(?P<before>\S+)\s)?\b(?P<each>an?|per|each|every)\s"
+    r"(?P<period>second|minute|hour|day|week|month|quarter|year)\b"
+    r"|\b(?P<adverb>hourly|daily|weekly|monthly|quarterly|yearly|annually|annual)\b"
+    r"|每个?(?P<han>秒|分钟|小时|天|日|周|星期|月|季度|季|年)",
     re.IGNORECASE,
 )
-_MORE = re.compile("[多余]")
-_ABOUT_BEHIND = re.compile(r"\s?(?:左右|上下|以上|多)")
-
-
-_ABOVE = re.compile(
-    r"(?:(?:more|longer|higher|older) than|over|above|超过|多于|高于)\W*$", re.IGNORECASE
-)
-_BELOW = re.compile(
-    r"(?:(?:less|fewer|shorter|lower|younger) than|under|below|不到|不足|低于|少于)\W*$",
-    re.IGNORECASE,
-)
-_BOUND_FACTOR = 1.6
-_SHARE_TOLERANCE = 3.0  # percent: a quarter may be 27 %
-
-
-def _is_bound(pair: ClaimPair, number: Quantity) -> bool:
-    """Whether a statement says that a number is above or below one of the source, not far from
-    it.
-    """
-    before = pair.claim.between(number.start - 20, number.start)
-    is_above = _ABOVE.search(before) is not None
-    if not is_above and not _BELOW.search(before):
-        return False
-    size = number.number * number.factor
-    for other in _numbers_around(pair):
-        other_size = other.number * other.factor
-        smaller, larger = (size, other_size) if is_above else (other_size, size)
-        is_near = smaller <= larger <= _BOUND_FACTOR * smaller
-        if other.dimension == number.dimension and is_near:
-            return True
-    return False
-
-
-_SUM = re.compile(r"\b(?:total|in all|altogether|together|combined)\b|共|合计")
-_DIFFERENCE = re.compile(
-    r"\b(?:more|less|fewer|longer|later|earlier|after|before|by|for|lasted|took)\b"
-    r"|[比贵省多少快慢后晚早增减升降]"
-)
-
-
-def _is_computed(pair: ClaimPair, number: Quantity) -> bool:
-    """Whether a statement has the sum or the difference of two numbers of a sentence, or of
-    neighbouring ones, of the source.
-    """
-    is_sum = _SUM.search(pair.claim.text) is not None
-    if not is_sum and not _DIFFERENCE.search(pair.claim.text):
-        return False
-    result = number.number * number.factor
-    sizes: dict[str, list[float]] = {}
-    for other in _numbers_around(pair):
-        size = _size(other)
-        if size.dimension == number.dimension:
-            kind = "year" if other.is_year else other.dimension
-            sizes.setdefault(kind, []).append(size.number * size.factor)
-    pairs = [two for alike in sizes.values() for two in itertools.combinations(alike, 2)]
-    return result > 0 and any(
-        math.isclose(abs(left - right), result) or (is_sum and math.isclose(left + right, result))
-        for left, right in pairs
-    )
-
-
-def _numbers_around(pair: ClaimPair) -> list[Quantity]:
-    return [number for part in pair.around for number in part.quantities]
-
-
-def _size(number: Quantity) -> Quantity:
-    """A number whose differences are to be compared: of years and times of day, a time."""
-    if number.is_year:
-        return replace(number, dimension="time", factor=unit_of("year")[1])
-    if number.dimension == CLOCK:
-        return replace(number, dimension="time", factor=unit_of("minute")[1])
-    return number
-
-
-def _is_rounded(pair: ClaimPair, number: Quantity) -> bool:
-    """Whether a statement says that a number is about one of the source."""
-    text = pair.claim.text
-    is_share = number.dimension == "percent" and text[number.start : number.start + 1].isalpha()
-    if is_share:
-        return any(
-            other.dimension == "percent" and abs(other.number - number.number) <= _SHARE_TOLERANCE
-            for part in pair.passage.sentences
-            for other in part.quantities
-        )
-    is_about = _ABOUT.search(text, max(0, number.start - 20), number.start)
-    is_more = _MORE.search(text, number.start, number.end)
-    if not (is_about or is_more or _ABOUT_BEHIND.match(text, number.end)):
-        return False
-    return any(number.rounds(other) for part in pair.around for other in part.quantities)
+_PERIODS = {
+    "hourly": "hour",
+    "daily": "day",
+    "weekly": "week",
+    "monthly": "month",
+    "quarterly": "quarter",
+    "yearly": "year",
+    "annually": "year",
+    "annual": "year",
+    "秒": "second",
+    "分钟": "minute",
+    "小时": "hour",
+    "天": "day",
+    "日": "day",
+    "周": "week",
+    "星期": "week",
+    "月": "month",
+    "季度": "quarter",
+    "季": "quarter",
+    "年": "year",
+}
 
 
 def _is_alike(number: Quantity, other: Quantity, claim: Text) -> bool:

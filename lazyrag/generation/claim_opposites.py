@@ -28,7 +28,10 @@ _DENIAL = re.compile(
     rf"|{HAN_NEGATION}|{'|'.join(word for word in DENIALS if not word.isascii())}",
     re.ASCII,  # a word may end at a Chinese letter
 )
-_UNTIL = re.compile(r"\b(?:until|unless)\b|才|除非|以免|避免")
+_UNTIL = re.compile(
+    r"\b(?:until|unless)\b|\b(?:nobody|no one|none|no other)\b.*\bthan\b|才|除非|以免|避免",
+    re.IGNORECASE,
+)
 
 
 def compare_negation(pair: ClaimPair) -> Iterator[Mismatch]:
@@ -92,6 +95,25 @@ def _is_denied_near(text: Text, token: Word) -> bool:
     """Whether a text denies a word from afar, or without a negation: it refuses, lacks, fails."""
     words = text.between(token.end - _MAX_GAP, token.end + _MAX_GAP // 2)
     return _DENIAL.search(words.lower()) is not None
+
+
+_HAS_NOT = re.compile(r"(?:没有|毫无|并无)(?P<what>[\u4e00-\u9fff]{2})")
+_HAS = re.compile(r"(?<![没未所只具拥持设含共])(?:具|拥|设)?有(?P<what>[\u4e00-\u9fff]{2})")
+
+
+def compare_having(pair: ClaimPair) -> Iterator[Mismatch]:
+    """Find what a Chinese statement says there is and its source says there is not, or the other
+    way round.
+    """
+    source = pair.passage.text
+    start = pair.claim.start
+    for words, opposites in ((_HAS_NOT, _HAS), (_HAS, _HAS_NOT)):
+        facing = {match["what"]: match.span() for match in opposites.finditer(source)}
+        same = {match["what"] for match in words.finditer(source)}
+        for match in words.finditer(pair.claim.text):
+            if match["what"] in facing and match["what"] not in same:
+                span = (start + match.start(), start + match.end())
+                yield Mismatch("negation", span, facing[match["what"]])
 
 
 def compare_modes(pair: ClaimPair) -> Iterator[Mismatch]:

@@ -17,6 +17,7 @@ from lazyrag.data.segment import Span
 from lazyrag.generation.claim_words import (
     ENGLISH_FUNCTION_WORDS,
     HAN_FUNCTION_WORDS,
+    IRREGULAR_VERBS,
     NAME_FORMS,
 )
 from lazyrag.generation.quantities import Quantity, narrow, quantities
@@ -86,7 +87,8 @@ def tokens_of(text: str, offset: int = 0) -> list[Word]:
 def _english_term(word: str) -> str:
     if word in ENGLISH_FUNCTION_WORDS:
         return ""
-    return next(iter(word_terms(word.removesuffix("'s"))), "")
+    word = word.removesuffix("'s")
+    return next(iter(word_terms(IRREGULAR_VERBS.get(word, word))), "")
 
 
 _NAME_STEM = 4
@@ -189,6 +191,7 @@ _CLAUSE_END = re.compile(r"[;；,，、()（）](?!\d)|\b(?:and|while|but)\b")
 
 
 _MIN_SHARE = 0.5
+_MIN_SHARE_OF_NAME = 0.6
 _MAX_SHORT_NAME = 4
 
 
@@ -232,8 +235,11 @@ class Noun:
             return word in text
         if word[-1] in _LOCATIVES and word[:-1] in text:
             return True
+        if self.is_name and len(word) > 2 and word[-1] in _NAME_ENDINGS and word[:-1] in text:
+            return True
         pairs = [first + second for first, second in pairwise(word)]
-        if sum(pair in text for pair in pairs) >= _MIN_SHARE * len(pairs):
+        least = _MIN_SHARE_OF_NAME if self.is_name else _MIN_SHARE
+        if sum(pair in text for pair in pairs) >= least * len(pairs):
             return True
         if not self.is_word:  # two words, maybe
             return all(character in text for character in word)
@@ -271,7 +277,7 @@ def han_nouns(text: str) -> list[Noun]:
     nouns = [Noun(match.start(1), match[1], "nt", "") for match in titles]
     for run in re.finditer(r"[\u4e00-\u9fa5·•]+", text):
         start = run.start()
-        words_and_tags = [*tagged_words(run.group()), ("", "")]
+        words_and_tags = [*_joined_names(tagged_words(run.group())), ("", "")]
         for (word, tag), (_, behind) in pairwise(words_and_tags):
             if len(word) > 1 and tag.startswith(_NOUN_TAGS):
                 nouns.append(Noun(start, word, tag, behind))
@@ -279,10 +285,25 @@ def han_nouns(text: str) -> list[Noun]:
     return nouns
 
 
+def _joined_names(words_and_tags: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Words with their tags; the parts of a person's name are one: 周, 怀安."""
+    joined: list[tuple[str, str]] = []
+    for word, tag in words_and_tags:
+        before, tag_before = joined[-1] if joined else ("", "")
+        is_name = tag in _PERSON_TAGS and tag_before in _PERSON_TAGS
+        if is_name and len(before + word) <= _MAX_SHORT_NAME:
+            joined[-1] = (before + word, "nr")
+        else:
+            joined.append((word, tag))
+    return joined
+
+
+_PERSON_TAGS = frozenset("nr nrt nrfg".split())
 _NAME_TAGS = frozenset("nr ns nt nz nrt nrfg".split())
 _DOUBTFUL_TAGS = frozenset("nr nz nrt".split())
 _NOUN_TAGS = "n", "j"
 _LOCATIVES = frozenset("里上中下内外")
+_NAME_ENDINGS = frozenset("队人市省县区国语族军")
 _CONJUNCTIONS = frozenset("和与及同")
 _ADVERBS = frozenset("经也都就不来会将应被可并再又曾正而能要地得已")
 
@@ -442,6 +463,11 @@ class ClaimPair:
     best: Text
     around: Sequence[Text]
     coverage: float
+
+    @property
+    def numbers(self) -> list[Quantity]:
+        """The numbers of the best sentence and its neighbours."""
+        return [number for part in self.around for number in part.quantities]
 
 
 class Mismatch(NamedTuple):

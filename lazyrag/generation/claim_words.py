@@ -18,6 +18,8 @@ ENGLISH_NUMBERS = {
     "dozen": 12,
 }
 SCALES = {"hundred": 1e2, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
+SCALES |= {"mln": 1e6, "bln": 1e9, "bn": 1e9}
+MULTIPLES = {"double": 2.0, "twice": 2.0, "triple": 3.0, "thrice": 3.0, "quadruple": 4.0}
 SHARES = {"half": 50.0, "third": 100 / 3, "quarter": 25.0, "fifth": 20.0, "tenth": 10.0}
 HAN_DIGITS = {character: number for number, character in enumerate("零一二三四五六七八九")}
 HAN_DIGITS["两"] = 2
@@ -37,19 +39,25 @@ length 1000 km kilometer kilometers kilometre kilometres 公里 千米
 length .3048 ft feet foot 英尺
 length .0254 inch inches 英寸
 length 1609.344 mi mile miles 英里
+length 1852 nautical_mile nautical_miles 海里
 mass .001 mg milligram milligrams 毫克
 mass 1 g gram grams 克 公克
 mass 1000 kg kilogram kilograms 公斤 千克
 mass 1000000 tonne tonnes tons 吨 公吨
+mass 1000000000000 megaton megatons 兆吨
+mass 1000000000000000 gigaton gigatons
 mass 453.59237 lb lbs pound pounds 磅
+mass 500 斤
 time .000001 μs microsecond microseconds 微秒
 time .001 ms millisecond milliseconds 毫秒
 time 1 s sec second seconds 秒 秒钟
 time 60 min minute minutes 分钟
+time 900 刻钟
 time 3600 h hour hours 小时
 time 86400 day days 天
 time 604800 week weeks 周 星期
 time 2629800 month months 个月
+time 7889400 季度 个季度
 time 31557600 year years 年
 time 315576000 decade decades
 time 3155760000 century centuries 世纪
@@ -73,6 +81,7 @@ dollar 1 $ dollar dollars 美元
 euro 1 € euro euros 欧元
 sterling 1 £ 英镑
 yuan 1 ¥ yuan 元 人民币 元人民币
+yuan .1 角 角钱 毛钱
 hongkong 1 港元 港币 元港币
 taiwan 1 新台币 元新台币 台币
 yen 1 日元 日圆
@@ -86,12 +95,17 @@ power 1000 kw kilowatt kilowatts 千瓦
 power 1000000 mw megawatt megawatts 兆瓦
 volt 1 v volt volts 伏
 volume 1 l liter liters litre litres 升 公升
-volume .001 ml 毫升
+volume .001 ml milliliter milliliters millilitre millilitres 毫升
+volume .000001 μl µl microliter microliters microlitre microlitres 微升
 area 1 hectare hectares 公顷
+area .0666667 亩
 area .0001 m² m2 square_metre square_metres square_meter square_meters 平方米
 area 100 km² km2 square_kilometre square_kilometres square_kilometer square_kilometers 平方公里
 area 258.9988 sq_mi square_mile square_miles 平方英里
 area .40468564 acre acres 英亩
+speed 1 km/h kilometers_per_hour kilometres_per_hour kilometers_an_hour kilometres_an_hour
+speed 1.609344 mph miles_per_hour miles_an_hour
+times 1 times 倍
 """
 
 NEGATIONS = frozenset(
@@ -99,7 +113,7 @@ NEGATIONS = frozenset(
 )
 # Words that deny what follows, but not in the words behind the bar.
 HAN_NEGATION = (
-    r"没有|没(?!收|落|有)|不(?![仅但同断过管久少等足安良]|得不|可避免|可或缺)|未(?!来|必|央)"
+    r"没有|没(?!收|落|有)|不再|不(?![仅但同断过管久少等足安良]|得不|可避免|可或缺)|未(?!来|必|央)"
     r"|并非|无法|毫无|从无|绝非|非(?![常洲法])"
 )
 MODES = (
@@ -107,7 +121,7 @@ MODES = (
         r"\b(?:can|may|(?:is|are) (?:allowed|permitted))\b(?! ?not)|(?<!不)可以|(?<![不未])允许",
         (
             r"\b(?:cannot|can't|(?:can|must|may) not|mustn't|not (?:allowed|permitted)|forbidden"
-            r"|prohibited)\b|不能|不得(?!不)|不可以|不允许|禁止"
+            r"|prohibited)\b|不能|不得(?!不)|不可(?!避|或)|不允许|禁止"
         ),
     ),
     (
@@ -137,7 +151,7 @@ most | least fewest
 more | fewer less
 increase increases increased increasing rise rises rose risen grow grew grown growing | \
 fall falls fell fallen falling drop drops dropped decrease decreases decreased decreasing \
-decline declines declined declining shrink shrank
+decline declines declined declining shrink shrank reduce reduces reduced reducing
 high | low
 higher | lower
 highest | lowest
@@ -270,6 +284,7 @@ peak | trough lowest
 abundant plentiful | scarce
 praise praised praises | criticize criticized criticised
 love loved | hate hated
+strengthening stronger | weakening weaker
 tighten tightened | loosen loosened relaxed
 widen widened | narrow narrowed
 hard | soft
@@ -323,6 +338,9 @@ nocturnal | diurnal
 东北 | 西南
 东南 | 西北
 公开 | 秘密
+延长 变长 | 缩短 变短
+留着 保留 留下 | 倒掉 扔掉 丢弃
+照常 | 停用 暂停 停止
 扩大 扩张 | 缩小 收缩
 变暖 温暖 炎热 | 变冷 寒冷
 优点 | 缺点
@@ -366,6 +384,7 @@ nocturnal | diurnal
 建立 成立 | 解散 撤销
 快速 迅速 急剧 | 缓慢 逐渐
 开设 设立 开办 成立 | 关闭 撤销
+大部分 大多数 多数 | 小部分 少部分 少数
 很多 大量 | 很少 少量 少
 增强 加强 | 削弱 减弱
 吸收 | 排放 释放
@@ -471,9 +490,25 @@ HAN_FUNCTION_WORDS = frozenset(
         " 还有 还是 就是 也是 都是 只是 这样 那样 非常 十分 比较 从而 其 该"
         " 并 等 中 上 下 里 个 位 名 年 月 日 时 到 从 向 由 为 将 会"
         " 能 可 要 让 使 得 地 着 过 又 还 更 最 很 太 只 才 所 不 没"
+        " 方面 情况 时候 部分"
         " 未 无 一 的 是 在 了 和 与 于 也 都 有 以 及 而 或 但 这 那 它 他 她 之 就 对"
     ).split()
 )
+_VERBS = """
+begin began begun, break broke broken, bring brought, build built, buy bought, choose chose
+chosen, come came, draw drew drawn, drink drank drunk, drive drove driven, eat ate eaten, fall
+fell fallen, feel felt, fight fought, find found, fly flew flown, forbid forbade forbidden, get
+got gotten, give gave given, go went gone, grow grew grown, hear heard, hold held, keep kept,
+know knew known, lead led, leave left, lend lent, lose lost, make made, mean meant, meet met,
+pay paid, rise rose risen, run ran, say said, see saw seen, sell sold, send sent, shoot shot,
+sing sang sung, sit sat, sleep slept, speak spoke spoken, spend spent, stand stood, steal stole
+stolen, swim swam swum, take took taken, teach taught, tell told, think thought, throw threw
+thrown, understand understood, wear wore worn, win won, write wrote written
+"""
+IRREGULAR_VERBS = {
+    form: verb for verb, *forms in map(str.split, _VERBS.split(",")) for form in forms
+}
+"""By each other form of a verb its first."""
 ENGLISH_FUNCTION_WORDS = frozenset(
     "about above after again all also am any because been before being below between both can could"
     " did do does doing down during each few from further had has have having he her here hers him"

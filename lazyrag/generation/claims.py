@@ -16,8 +16,13 @@ from typing import NamedTuple, TypeAlias
 from lazyrag.data.result import Finding, Statement, Verdict
 from lazyrag.data.segment import Span
 from lazyrag.errors import GenerationError, sentence
-from lazyrag.generation.claim_numbers import compare_dates, compare_numbers
-from lazyrag.generation.claim_opposites import compare_modes, compare_negation, compare_opposites
+from lazyrag.generation.claim_numbers import compare_dates, compare_numbers, compare_periods
+from lazyrag.generation.claim_opposites import (
+    compare_having,
+    compare_modes,
+    compare_negation,
+    compare_opposites,
+)
 from lazyrag.generation.claim_text import (
     CLAUSE,
     MIN_CLAUSE_WORDS,
@@ -35,6 +40,7 @@ from lazyrag.generation.claim_words import (
     FIRST_WORDS,
     GENERAL_NOUNS,
     GERMAN_WORDS,
+    HAN_FUNCTION_WORDS,
     MONTHS,
     OPINIONS,
 )
@@ -97,7 +103,11 @@ def _names(claim: Text) -> Iterator[Span]:
     another one behind them.
     """
     text = narrow(claim.text)
-    codes = [match.span() for match in _CODE.finditer(text)]
+    codes = [
+        match.span()
+        for match in _CODE.finditer(text)
+        if not all(unit_of(part.lower())[0] for part in re.split(r"[/_.]", match[0]))
+    ]
     yield from codes
     for token in claim.content:
         if not text[token.start].isupper():
@@ -109,6 +119,22 @@ def _names(claim: Text) -> Iterator[Span]:
         follows = re.match(r"(?:['’]s)?\s+[A-Z]", text[token.end : token.end + 5])
         if not begins or (follows and token.word not in FIRST_WORDS):
             yield token.start, token.end
+
+
+_QUOTED = re.compile(
+    r"“([^“”]{2,20})”|「([^「」]{2,20})」|《([^《》]{2,20})》|(?<!\w)`([^`]{2,40})`"
+)
+
+
+def compare_quotations(pair: ClaimPair) -> Iterator[Mismatch]:
+    """Find names in quotation marks that the source lacks, such as those of titles and options."""
+    text = pair.passage.text + pair.passage.title
+    source = "".join(fold(narrow(text)).split())
+    for match in _QUOTED.finditer(pair.claim.text):
+        start, end = match.span(match.lastindex or 0)
+        words = "".join(fold(narrow(pair.claim.text[start:end])).split()).strip(".,;。，；、'\"")
+        if words not in source:
+            yield Mismatch("name", (start, end))
 
 
 # Order and words
@@ -207,7 +233,8 @@ def compare_phrases(pair: ClaimPair) -> Iterator[Mismatch]:
         start, end = match.span(1)
         tokens = [token for token in pair.claim.tokens if start <= token.start < end]
         is_general = bool(tokens) and tokens[-1].word in GENERAL_NOUNS
-        if not tokens or is_general or unit_of(tokens[-1].word)[0]:
+        is_time = any(number.start <= start < number.end for number in pair.claim.quantities)
+        if not tokens or is_general or is_time or unit_of(tokens[-1].word)[0]:
             continue
         is_acronym = pair.claim.text[end - 1].isupper()  # which compare_names looks at
         is_absent = all(token.term and not scope.match_name(token.word) for token in tokens)
@@ -222,7 +249,8 @@ def _absent_nouns(pair: ClaimPair) -> Iterator[Mismatch]:
     text = pair.passage.scope.text
     for noun in han_nouns(pair.claim.text):
         is_unit = any(number.start <= noun.start < number.end for number in numbers)
-        if is_unit or noun.is_in(text) or noun.is_cut_wrongly(pair.claim.text, text):
+        is_known = noun.word in HAN_FUNCTION_WORDS or noun.is_in(text)
+        if is_unit or is_known or noun.is_cut_wrongly(pair.claim.text, text):
             continue
         if noun.is_strange(pair.claim.text, text) or noun.is_replaced(pair.claim.text, around):
             yield Mismatch("name" if noun.is_name else "words", (noun.start, noun.end))
@@ -231,12 +259,14 @@ def _absent_nouns(pair: ClaimPair) -> Iterator[Mismatch]:
 RULES = (
     compare_numbers,
     compare_dates,
+    compare_periods,
     compare_names,
+    compare_quotations,
     compare_order,
     compare_phrases,
     compare_words,
 )
-RULES_OF_CLAUSES = (compare_negation, compare_modes, compare_opposites)
+RULES_OF_CLAUSES = (compare_having, compare_negation, compare_modes, compare_opposites)
 """Each clause is compared with the sentence that has most of its words."""
 
 

@@ -14,12 +14,14 @@ from lazyrag.generation.claim_words import (
     HAN_SCALES,
     MEASURE_WORDS,
     MONTHS,
+    MULTIPLES,
     ORDINALS,
     SCALES,
     SHARES,
     UNITS,
 )
 
+_BELOW_THIRTEEN = "one two three four five six seven eight nine ten eleven twelve".split()
 _NARROW = str.maketrans(
     "".join(map(chr, range(0xFF01, 0xFF5F))) + "萬億兩〇",
     "".join(map(chr, range(0x21, 0x7F))) + "万亿两零",
@@ -71,6 +73,8 @@ class Quantity:
         """
         if self.dimension == other.dimension == CLOCK and 0.0 in (self.factor, other.factor):
             return self.number % _HALF_A_DAY == other.number % _HALF_A_DAY
+        if {self.dimension, other.dimension} == {"sterling", "mass"}:  # 50 pounds
+            return self.number == other.number and 453.59237 in (self.factor, other.factor)
         if self.is_century and other.is_year:
             return math.ceil(other.number / 100) == self.number
         if self.dimension and other.dimension:
@@ -145,16 +149,33 @@ def _number_pattern() -> re.Pattern[str]:
     scale = "|".join(SCALES)
     shares = "|".join(SHARES)
     and_ = "|".join(rf"(?<={word})\sand\s" for word in SCALES)
+    part = "凌晨|清晨|早上|早晨|上午|中午|下午|傍晚|晚上|夜里"
+    behind = r"\s(?:in\sthe|at)\s"
+    parts = "morning|afternoon|evening|night"
+    hours = "|".join([*_BELOW_THIRTEEN, "1[0-2]", "[1-9]"])
+    time = "|".join(name for name in longest_first if name.isascii() and unit_of(name)[0] == "time")
+    han_time = "小时|钟头|天|年|个月|月|个小时|个钟头"
+    multiples = "|".join(MULTIPLES)
     word_units = "|".join(name for name in longest_first if name[:1].isalpha())
     han = "零一二三四五六七八九十百千万亿两"
     return re.compile(
         rf"(?P<month>(?<![a-z])(?:{months})(?![a-z]))"
-        r"|(?P<part>凌晨|早上|上午|中午|下午|傍晚|晚上)?(?<![\d:.-])(?P<clock>(?:[01]?\d|2[0-3]):[0-5]\d)"
+        rf"|(?P<part>{part})?(?<![\d:.-])(?P<clock>(?:[01]?\d|2[0-3]):[0-5]\d)"
         r"(?!:?\d)(?:\s?(?P<half>[ap])\.?m\b\.?)?"
         r"|(?<![\d:.])(?P<hour>1[0-2]|0?[1-9])\s?(?P<half_of_hour>[ap])\.?m\b\.?"
-        rf"|(?P<part_of_hour>凌晨|早上|上午|中午|下午|傍晚|晚上|(?<=[到至]))(?P<han_hour>\d{{1,2}}|[{han}]{{1,3}})[点时]"
-        r"(?P<half_past>半)?"
+        rf"|(?P<part_of_minute>{part})?(?<!\d)(?P<hour_of_minute>\d{{1,2}}|[{han}]{{1,3}})[点时]"
+        rf"(?:(?P<half_past>半)|(?P<minute>\d{{1,2}}|[{han}]{{1,3}})分(?!钟)"
+        rf"|(?(part_of_minute)(?P<spoken_minute>[{han}]{{2,3}})(?![{han}])|(?!)))"
+        rf"|(?P<part_of_hour>{part}|(?<=[到至]))(?P<han_hour>\d{{1,2}}|[{han}]{{1,3}})[点时]"
+        rf"|(?<![a-z\d.:-])(?=half\spast|(?:{hours})(?:\so'clock|{behind}(?:{parts})))"
+        rf"(?P<past>half\spast\s)?(?P<spoken_hour>{hours})(?:\so'clock)?"
+        rf"(?:{behind}(?P<part_behind>{parts}))?"
+        r"|(?<![a-z-])(?P<noon>noon|midday|midnight)(?![a-z-])"
         r"|(?<![\d:.])(?P<full_hour>[01]?\d|2[0-3])时(?![间代期候])"
+        rf"|(?<![a-z'-])(?P<half_a>half\san?\s(?:{time})|an?\s(?:{time})\sand\sa\shalf)(?![a-z])"
+        rf"|(?<![上下前后大])(?P<half_han>半(?:{han_time}))"
+        rf"|(?P<and_half_han>[{han}]+个半(?:小时|钟头|月))"
+        rf"|(?<![a-z-])(?P<multiple>{multiples})(?![a-z-])"
         rf"|(?<![a-z'-])(?P<share>(?:an?|one|two|three|four)[\s-](?:{shares})s?|half(?=\sof\b))"
         r"(?=\s(?:of(?!\san?\s)|less|more|lower|higher|cheaper|off|came|from)\b|[.,;:]|$)"
         rf"|(?<![a-z0-9_.])(?<![a-z]-)(?:(?P<money>[$€£¥])\s?|(?P<heat>摄氏|华氏))?"
@@ -177,8 +198,9 @@ def _number_pattern() -> re.Pattern[str]:
 def quantities(text: str, offset: int = 0) -> list[Quantity]:
     """The numbers of a text, in order: digits, words, dates, decades, percentages.
 
-    Months are numbers of the dimension ``"month"``. Numbers within names, such as GPT-4, and
-    versions of three parts are left out; so is Chinese 一 without a unit or measure word.
+    Months are numbers of the dimension ``"month"``. Numbers within names, such as GPT-4, of list
+    items and sections, and versions of three parts are left out; so is Chinese 一 without a unit or
+    measure word.
 
     Args:
         text: The text.
@@ -191,7 +213,8 @@ def quantities(text: str, offset: int = 0) -> list[Quantity]:
         [30000.0, 20.0]
     """
     results: list[Quantity] = []
-    for match in _number_pattern().finditer(narrow(text)):
+    text = narrow(text)
+    for match in _number_pattern().finditer(_LIST_NUMBER.sub(_blanks, text)):
         quantity = _read(match, offset)
         if quantity is None:
             continue
@@ -200,8 +223,23 @@ def quantities(text: str, offset: int = 0) -> list[Quantity]:
             first = results.pop()
             number = first.number + quantity.number
             quantity = replace(quantity, number=number, start=first.start)
+        elif results and _is_rest(results[-1], quantity, text, offset):
+            first = results.pop()
+            number = quantity.number + first.number * first.factor / quantity.factor
+            quantity = replace(quantity, number=number, start=first.start)
         results.append(quantity)
     return results
+
+
+_LIST_NUMBER = re.compile(
+    r"^[ \t>#|*-]*(?:\d{1,2}(?:\.\d{1,2})*[.)、]|[一二三四五六七八九十]{1,3}、|[(（][^\W_]{1,2}[)）])(?!\d)"
+    r"|《[^《》]*》",
+    re.MULTILINE,
+)
+
+
+def _blanks(match: re.Match[str]) -> str:
+    return " " * len(match[0])
 
 
 def _continues(first: Quantity, second: Quantity, before: str) -> bool:
@@ -212,6 +250,13 @@ def _continues(first: Quantity, second: Quantity, before: str) -> bool:
         and before in HAN_SCALES
         and second.number < first.number
     )
+
+
+def _is_rest(first: Quantity, second: Quantity, text: str, offset: int) -> bool:
+    """Whether two lengths of time are one: five hours and 24 minutes, 一小时二十分钟."""
+    between = text[first.end - offset : second.start - offset]
+    is_time = first.dimension == second.dimension == "time" and not first.is_century
+    return is_time and first.factor > second.factor and between.strip() in ("", "and", "零", "又")
 
 
 def _read(match: re.Match[str], offset: int) -> Quantity | None:
@@ -231,12 +276,15 @@ def _read_month(match: re.Match[str], start: int, end: int) -> Quantity | None:
 
 
 def _read_clock(match: re.Match[str], start: int, end: int) -> Quantity:
-    hour_text = match["hour"] or match["han_hour"] or match["full_hour"]
+    hour_text = next(filter(None, map(match.group, _HOURS)))
     hours, _, minutes = (match["clock"] or hour_text).partition(":")
-    hour = float(hours) if hours.isdigit() else _han_number(hours)
-    minute = 30.0 if match["half_past"] else float(minutes or 0)
-    part = (match["half"] or match["half_of_hour"] or "").lower()
-    part = part or match["part"] or match["part_of_hour"] or ""
+    hour = _count(hours)
+    minute = (
+        30.0
+        if match["half_past"] or match["past"]
+        else _count(match["minute"] or match["spoken_minute"] or minutes)
+    )
+    part = next(filter(None, map(match.group, _PARTS)), "").lower()
     if part in _AFTERNOON and hour < 12:
         hour += 12
     elif part in _MORNING and hour == 12:
@@ -245,8 +293,39 @@ def _read_clock(match: re.Match[str], start: int, end: int) -> Quantity:
     return Quantity(60 * hour + minute, CLOCK, float(is_certain), start, end)
 
 
-_MORNING = ("a", "凌晨", "早上", "上午")
-_AFTERNOON = ("p", "下午", "傍晚", "晚上")
+def _count(text: str) -> float:
+    """The value of a number in digits or in words of either language; 0 of nothing."""
+    if not text or text.isdigit():
+        return float(text or 0)
+    return _english_number(text) if text.isascii() else _han_number(text)
+
+
+_HOURS = "clock hour spoken_hour hour_of_minute han_hour full_hour".split()
+_PARTS = "half half_of_hour part_behind part part_of_minute part_of_hour".split()
+_MORNING = ("a", "凌晨", "清晨", "早上", "早晨", "上午", "morning")
+_AFTERNOON = ("p", "下午", "傍晚", "晚上", "夜里", "afternoon", "evening", "night")
+
+
+def _read_noon(match: re.Match[str], start: int, end: int) -> Quantity:
+    hour = 0 if match["noon"].lower() == "midnight" else 12
+    return Quantity(60.0 * hour, CLOCK, 1.0, start, end)
+
+
+def _read_half(match: re.Match[str], start: int, end: int) -> Quantity:
+    """Half an hour, an hour and a half; 半小时, 两个半小时."""
+    words = (match["half_a"] or "").lower().split()
+    if words[:1] == ["half"]:
+        return _with_unit(0.5, words[2], start, end)
+    if words:
+        return _with_unit(1.5, words[1], start, end)
+    count, _, unit = (match["half_han"] or match["and_half_han"]).rpartition("半")
+    number = 0.5 + _count(count.removesuffix("个"))
+    unit = unit.removeprefix("个").replace("钟头", "小时").replace("月", "个月")
+    return _with_unit(number, unit, start, end)
+
+
+def _read_multiple(match: re.Match[str], start: int, end: int) -> Quantity:
+    return _with_unit(MULTIPLES[match["multiple"].lower()], "times", start, end)
 
 
 def _read_share(match: re.Match[str], start: int, end: int) -> Quantity:
@@ -282,16 +361,23 @@ def _read_words(match: re.Match[str], start: int, end: int) -> Quantity:
         number /= 2
     if match["and_a_half"]:
         number += 0.5
-    default = ORDINAL if match["words"].lower() in ORDINALS else ""
-    return _with_unit(number, match["unit_of_words"] or default, start, end)
+    is_ordinal = match["words"].lower().endswith(tuple(ORDINALS))
+    return _with_unit(number, ORDINAL if is_ordinal else match["unit_of_words"], start, end)
 
 
 _READERS: Sequence[tuple[str, Callable[[re.Match[str], int, int], Quantity | None]]] = (
     ("month", _read_month),
     ("clock", _read_clock),
     ("hour", _read_clock),
+    ("spoken_hour", _read_clock),
+    ("noon", _read_noon),
+    ("hour_of_minute", _read_clock),
     ("han_hour", _read_clock),
     ("full_hour", _read_clock),
+    ("half_a", _read_half),
+    ("half_han", _read_half),
+    ("and_half_han", _read_half),
+    ("multiple", _read_multiple),
     ("share", _read_share),
     ("digits", _read_digits),
     ("words", _read_words),

@@ -197,6 +197,51 @@ def test_contradicted(text, kind, words, source_words):
     assert (finding.words, finding.source_words) == (words, source_words)
 
 
+HOUSE = (
+    "3. Carts\nCarts are charged between 22:00 and half past six, at most 15 kilometres an hour are"
+    " allowed, and two members are present. The deposit is 400 yuan a week, paid back at 14:30."
+    " The bar runs at 165 °C for pouches of foil and at 140 °C for bags with a paper face. The shop"
+    " opened in 2012, and Ann kept the ledger. Leave was reduced by a third."
+)
+HOUSE_ZH = (
+    "四、仓库\n开门必须两个人在场，每篓最多装2.5公斤，鲜叶在一个半小时内进站，下午两点半收秤。"
+    "空瓶每季度末送回。主任罗文澜主持，楼内没有电梯，喷雾器不可打开。白班工资120元，夜班工资180元。"
+)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("Carts are charged from ten in the evening.", ("ten", "nine")),
+        ("Carts are charged until 6:30.", ("6:30", "7:30")),
+        ("At most 15 km/h are allowed.", ("15 km/h", "25 km/h")),
+        ("Two members are present.", ("Two members are", "One member is")),
+        ("The deposit is 400 yuan a week.", ("a week", "a month")),
+        ("The deposit is paid back at half past two.", ("two", "three")),
+        ("Bags with a paper face take 140 °C.", ("140", "165")),
+        ("The shop opened in 2012.", ("in 2012", "in March 2012")),
+        ("Ann did keep the ledger.", ("did keep", "did not keep")),
+        ("Leave was reduced by a third.", ("reduced", "increased")),
+        ("开门必须两个人在场。", ("两个人", "一个人")),
+        ("每篓最多装5斤。", ("5斤", "2.5斤")),
+        ("鲜叶在九十分钟内进站。", ("九十", "六十")),
+        ("下午14时30分收秤。", ("14时30分", "15时30分")),
+        ("空瓶每季度末送回。", ("每季度", "每个月")),
+        ("主持的是主任罗文澜。", ("罗文澜", "罗文涛")),
+        ("楼内没有电梯。", ("没有电梯", "有电梯")),
+        ("喷雾器不可打开。", ("不可", "可以")),
+        ("夜班比白班多60元。", ("60元", "90元")),
+    ],
+)
+def test_times_rates_counts_and_names_of_house_rules(right, wrong):
+    """Other forms of a number are the same; another period, count, part of a name, or a month that
+    the source lacks is flagged.
+    """
+    source = HOUSE if right.isascii() or "°" in right else HOUSE_ZH
+    assert check(right, source).verdict == "supported"
+    assert check(right.replace(*wrong), source).verdict in ("contradicted", "not_found")
+
+
 @pytest.mark.parametrize(
     "text",
     [

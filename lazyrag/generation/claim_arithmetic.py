@@ -1,0 +1,161 @@
+"""What statements compute from the numbers of their sources: sums, differences, how many times one
+is another, rounded numbers, bounds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from lazyrag.generation.claim_text import ClaimPair
+from lazyrag.generation.quantities import CLOCK, Quantity, unit_of
+
+
+def is_near(pair: ClaimPair, number: Quantity) -> bool:
+    """Whether a statement says that a number is about one of the source, or above or below it."""
+    return _is_rounded(pair, number) or _is_bound(pair, number)
+
+
+def is_computed(pair: ClaimPair, number: Quantity) -> bool:
+    """Whether a statement has a sum, a difference or a ratio of numbers of the source."""
+    return _is_sum_or_difference(pair, number) or _is_ratio(pair, number)
+
+
+_ABOUT = re.compile(
+    r"(?:about|around|roughly|approximately|nearly|almost|over|some|than|least|~"
+    r"|(?:约|近|超过?)[为有是]?)\W*$",
+    re.IGNORECASE,
+)
+_MORE = re.compile("[多余]")
+_ABOUT_BEHIND = re.compile(r"\s?(?:左右|上下|以上|多)")
+
+
+_ABOVE = re.compile(
+    r"(?:(?:more|longer|higher|older) than|over|above|超过|多于|高于)\W*$", re.IGNORECASE
+)
+_BELOW = re.compile(
+    r"(?:(?:less|fewer|shorter|lower|younger) than|under|below|不到|不足|低于|少于)\W*$",
+    re.IGNORECASE,
+)
+_BOUND_FACTOR = 1.6
+_RATIO_TOLERANCE = 0.02
+_ABOUT_TOLERANCE = 0.15
+_EPSILON = 1e-9
+_SHARE_TOLERANCE = 3.0  # percent: a quarter may be 27 %
+
+
+def _is_bound(pair: ClaimPair, number: Quantity) -> bool:
+    """Whether a statement says that a number is above or below one of the source, not far from
+    it.
+    """
+    before = pair.claim.between(number.start - 20, number.start)
+    is_above = _ABOVE.search(before) is not None
+    if not is_above and not _BELOW.search(before):
+        return False
+    size = number.number * number.factor
+    for other in pair.numbers:
+        other_size = other.number * other.factor
+        smaller, larger = (size, other_size) if is_above else (other_size, size)
+        is_near = smaller <= larger <= _BOUND_FACTOR * smaller
+        if other.dimension == number.dimension and is_near:
+            return True
+    return False
+
+
+_SUM = re.compile(r"\b(?:total|in all|altogether|together|combined|both)\b|共|合计|加起来|加在一起")
+_DIFFERENCE = re.compile(
+    r"\b(?:more|less|fewer|longer|later|earlier|after|before|by|for|lasted|took|from|ahead|behind"
+    r"|lead|faster|\w+er than)\b"
+    r"|[比贵省多少快慢后晚早增减升降]"
+)
+
+
+def _is_sum_or_difference(pair: ClaimPair, number: Quantity) -> bool:
+    """Whether a statement has the sum of neighbouring numbers of the source, or the difference of
+    two.
+    """
+    is_sum = _SUM.search(pair.claim.text) is not None
+    if not is_sum and not _DIFFERENCE.search(pair.claim.text):
+        return False
+    result = number.number * number.factor
+    pools = _pools(pair, number)
+    before = pair.claim.between(number.start - 20, number.start)
+    tolerance = _ABOUT_TOLERANCE if _ABOUT.search(before) else _EPSILON
+    for left, right in (two for pool in pools for two in itertools.combinations(pool, 2)):
+        if result > 0 and math.isclose(abs(left - right), result, rel_tol=tolerance):
+            return True
+    return is_sum and any(_has_sum(pool, result) for pool in pools)
+
+
+def _pools(pair: ClaimPair, number: Quantity) -> list[list[float]]:
+    """Sizes of the numbers that a statement may have computed one from, by what they measure."""
+    pools: dict[str, list[float]] = {}
+    clocks = [
+        clock
+        for part in pair.passage.sentences
+        for clock in part.quantities
+        if clock.dimension == CLOCK and part not in pair.around
+    ]
+    for other in [*pair.numbers, *clocks]:
+        size = _size(other)
+        if size.dimension == number.dimension:
+            kind = "year" if other.is_year else other.dimension
+            pools.setdefault(kind, []).append(size.number * size.factor)
+    return [*pools.values(), list(_sizes_as(number, pair.best.quantities))]
+
+
+def _has_sum(pool: list[float], result: float) -> bool:
+    """Whether neighbouring numbers have a sum."""
+    stretches = itertools.combinations(range(len(pool) + 1), 2)
+    return any(
+        end - start > 1 and math.isclose(sum(pool[start:end]), result) for start, end in stretches
+    )
+
+
+def _sizes_as(number: Quantity, others: Iterable[Quantity]) -> Iterator[float]:
+    """The sizes of the numbers of a sentence that may have the unit of a statement's number."""
+    for other in others:
+        if not other.dimension and not other.is_year:
+            yield other.number * number.factor
+        elif not number.dimension:
+            yield other.number
+        elif other.dimension == number.dimension:
+            yield other.number * other.factor
+
+
+def _is_ratio(pair: ClaimPair, number: Quantity) -> bool:
+    """Whether a statement has how many times a number of the source is another one."""
+    sizes = [other.number * other.factor for other in pair.numbers if other.number]
+    return number.dimension == "times" and any(
+        math.isclose(max(two), number.number * min(two), rel_tol=_RATIO_TOLERANCE)
+        for two in itertools.combinations(sizes, 2)
+    )
+
+
+def _size(number: Quantity) -> Quantity:
+    """A number whose differences are to be compared: of years and times of day, a time."""
+    if number.is_year:
+        return replace(number, dimension="time", factor=unit_of("year")[1])
+    if number.dimension == CLOCK:
+        return replace(number, dimension="time", factor=unit_of("minute")[1])
+    return number
+
+
+def _is_rounded(pair: ClaimPair, number: Quantity) -> bool:
+    """Whether a statement says that a number is about one of the source."""
+    text = pair.claim.text
+    is_share = number.dimension == "percent" and text[number.start : number.start + 1].isalpha()
+    if is_share and not _ABOUT_BEHIND.match(text, number.end):
+        return any(
+            other.dimension == "percent" and abs(other.number - number.number) <= _SHARE_TOLERANCE
+            for part in pair.passage.sentences
+            for other in part.quantities
+        )
+    is_about = _ABOUT.search(text, max(0, number.start - 20), number.start)
+    is_more = _MORE.search(text, number.start, number.end)
+    if not (is_about or is_more or _ABOUT_BEHIND.match(text, number.end)):
+        return False
+    return any(number.rounds(other) for part in pair.around for other in part.quantities)
