@@ -132,6 +132,14 @@ FORMATS = (
         "formulas with a value, charts, styles",
     ),
     Format(
+        "Binary Excel",
+        _of(".xlsb"),
+        "own code, openpyxl (MIT)",
+        "values as they are shown, with their columns' names, or chosen columns, merged cells, hidden sheets; sheets, "
+        "rows, title, author",
+        "as Excel; comments, text boxes",
+    ),
+    Format(
         "Old Excel",
         _of(".xls"),
         "xlrd (BSD), extra `office`",

@@ -49,6 +49,7 @@ for _suffixes, _target, _extra in (
     (".tex", "latex:LatexLoader", None),
     (".text .txt", "text:TextLoader", None),
     (".xls", "spreadsheets:XlsLoader", None),
+    (".xlsb", "spreadsheets:XlsbLoader", None),
     (".xlsm .xlsx", "spreadsheets:XlsxLoader", None),
     (".xml", "records:XmlLoader", None),
     (".yaml .yml", "yaml_records:YamlLoader", None),

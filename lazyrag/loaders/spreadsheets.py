@@ -334,6 +334,41 @@ class XlsLoader(SheetLoader):
             raise LoadError(msg) from exc
 
 
+class XlsbLoader(SheetLoader):
+    """Reads a binary workbook sheet by sheet, as `XlsxLoader`, without comments and text boxes.
+
+    Args:
+        fields: Columns to read, in this order; () for all.
+        template: A text with columns in braces, as in ``"{name} costs {price}"``, instead of
+            ``column: value``.
+
+    Raises:
+        ConfigError: If fields or template are invalid.
+    """
+
+    def load(self, path: Path) -> LoadedFile:
+        """Read the file."""
+        try:
+            from lazyrag.loaders import binary_workbooks
+        except ModuleNotFoundError as exc:
+            raise missing_package("The loader of .xlsb files", exc, "") from exc
+        with open_archive(path, "binary workbook", ".xlsb") as archive:
+            main = related(archive, "officeDocument")
+            if not main.endswith(".bin"):
+                raise LoadError(
+                    "The file is not a binary workbook, but of another format. Save it as .xlsb."
+                )
+            workbook = binary_workbooks.read_binary_workbook(archive, main)
+            sheets = []
+            for name, part, is_hidden in binary_workbooks.listed_sheets(archive, main):
+                if part not in archive:
+                    reading().note(f"sheet {name!r} left out: the workbook lacks its part {part}.")
+                    continue
+                reader = binary_workbooks.BinarySheetReader(workbook)
+                sheets.append(Sheet(name, reader.rows(archive, part), is_hidden, reader.merges))
+            return read_sheets(sheets, self._selection, properties(archive))
+
+
 def _xls_sheets(xlrd: Any, book: Any) -> Iterator[Sheet]:
     """The sheets; each is unloaded before the next one is read."""
     for number, name in enumerate(book.sheet_names()):

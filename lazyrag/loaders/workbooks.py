@@ -90,11 +90,12 @@ def _styles(root: Element) -> Iterator[Style]:
     for form in root.iterfind("{*}numFmts/{*}numFmt"):
         codes[form.get("numFmtId", "")] = form.get("formatCode", "")
     for form in root.iterfind("{*}cellXfs/{*}xf"):
-        yield _style(codes.get(form.get("numFmtId", ""), ""))
+        yield style_of(codes.get(form.get("numFmtId", ""), ""))
 
 
 @functools.lru_cache(maxsize=1_024)
-def _style(code: str) -> Style:
+def style_of(code: str) -> Style:
+    """The style of a number format."""
     if not code or len(code) > _MAX_CODE:
         return Style()
     return Style(code, is_date_format(code), is_timedelta_format(code))
@@ -194,15 +195,20 @@ class SheetReader:
         if match is None:
             return text  # NaN, Infinity, #DIV/0!
         value = float(text) if "." in text or match["exponent"] else int(text)
-        styles = self._workbook.styles
-        style = styles[style_number] if style_number < len(styles) else Style()
-        if not style.is_date:
-            return shown_as(value, style.code)
-        try:
-            moment: Cell = from_excel(value, self._workbook.epoch, timedelta=style.is_duration)
-        except (OverflowError, ValueError):  # outside of the calendar
-            return value
-        return duration_text(moment, style.code) if isinstance(moment, dt.timedelta) else moment
+        return number_cell(value, self._workbook, style_number)
+
+
+def number_cell(value: float, workbook: Workbook, style_number: int) -> Cell:
+    """A number as its style shows it: a number, a date, a duration."""
+    styles = workbook.styles
+    style = styles[style_number] if style_number < len(styles) else Style()
+    if not style.is_date:
+        return shown_as(value, style.code)
+    try:
+        moment: Cell = from_excel(value, workbook.epoch, timedelta=style.is_duration)
+    except (OverflowError, ValueError):  # outside of the calendar
+        return value
+    return duration_text(moment, style.code) if isinstance(moment, dt.timedelta) else moment
 
 
 def _date(text: str) -> Cell:

@@ -28,6 +28,7 @@ from lazyrag.loaders.spreadsheets import (
     _xls_value,
     read_sheets,
 )
+from tests.binary_workbooks import binary_workbook
 from tests.shared import shared
 
 WORD = st.text("abcxyz绿茶 ", max_size=6)
@@ -515,6 +516,56 @@ def test_what_is_no_workbook(tmp_path, name, words):
     path.write_bytes(shared("data", "docs", name).read_bytes())
     with pytest.raises(LoadError, match=words):
         load_file(path)
+
+
+def test_binary_workbooks(tmp_path):
+    """A binary workbook gives the text, places, tables and hidden sheets of the same .xlsx."""
+    sheets = {
+        "Prices": [
+            ["tea", "EUR", "since", "organic"],
+            ["green", 4.5, dt.date(2024, 4, 5), True],
+            ["红茶" * 100, 12, dt.date(1999, 12, 31), False],
+            ["merged"],
+        ],
+        "_Costs": [["year", "EUR"], [2024, -1e6], [-7, 0.1]],
+    }
+    (tmp_path / "a.xlsb").write_bytes(binary_workbook(sheets, [(4, 4, 1, 2)]))
+    book = openpyxl.Workbook()
+    book.remove(book.active)
+    for name, rows in sheets.items():
+        sheet = book.create_sheet(name)
+        for row in rows:
+            sheet.append(row)
+        sheet.merge_cells("A4:B4")
+        sheet.sheet_state = "hidden" if name.startswith("_") else "visible"
+    book.save(tmp_path / "a.xlsx")
+    binary = load_file(tmp_path / "a.xlsb")
+    usual = load_file(tmp_path / "a.xlsx")
+    assert (binary.text, binary.locations) == (usual.text, usual.locations)
+    assert binary.tables == usual.tables
+    assert binary.metadata["hidden_sheets"] == usual.metadata["hidden_sheets"] == ["_Costs"]
+
+
+@pytest.mark.parametrize("cut", [0.3, 0.9])
+def test_a_cut_binary_workbook(tmp_path, cut):
+    """It fails with what to do."""
+    data = binary_workbook({"Prices": [["tea"], ["green"]]})
+    (tmp_path / "a.xlsb").write_bytes(data[: int(cut * len(data))])
+    with pytest.raises(LoadError, match=r"Save it again as \.xlsb"):
+        load_file(tmp_path / "a.xlsb")
+
+
+def test_a_damaged_sheet_of_a_binary_workbook(tmp_path):
+    """It costs itself, and is noted."""
+    (tmp_path / "a.xlsb").write_bytes(binary_workbook({"A": [["tea"]], "B": [["green"]]}))
+    path = tmp_path / "b.xlsb"
+    with zipfile.ZipFile(tmp_path / "a.xlsb") as old, zipfile.ZipFile(path, "w") as new:
+        for name in old.namelist():
+            is_first = name == "xl/worksheets/sheet1.bin"
+            new.writestr(name, b"\xff" * 40 if is_first else old.read(name))
+    loaded = load_file(path)
+    assert loaded.text == "B\ngreen"
+    assert "sheet 'A'" in str(loaded.metadata["notes"])
 
 
 @pytest.mark.shared
