@@ -9,15 +9,12 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
-from openpyxl.styles.numbers import BUILTIN_FORMATS
-from openpyxl.utils.datetime import MAC_EPOCH, WINDOWS_EPOCH
-
 from lazyrag.errors import LoadError
 from lazyrag.loaders.archives import Archive, related, relations
 from lazyrag.loaders.base import reading
 from lazyrag.loaders.cells import Cell, Row
 from lazyrag.loaders.tables import Merge
-from lazyrag.loaders.workbooks import Style, Workbook, number_cell, style_of
+from lazyrag.loaders.workbooks import EPOCHS, FORMATS, Style, Workbook, number_cell, style_of
 
 Record: TypeAlias = tuple[int, bytes]
 """The number of a kind of record, and its data."""
@@ -108,15 +105,15 @@ def read_binary_workbook(archive: Archive, main: str) -> Workbook:
     part = related(archive, "styles", main)
     with archive.tolerated(f"part {part}"):
         styles += _styles(archive, part) if part else ()
-    epoch = WINDOWS_EPOCH
+    is_1904 = False
     for number, data in _records(archive, main):
-        if number == _BRT_WB_PROP and data[:1] and data[0] & 1:
-            epoch = MAC_EPOCH
-    return Workbook(strings, styles, epoch)
+        if number == _BRT_WB_PROP:
+            is_1904 = data[:1] != b"" and data[0] & 1 == 1
+    return Workbook(strings, styles, EPOCHS[is_1904])
 
 
 def _styles(archive: Archive, part: str) -> Iterator[Style]:
-    codes = dict(BUILTIN_FORMATS)
+    codes = dict(FORMATS)
     is_inside = False
     for number, data in _records(archive, part):
         if number == _BRT_FMT:

@@ -18,6 +18,10 @@ from lazyrag.loaders.base import reading
 from lazyrag.loaders.cells import Cell, Row, duration_text, shown_as
 from lazyrag.loaders.tables import Merge
 
+FORMATS: Mapping[int, str] = BUILTIN_FORMATS
+"""Number formats that a workbook need not have, by their number."""
+EPOCHS = {False: WINDOWS_EPOCH, True: MAC_EPOCH}
+"""The day from which dates are counted; by whether it is in 1904."""
 _MAX_CODE = 255
 """Characters of a number format; openpyxl takes quadratic time for longer ones."""
 _NUMBER = re.compile(
@@ -61,15 +65,14 @@ def read_workbook(archive: Archive, main: str) -> Workbook:
     part = related(archive, "sharedStrings", main)
     with archive.tolerated(f"part {part}"):
         strings += map(_string, archive.elements(part, "si") if part else ())
-    epoch = WINDOWS_EPOCH
+    is_1904 = False
     for settings in archive.xml(main).iterfind("{*}workbookPr"):
-        if settings.get("date1904") in ("1", "true"):
-            epoch = MAC_EPOCH
+        is_1904 = settings.get("date1904") in ("1", "true")
     part = related(archive, "styles", main)
     styles: list[Style] = []
     with archive.tolerated(f"part {part}"):
         styles += _styles(archive.xml(part)) if part else ()
-    return Workbook(strings, styles, epoch)
+    return Workbook(strings, styles, EPOCHS[is_1904])
 
 
 def _string(element: Element) -> str:
@@ -86,7 +89,7 @@ def _decoded(text: str) -> str:
 
 
 def _styles(root: Element) -> Iterator[Style]:
-    codes: dict[str, str] = {str(number): code for number, code in BUILTIN_FORMATS.items()}
+    codes: dict[str, str] = {str(number): code for number, code in FORMATS.items()}
     for form in root.iterfind("{*}numFmts/{*}numFmt"):
         codes[form.get("numFmtId", "")] = form.get("formatCode", "")
     for form in root.iterfind("{*}cellXfs/{*}xf"):

@@ -12,6 +12,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "lazyrag.read.explore": "glob grep near_duplicates outline related",
+        "lazyrag.read.markdown": "to_markdown",
         "lazyrag.read.page_marks": "marks page_image",
         "lazyrag.read.supersession": "superseded",
     },

@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 
 from lazyrag.data.node import SOURCE_LOCATION, DocNode, describe_span
-from lazyrag.data.segment import NOT_SHOWN, TABLE, Location
+from lazyrag.data.segment import NOT_SHOWN, TABLE, Location, Segment, content_text
 from lazyrag.data.tables import FoundTable, is_header
 from lazyrag.transforms.base import NodeTransform
 from lazyrag.types import JsonObject
@@ -36,13 +36,10 @@ class TableExtractor(NodeTransform):
 
     def transform(self, node: DocNode) -> Iterator[DocNode]:
         """Yield the tables, in order."""
-        located = [location for location in node.segment.locations if location.kind == TABLE]
-        tables = [(location, FoundTable.read(location.label)) for location in located]
-        tables += _piped(node, located)
         places = _Stretches(
             location for location in node.segment.locations if location.kind not in NOT_SHOWN
         )
-        for place, table in sorted(tables, key=lambda pair: pair[0].start)[:_MAX_TABLES]:
+        for place, table in document_tables(node.segment):
             cells = itertools.chain(table.names, *table.rows)
             if any(len(cell) > _MAX_CELL for cell in cells):
                 continue  # a page within a frame, which no program reads from CSV
@@ -61,6 +58,14 @@ class TableExtractor(NodeTransform):
                 near = node.segment._replace(locations=places.touching(place.start, place.end))
                 metadata[SOURCE_LOCATION] = describe_span(near, (place.start, place.end))
             yield DocNode(text=table.csv, metadata=metadata)
+
+
+def document_tables(root: Segment) -> list[tuple[Location, FoundTable]]:
+    """The first 10,000 tables of a document with their places in its text, in order."""
+    located = [location for location in root.locations if location.kind == TABLE]
+    tables = [(location, FoundTable.read(location.label)) for location in located]
+    tables += _piped(root, located)
+    return sorted(tables, key=lambda pair: pair[0].start)[:_MAX_TABLES]
 
 
 class _Stretches:
@@ -82,12 +87,12 @@ class _Stretches:
         return any(around.start <= place.start and place.end <= around.end for around in touching)
 
 
-def _piped(node: DocNode, located: Sequence[Location]) -> Iterator[tuple[Location, FoundTable]]:
+def _piped(root: Segment, located: Sequence[Location]) -> Iterator[tuple[Location, FoundTable]]:
     """Tables of lines with ``|`` that are in no located table: with a rule below the header, or on
     a page.
     """
-    pages = _Stretches(location for location in node.locations if location.kind == "page")
-    for run in _piped_runs(node.get_text(), _Stretches(located)):
+    pages = _Stretches(location for location in root.locations if location.kind == "page")
+    for run in _piped_runs(content_text(root.content), _Stretches(located)):
         place = Location(run[0].start(), run[-1].end(), TABLE, "")
         has_rule = _RULE.fullmatch(run[1][0]) is not None
         if not has_rule and not pages.contain(place):
