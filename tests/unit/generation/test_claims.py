@@ -410,6 +410,22 @@ def test_a_judge_that_fails_is_a_problem():
     assert "no connection" in resolved.problems[0]
 
 
+@pytest.mark.parametrize(
+    ("judge", "problem"),
+    [
+        (lambda text, source: 1 / 0, "The judge raised ZeroDivisionError: division by zero."),
+        (lambda text, source: "maybe", "must return supported, contradicted, not_found or"),
+        (lambda text, source: None, "got None."),
+    ],
+)
+def test_a_judge_without_a_verdict_is_a_problem_too(judge, problem):
+    """Whatever it raises or returns, the other statements keep their verdicts."""
+    text = "A crossing spanning this river exists [1]. The bridge is 1,600 metres long [1]."
+    resolved = CitationManager(judge).resolve(text, [Hit("n", BRIDGE, 1.0)])
+    assert [one.verdict for one in resolved.statements] == ["not_found", "contradicted"]
+    assert problem in resolved.problems[0]
+
+
 def test_a_judge_must_be_a_function():
     """A name is refused."""
     with pytest.raises(ConfigError, match="judge"):
