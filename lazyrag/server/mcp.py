@@ -451,13 +451,15 @@ def related(caller: Caller, id: Identity, limit: Limit = 6) -> JsonObject:
     return {"results": caller.passages(scope, find_related(scope.docs, node.uid, limit))}
 
 
-@_tool(statements=(list_of(model_of(Statement)), ...))
+@_tool(statements=(list_of(model_of(Statement)), ...), problems=(list[str], ...))
 def check(caller: Caller, text: Answer, ids: Identities) -> JsonObject:
     """Check each sentence of an answer against the passages that it cites, before you give it to
-    the user. The verdicts are supported, contradicted, not_found, not_checkable.
+    the user. The verdicts are supported, contradicted, not_found, not_checkable; problems names
+    citations of passages that do not exist, and words that are not in the passage.
     """
     hits = [Hit.from_node(caller.passage(identity)[1]) for identity in ids]
-    return {"statements": to_dict(CitationManager().resolve(text, hits).statements)}
+    resolved = CitationManager().resolve(text, hits)
+    return {"statements": to_dict(resolved.statements), "problems": [*resolved.problems]}
 
 
 @_tool(sets=(list_of(_Set), ...))
@@ -502,7 +504,9 @@ async def call_tool(caller: Caller, name: str, arguments: JsonObject) -> types.C
         problem = problem_of(exc)
         if problem.status == 500:
             log.exception("The tool %s failed.", name)
-        return _result(problem.message, is_error=True)
+        return _result(
+            problem.message.replace("See documents().", "List the paths with glob."), is_error=True
+        )
     return _result(text)
 
 
