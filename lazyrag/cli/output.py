@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lazyrag.cli import terminal
-from lazyrag.errors import ConfigError, LazyRAGError, count
+from lazyrag.errors import ConfigError, GenerationError, LazyRAGError, count
 
 if TYPE_CHECKING:
     from lazyrag.data.encoding import ErrorInfo
@@ -62,13 +62,13 @@ def write(lines: Iterable[str]) -> None:
 def as_json(
     command: str, result: Mapping[str, Any] | None, error: BaseException | None = None
 ) -> str:
-    """The JSON of a command: ``result`` if it worked, else ``error``."""
+    """The JSON of a command: ``result`` if it worked, else ``error``; both of a broken answer."""
     from lazyrag.data.encoding import to_dict
 
     envelope: JsonObject = {"schema": SCHEMA, "command": command, "ok": error is None}
-    if error is None:
+    if result is not None:
         envelope["result"] = to_dict(result)
-    else:
+    if error is not None:
         envelope["error"] = {"type": type(error).__name__, "message": str(error)}
     return json.dumps(envelope, ensure_ascii=False, indent=2, allow_nan=False)
 
@@ -201,6 +201,22 @@ def answer_dict(answer: Answer) -> JsonObject:
         "statements": answer.statements,
         "hits": [hit_dict(rank, hit) for rank, hit in sources],
         "problems": answer.problems,
+    }
+
+
+def incomplete_dict(error: Exception) -> JsonObject | None:
+    """What came of an answer whose stream broke, for programs; None for another error."""
+    if not isinstance(error, GenerationError) or not error.text:
+        return None
+    from lazyrag.generation import CitationManager
+
+    sources = error.context.sources
+    return {
+        "question": error.context.query,
+        "answer": error.text,
+        "incomplete": True,
+        "citations": CitationManager().resolve(error.text, sources).citations,
+        "hits": [hit_dict(rank, hit) for rank, hit in enumerate(sources, start=1)],
     }
 
 

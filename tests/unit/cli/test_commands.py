@@ -820,7 +820,16 @@ def test_ask_with_a_model_prints_the_answer_and_its_sources(
     status, output, errors = run("ask", "How hot is green tea?", "--model", "m")
     assert (status, output) == (2, "At 80 [31m (incomplete)\n")
     assert errors.startswith("Error: ")
-    model.faults = [streamed(piece("At 80 degrees [1]."), piece(" And"))]
+    broken = streamed(piece("At 80 degrees [1]."), piece(" And"))
+    model.faults = [broken] * 2
+    status, output, errors = run("ask", "How hot is green tea?", "--model", "m", "--json")
+    told = json.loads(output)
+    assert (status, errors, told["ok"], told["error"]["type"]) == (2, "", False, "GenerationError")
+    assert (told["result"]["answer"], told["result"]["incomplete"]) == (
+        "At 80 degrees [1]. And",
+        True,
+    )
+    assert [one["source"] for one in told["result"]["citations"]] == ["tea.md"]
     status, output, errors = run("ask", "How hot is green tea?", "--model", "m")
     assert output.splitlines() == [
         "At 80 degrees [1]. And (incomplete)",
