@@ -236,9 +236,9 @@ def answer_lines(
     lines += citation_lines(answer.citations, query)
     if not is_quoted:
         lines += _statement_lines(answer.statements)
-    for problem in answer.problems:
+    for problem in answer.problems[:_MAX_NOTES]:
         lines += terminal.wrap(f"Note: {terminal.printable(problem)}", rest="  ")
-    return lines
+    return lines + more_lines(len(answer.problems), _MAX_NOTES)
 
 
 def citation_lines(citations: Iterable[Citation], query: str = "") -> list[str]:
@@ -253,6 +253,8 @@ def citation_lines(citations: Iterable[Citation], query: str = "") -> list[str]:
     return lines
 
 
+_MAX_NOTES = 20
+"""Doubtful statements, and problems, that are listed; --json has all."""
 _STYLES = {"contradicted": "red", "not_found": "yellow"}
 
 
@@ -267,10 +269,11 @@ def _statement_lines(statements: Sequence[Statement]) -> list[str]:
         f"{number} {verdict.replace('_', ' ')}" for verdict, number in counts.items()
     )
     lines = ["", f"Checked against the sources: {summary}."]
-    for statement in doubtful(statements):
+    doubts = doubtful(statements)
+    for statement in doubts[:_MAX_NOTES]:
         wrapped = terminal.wrap(terminal.printable(str(statement)), rest="  ")
         lines += [terminal.style_text(line, _STYLES[statement.verdict]) for line in wrapped]
-    return lines
+    return lines + more_lines(len(doubts), _MAX_NOTES)
 
 
 # Reports

@@ -838,6 +838,21 @@ def test_ask_with_a_model_prints_the_answer_and_its_sources(
     ]
 
 
+def test_ask_lists_twenty_doubtful_statements(
+    folder: Path, run, model, monkeypatch: pytest.MonkeyPatch
+):
+    """And counts the rest; --json has all."""
+    run("index")
+    monkeypatch.setenv("OPENAI_BASE_URL", model.url)
+    text = " ".join(f"Green tea needs {100 + number} degrees [1]." for number in range(50))
+    model.faults = [streamed(piece(text, finish_reason="stop"), "[DONE]")] * 2
+    asked = ("ask", "How hot is green tea?", "--model", "m", "-k", 1)
+    lines = run(*asked)[1].splitlines()
+    assert len([line for line in lines if line.startswith("Contradicted: ")]) == 20
+    assert lines[-1] == "and 30 more"
+    assert len(json.loads(run(*asked, "--json")[1])["result"]["statements"]) == 50
+
+
 def test_ask_wraps_what_it_streams_and_says_what_is_weak(
     folder: Path, run, model, monkeypatch: pytest.MonkeyPatch
 ):
