@@ -30,6 +30,7 @@ _BACKTICKS = re.compile(r"[ \t]*```+(?!.*`)[ \t]*(\S*)")
 _ROW = re.compile(r"[ \t]*\||[^|\n]+ \| [^|\n]+ \| ")
 _RULE = re.compile(r"(?=.*-)[ \t]*[|:-][|: \t-]*\|[|: \t-]*\s*|[ \t]*\+=[=+]+\s*")  # below a header
 _ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,3}[.)]|#\.)[ \t]+")
+_SECTION = re.compile(r"\d{1,3}[.)][ \t]+")
 _MAX_TITLE = 60  # characters
 _TIMES_TITLE = 2  # how much longer a line of text below a title is
 _NO_TITLE = re.compile(r"[\d.。!?！？；;:：，,|]")
@@ -152,7 +153,7 @@ class _UnitReader:
         self._paragraph = None
         if first is None:
             return
-        if not self._is_item and self._is_title(self._text[first : self._start]):
+        if self._is_title(self._text[first : self._start]):
             yield Unit(first, self._start, "heading")
             return
         if self._is_item and self._start - first <= MAX_ITEM:
@@ -162,10 +163,18 @@ class _UnitReader:
             yield Unit(first + start, first + end, "sentence")
 
     def _is_title(self, paragraph: str) -> bool:
-        """Whether a paragraph before others is one short line without a sign or a number."""
+        """Whether a paragraph before others is one short line without a sign or a number, but for
+        that of a section: an item that stands alone.
+        """
         is_apart = _BLANK_LINE.match(self._text, self._start)
-        has_next = _WORD.match(self._text, self._start)
-        return bool(is_apart and has_next) and _may_be_title(paragraph.strip())
+        number = _SECTION.match(paragraph) if self._is_item else None
+        is_alone = number if self._is_item else True
+        following = _WORD.match(self._text, self._start)
+        if not (is_apart and is_alone and following):
+            return False
+        if number and _SECTION.match(self._text, following.end() - 1):
+            return False
+        return _may_be_title(paragraph[number.end() if number else 0 :].strip())
 
     def _is_title_line(self, line: str) -> bool:
         """Whether a line stands directly above its text, as in Word: the line before it is

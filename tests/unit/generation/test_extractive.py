@@ -55,6 +55,14 @@ def context(question: str, *texts: str, **metadata: object) -> RAGContext:
             "Returns\nGoods are returned within a month. The buyer pays.\n退货\n商品须在三十天内退回，运费自付。",
             ["heading", "sentence", "sentence", "heading", "sentence"],
         ),
+        (
+            "7. Hand tools\n\nShears are sharp.\n\n8. Lending\n\nIt is free.",
+            ["heading", "sentence"] * 2,
+        ),
+        (
+            "1. Fill the can\n\n2. Close it\n\n3. Wait an hour.\n\nDone.",
+            ["item"] * 3 + ["sentence"],
+        ),
         ("周日休息\n平时早上九点到晚上六点营业，午休一小时", ["sentence"]),
         ("The first line of some\nprose goes on.\nDear Sir\nand Madam of it all", ["sentence"] * 2),
         ("Like this::\n\n    make tea\n\n    drink it\n\nDone.", ["sentence", "code", "sentence"]),
