@@ -101,7 +101,7 @@ def measure(judged: Judged, context: RAGContext) -> dict[str, float]:
         for ranked in rank_units(judged.question, texts, ranks)[:2]
     ]
     begun = time.process_time()
-    quotes = choose_quotes(judged.question, texts, ranks)
+    quotes = choose_quotes(judged.question, context.sources)
     seconds = time.process_time() - begun
     quoted = [texts[quote.source][quote.start : quote.end] for quote in quotes]
     return {

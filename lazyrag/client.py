@@ -161,7 +161,8 @@ class _Calls:
         self, text: str, *, filters: Filters | None = None, limit: int = 100
     ) -> Call[list[Record]]:
         """Find a literal text: ``path``, ``span``, ``line`` and ``location`` of each match."""
-        return Call("POST", "grep", body={"text": text, "filters": filters, "limit": limit})
+        body = {"text": text, "filters": filters, "limit": limit}
+        return Call("POST", "grep", lambda answer: answer["matches"], body=body)
 
     def read(self, document: str) -> Call[str]:
         """The text of a document."""

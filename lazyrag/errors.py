@@ -191,10 +191,11 @@ class GenerationError(LazyRAGError):
     """A chat model failed or answered with something unusable.
 
     From a pipeline, ``context`` is the `lazyrag.RAGContext` that the model was given, so that what
-    was found is not lost; else it is None.
+    was found is not lost, and ``text`` what came of the answer; else they are None and "".
     """
 
     context: Any = None
+    text: str = ""
 
 
 class EvaluationError(LazyRAGError):

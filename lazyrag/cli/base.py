@@ -65,7 +65,7 @@ class _Command(LocalizedCommand):
             if debug:
                 raise
             if as_json:
-                output.write([output.as_json(name, None, exc)])
+                output.write([output.as_json(name, output.incomplete_dict(exc), exc)])
             else:
                 complain(f"Error: {message_of(exc)}")
             return USAGE if name in _FAIL_WITH_2 else FAILED

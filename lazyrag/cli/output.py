@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lazyrag.cli import terminal
-from lazyrag.errors import ConfigError, LazyRAGError, count
+from lazyrag.errors import ConfigError, GenerationError, LazyRAGError, count
 
 if TYPE_CHECKING:
     from lazyrag.data.encoding import ErrorInfo
@@ -62,13 +62,13 @@ def write(lines: Iterable[str]) -> None:
 def as_json(
     command: str, result: Mapping[str, Any] | None, error: BaseException | None = None
 ) -> str:
-    """The JSON of a command: ``result`` if it worked, else ``error``."""
+    """The JSON of a command: ``result`` if it worked, else ``error``; both of a broken answer."""
     from lazyrag.data.encoding import to_dict
 
     envelope: JsonObject = {"schema": SCHEMA, "command": command, "ok": error is None}
-    if error is None:
+    if result is not None:
         envelope["result"] = to_dict(result)
-    else:
+    if error is not None:
         envelope["error"] = {"type": type(error).__name__, "message": str(error)}
     return json.dumps(envelope, ensure_ascii=False, indent=2, allow_nan=False)
 
@@ -204,6 +204,22 @@ def answer_dict(answer: Answer) -> JsonObject:
     }
 
 
+def incomplete_dict(error: Exception) -> JsonObject | None:
+    """What came of an answer whose stream broke, for programs; None for another error."""
+    if not isinstance(error, GenerationError) or not error.text:
+        return None
+    from lazyrag.generation import CitationManager
+
+    sources = error.context.sources
+    return {
+        "question": error.context.query,
+        "answer": error.text,
+        "incomplete": True,
+        "citations": CitationManager().resolve(error.text, sources).citations,
+        "hits": [hit_dict(rank, hit) for rank, hit in enumerate(sources, start=1)],
+    }
+
+
 def answer_lines(
     answer: Answer, *, with_text: bool = True, with_passages: bool = True
 ) -> list[str]:
@@ -220,9 +236,9 @@ def answer_lines(
     lines += citation_lines(answer.citations, query)
     if not is_quoted:
         lines += _statement_lines(answer.statements)
-    for problem in answer.problems:
+    for problem in answer.problems[:_MAX_NOTES]:
         lines += terminal.wrap(f"Note: {terminal.printable(problem)}", rest="  ")
-    return lines
+    return lines + more_lines(len(answer.problems), _MAX_NOTES)
 
 
 def citation_lines(citations: Iterable[Citation], query: str = "") -> list[str]:
@@ -237,6 +253,8 @@ def citation_lines(citations: Iterable[Citation], query: str = "") -> list[str]:
     return lines
 
 
+_MAX_NOTES = 20
+"""Doubtful statements, and problems, that are listed; --json has all."""
 _STYLES = {"contradicted": "red", "not_found": "yellow"}
 
 
@@ -251,10 +269,11 @@ def _statement_lines(statements: Sequence[Statement]) -> list[str]:
         f"{number} {verdict.replace('_', ' ')}" for verdict, number in counts.items()
     )
     lines = ["", f"Checked against the sources: {summary}."]
-    for statement in doubtful(statements):
+    doubts = doubtful(statements)
+    for statement in doubts[:_MAX_NOTES]:
         wrapped = terminal.wrap(terminal.printable(str(statement)), rest="  ")
         lines += [terminal.style_text(line, _STYLES[statement.verdict]) for line in wrapped]
-    return lines
+    return lines + more_lines(len(doubts), _MAX_NOTES)
 
 
 # Reports

@@ -360,7 +360,7 @@ def chat(**options: Any) -> Output:
 
 def _show_error(error: LazyRAGError, *, as_json: bool) -> None:
     if as_json:
-        output.write([output.as_json("chat", None, error)])
+        output.write([output.as_json("chat", output.incomplete_dict(error), error)])
     else:
         complain(f"Error: {message_of(error)}")
 

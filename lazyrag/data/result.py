@@ -417,10 +417,11 @@ class Statement:
 
     def __str__(self) -> str:
         words = [finding for finding in self.findings if finding.kind != "words"]
-        notes = [str(finding) for finding in words or self.findings if finding.source_words]
+        facing = [str(finding) for finding in words or self.findings if finding.source_words]
+        notes = [*dict.fromkeys(facing)]
         absent = [finding.words for finding in words or self.findings if not finding.source_words]
         if absent and absent != [self.text.rstrip(".。！!")]:
-            notes.append(", ".join(f"“{text}”" for text in absent) + " not found")
+            notes.append(", ".join(f"“{text}”" for text in dict.fromkeys(absent)) + " not found")
         if self.proposed and self.indices:
             notes.append(f"[{self.proposed}] supports it")
         verdict = self.verdict.replace("_", " ").capitalize()

@@ -15,7 +15,7 @@ from lazyrag.data.segment import LAZY_ROOT_NAME, TABLE, Span, content_text
 from lazyrag.document.tables import TableLocation, make_table
 from lazyrag.generation.citations import snippet
 from lazyrag.generation.claims import Judge
-from lazyrag.generation.judge import passage_judge
+from lazyrag.generation.judge import checked_judge, passage_judge
 from lazyrag.groups.node_group import Step
 from lazyrag.models.protocols import ChatModel
 from lazyrag.read.catalogue import list_documents
@@ -164,7 +164,7 @@ def collect(
         steps.append(Step(name, analyser=_ANALYSER))
     page, texts = reader.read(read, frozenset(steps))
     if asks is not None:
-        page = _judge_page(page, texts, query, asks, dry_run=dry_run)
+        page = _judge_page(page, texts, query, checked_judge(asks), dry_run=dry_run)
     return replace(page, unread=_list_unread(reader))
 
 

@@ -19,6 +19,7 @@ from lazyrag.data.segment import Span
 from lazyrag.errors import GenerationError
 from lazyrag.generation.claim_words import ENGLISH_FUNCTION_WORDS
 from lazyrag.generation.claims import Judge, StatementChecker, tidy
+from lazyrag.generation.judge import checked_judge
 from lazyrag.generation.markers import (
     Marker,
     MarkerScanner,
@@ -618,7 +619,8 @@ def resolve(response: str, sources: Sequence[Hit], judge: Judge | None) -> Resol
         citations += new_citations(marker, before, sources, seen)
     problems = [marker_problem(marker, len(sources)) for marker in markers]
     problems += [check.problem for check in quote_checks(response, scanned, sources, markers)]
-    checker = StatementChecker([hit.text for hit in sources], judge, _titles(sources))
+    opinion = checked_judge(judge) if judge else None
+    checker = StatementChecker([hit.text for hit in sources], opinion, _titles(sources))
     statements = tuple(check_statements(response, scanned, markers, checker, len(sources)))
     problems += checker.problems
     return ResolvedCitations(

@@ -6,26 +6,31 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from textwrap import dedent
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from lazyrag.data.result import GenerationResult, Hit, RAGContext
+from lazyrag.data.tables import header_votes, is_header
 from lazyrag.text.analyzers import chinese_terms
 from lazyrag.text.question_parts import split_question
 from lazyrag.text.sentences import resolve_language, sentence_spans
 
 # Units of a text
 
-Kind: TypeAlias = Literal["sentence", "item", "row", "code", "heading"]
+Kind: TypeAlias = Literal["sentence", "item", "row", "code", "heading", "header"]
 
 MAX_ITEM = 300
 """Characters of a list item that is one unit; the sentences of a longer one are units."""
 
 _HEADING = re.compile(r" {0,3}#{1,6}\s")
 _UNDERLINE = re.compile(r"([=\-~^\"'#*+])\1{2,}\s*")
-_FENCE = re.compile(r"[ \t]*(```+|~~~+)")
+_FENCE = re.compile(r"[ \t]*(```+(?!.*`)|~~~+)")
+_BACKTICKS = re.compile(r"[ \t]*```+(?!.*`)[ \t]*(\S*)")
 _ROW = re.compile(r"[ \t]*\||[^|\n]+ \| [^|\n]+ \| ")
+_RULE = re.compile(r"(?=.*-)[ \t]*[|:-][|: \t-]*\|[|: \t-]*\s*|[ \t]*\+=[=+]+\s*")  # below a header
 _ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,3}[.)]|#\.)[ \t]+")
+_SECTION = re.compile(r"\d{1,3}[.)][ \t]+")
 _MAX_TITLE = 60  # characters
 _TIMES_TITLE = 2  # how much longer a line of text below a title is
 _NO_TITLE = re.compile(r"[\d.。!?！？；;:：，,|]")
@@ -37,7 +42,7 @@ _MARKUP = re.compile(r"[ \t]*(?:\.\. |:::|!!! |=== |\([\w:.-]+\)=\s*$|\[[^\]]+\]
 
 class Unit(NamedTuple):
     """What can be quoted of a text: a sentence, a list item, a row of a table, a block of code; or
-    a heading, which is context.
+    a heading or the header of a table, which are context.
     """
 
     start: int
@@ -77,6 +82,8 @@ class _UnitReader:
 
     def read(self) -> Iterator[Unit]:
         """All units, with white space around them."""
+        if count := self._lines_of_rest():
+            yield self._take(count, "code")
         while self._at < len(self._lines):
             line = self._lines[self._at]
             if not line.strip():
@@ -104,6 +111,8 @@ class _UnitReader:
             kind = "heading"
         if is_item or kind or is_markup:
             yield from self._end_paragraph()
+        if kind == "row" and self._is_header():
+            kind = "header"
         if kind:
             yield self._take(1, kind)
             return
@@ -111,6 +120,20 @@ class _UnitReader:
             self._paragraph = self._start
             self._is_item = is_item
         self._skip(1)
+
+    def _is_header(self) -> bool:
+        """Whether a row names columns: above a rule, or the first of a plain table by its cells."""
+        above, line, below = (
+            "".join(self._lines[max(0, at) : at + 1]) for at in range(self._at - 1, self._at + 2)
+        )
+        if _RULE.fullmatch(below):
+            return True
+        if _ROW.match(above) or line.lstrip().startswith("|"):
+            return False
+        lines = (self._lines[at] for at in range(self._at, len(self._lines)))
+        names, *rows = [row.split("|") for row in itertools.takewhile(_ROW.match, lines)]
+        # a passage may begin within a table
+        return header_votes(names, rows) > 0 or (self._start > 0 and is_header(names, rows))
 
     def _skip(self, count: int) -> None:
         for line in self._lines[self._at : self._at + count]:
@@ -130,7 +153,7 @@ class _UnitReader:
         self._paragraph = None
         if first is None:
             return
-        if not self._is_item and self._is_title(self._text[first : self._start]):
+        if self._is_title(self._text[first : self._start]):
             yield Unit(first, self._start, "heading")
             return
         if self._is_item and self._start - first <= MAX_ITEM:
@@ -140,10 +163,18 @@ class _UnitReader:
             yield Unit(first + start, first + end, "sentence")
 
     def _is_title(self, paragraph: str) -> bool:
-        """Whether a paragraph before others is one short line without a sign or a number."""
+        """Whether a paragraph before others is one short line without a sign or a number, but for
+        that of a section: an item that stands alone.
+        """
         is_apart = _BLANK_LINE.match(self._text, self._start)
-        has_next = _WORD.match(self._text, self._start)
-        return bool(is_apart and has_next) and _may_be_title(paragraph.strip())
+        number = _SECTION.match(paragraph) if self._is_item else None
+        is_alone = number if self._is_item else True
+        following = _WORD.match(self._text, self._start)
+        if not (is_apart and is_alone and following):
+            return False
+        if number and _SECTION.match(self._text, following.end() - 1):
+            return False
+        return _may_be_title(paragraph[number.end() if number else 0 :].strip())
 
     def _is_title_line(self, line: str) -> bool:
         """Whether a line stands directly above its text, as in Word: the line before it is
@@ -156,14 +187,24 @@ class _UnitReader:
         is_above = is_longer and not below[0].islower() and _SENTENCE_END.search(below)
         return bool(is_first and is_above) and _may_be_title(words)
 
+    def _lines_of_rest(self) -> int:
+        """Number of lines of code in which a passage begins: up to a fence that opens nothing."""
+        fences = [
+            (at, fence[1]) for at, fence in enumerate(map(_BACKTICKS.match, self._lines)) if fence
+        ]
+        if not fences:
+            return 0
+        at, info = fences[0]
+        is_below_code = bool(at and not info and self._lines[at - 1].strip())
+        is_end = len(fences) % 2 or fences[1][1]
+        return at + 1 if is_below_code and is_end else 0
+
     def _lines_of_fence(self, fence: str) -> int:
-        """Number of lines of a fenced block; 0 if it has no end, as in a passage that begins in
-        code.
-        """
+        """Number of lines of a fenced block, which may end with the passage."""
         for at in range(self._at + 1, len(self._lines)):
             if self._lines[at].strip().startswith(fence):
                 return at + 1 - self._at
-        return 0
+        return len(self._lines) - self._at if "`" in fence else 0
 
     def _follows_colons(self, line: str) -> bool:
         """Whether an indented line begins a literal block of reStructuredText."""
@@ -220,26 +261,60 @@ class _Passage:
         self.text = text
         self.rank = rank
         self.units = units_of(text)
-        self.terms = [frozenset(chinese_terms(text[unit.start : unit.end])) for unit in self.units]
+        self.headers = [""] * len(self.units)
+        self.terms = [frozenset(chinese_terms(self.words(unit))) for unit in self.units]
         self.all_terms = frozenset[str]().union(*self.terms)
+        self.announcing = frozenset[str]()
 
-    def without_fragment(self, others: Sequence[_Passage]) -> _Passage:
-        """Drop the first unit if it is the end of one in another passage: where passages overlap,
-        they begin within a sentence.
+    def words(self, unit: Unit) -> str:
+        """The text of a unit."""
+        return self.text[unit.start : unit.end]
+
+    def drop_fragments(self, others: Sequence[_Passage]) -> None:
+        """Drop the first unit if it is the end of one in another passage, and the last one if it is
+        the beginning of code there: passages may begin or end within one, and overlap.
         """
-        if self.units:
-            first = self.units[0]
-            words = self.text[first.start : first.end]
-            if any(other.has_longer(words) for other in others):
-                del self.units[0], self.terms[0]
-        return self
+        for at, is_part in ((0, str.endswith), (-1, str.startswith)):
+            for unit in self.units[at:][:1]:
+                may_end = at == 0 or unit.kind == "code"
+                if may_end and any(other.has_longer(self.words(unit), is_part) for other in others):
+                    del self.units[at], self.headers[at], self.terms[at]
 
-    def has_longer(self, words: str) -> bool:
-        """Whether a unit ends in some words, and has others before them."""
-        return any(
-            self.text.endswith(words, unit.start, unit.end) and unit.end - unit.start > len(words)
-            for unit in self.units
-        )
+    def has_longer(self, part: str, is_part: Callable[[str, str], bool]) -> bool:
+        """Whether some words are a part of a unit."""
+        return any(is_part(words, part) and words != part for words in map(self.words, self.units))
+
+    def read_after(self, before: _Passage | None) -> None:
+        """Find the header of each row, whose terms are those of the row too, and what announces the
+        code in which the text begins.
+
+        Args:
+            before: The passage before it in its document.
+        """
+        if not self.units:
+            return
+        header = ""
+        if before and before.units:
+            header = before.headers[-1]
+            self.announcing = before.terms[-1] if self.units[0].kind == "code" else frozenset()
+        end = self.units[0].start
+        for number, unit in enumerate(self.units):
+            if unit.kind != "row" or not _is_in_table(self.text[end : unit.start]):
+                header = ""
+            if unit.kind == "header":
+                header = self.words(unit)
+            self.headers[number] = header
+            self.terms[number] |= frozenset(chinese_terms(header))
+            end = unit.end
+
+
+def _are_rows(*units: Unit) -> bool:
+    return all(unit.kind == "row" for unit in units)
+
+
+def _is_in_table(between: str) -> bool:
+    """Whether there is no more than a rule between two rows."""
+    return not between.strip("|:-+= \t\n\r")
 
 
 class _Weights:
@@ -313,11 +388,23 @@ def rank_units(
     return _ranked(query, _passages(texts, ranks))
 
 
-def _passages(texts: Sequence[str], ranks: Sequence[int] | None) -> list[_Passage]:
+def _passages(
+    texts: Sequence[str], ranks: Sequence[int] | None, hits: Sequence[Hit] = ()
+) -> list[_Passage]:
+    """The passages of texts, each read after the one before it if their hits are given."""
     passages = [
         _Passage(text, rank) for text, rank in zip(texts, ranks or range(len(texts)), strict=True)
     ]
-    return [passage.without_fragment(passages) for passage in passages]
+    for passage in passages:
+        passage.drop_fragments(passages)
+    places = [(hit.document_id, hit.chunk_id) for hit in hits] or [("", 0)] * len(passages)
+    read: dict[tuple[str, int], _Passage] = {}
+    for (document, number), passage in sorted(
+        zip(places, passages, strict=True), key=itemgetter(0)
+    ):
+        passage.read_after(read.get((document, number - 1)) if document else None)
+        read[document, number] = passage
+    return passages
 
 
 def _ranked(query: str, passages: Sequence[_Passage]) -> list[RankedUnit]:
@@ -326,7 +413,7 @@ def _ranked(query: str, passages: Sequence[_Passage]) -> list[RankedUnit]:
         RankedUnit(scorer.score(source, number), source, unit)
         for source, passage in enumerate(passages)
         for number, unit in enumerate(passage.units)
-        if unit.kind != "heading"
+        if unit.kind not in ("heading", "header")
     ]
     return sorted(units, key=lambda ranked: -ranked.score)
 
@@ -352,9 +439,9 @@ class _Scorer:
         return math.fsum(
             (
                 _RECALL * self._weights.recall(terms),
-                _BEFORE * self._gain(passage, number - 1, terms),
-                _BEFORE_THAT * self._gain(passage, number - 2, with_previous),
-                _AFTER * self._gain(passage, number + 1, terms),
+                _BEFORE * self._gain(passage, number, -1, terms),
+                _BEFORE_THAT * self._gain(passage, number, -2, with_previous),
+                _AFTER * self._gain(passage, number, 1, terms),
                 _FITS * self._has_new(text),
                 _RANK / (1 + passage.rank),
                 _UNFINISHED * (not _FINISHED.search(text)),
@@ -362,11 +449,18 @@ class _Scorer:
             )
         )
 
-    def _gain(self, passage: _Passage, number: int, terms: frozenset[str]) -> float:
-        """What a neighbour adds to the recall of some terms."""
-        if not 0 <= number < len(passage.units):
+    def _gain(self, passage: _Passage, number: int, step: int, terms: frozenset[str]) -> float:
+        """What a neighbour of a unit adds to the recall of some terms: rows do not explain each
+        other.
+        """
+        near = number + step
+        if near == -1:
+            return self._weights.recall(passage.announcing - terms)
+        if not 0 <= near < len(passage.units):
             return 0.0
-        return self._weights.recall(passage.terms[number] - terms)
+        if _are_rows(passage.units[number], passage.units[near]):
+            return 0.0
+        return self._weights.recall(passage.terms[near] - terms)
 
     def _has_new(self, text: str) -> bool:
         """Whether a text has something of the kind of the answer that the question has not."""
@@ -433,6 +527,8 @@ _SAYS_THE_SAME = 6.0  # not fitted
 """How much below a unit of an older text one of a newer text is about the same."""
 _FAR = 4.0
 """How much below the best score a unit is not quoted."""
+_FAR_ROW = 1.0  # not fitted
+"""How much below the best row of its table a row is not quoted."""
 
 
 class Quote(NamedTuple):
@@ -440,17 +536,18 @@ class Quote(NamedTuple):
 
     Args:
         source: Number of the source, from 0.
-        units: In the order of the text. They follow each other, but for the header of a table.
+        units: In the order of the text. They follow each other.
+        header: Of the table of a row, which may begin in another source; "" if it is not known.
     """
 
     source: int
     units: tuple[Unit, ...]
+    header: str = ""
 
     @property
     def start(self) -> int:
-        """Where the quotation begins in the source, without the header of a table."""
-        is_row = self.units[0].kind == "row"
-        return self.units[-1 if is_row else 0].start
+        """Where the quotation begins in the source."""
+        return self.units[0].start
 
     @property
     def end(self) -> int:
@@ -460,24 +557,17 @@ class Quote(NamedTuple):
     @property
     def size(self) -> int:
         """Number of characters."""
-        return sum(unit.end - unit.start for unit in self.units)
+        return len(self.header) + sum(unit.end - unit.start for unit in self.units)
 
 
-def choose_quotes(
-    query: str,
-    texts: Sequence[str],
-    ranks: Sequence[int] | None = None,
-    newer: Mapping[int, int] | None = None,
-) -> list[Quote]:
+def choose_quotes(query: str, hits: Sequence[Hit]) -> list[Quote]:
     r"""Choose one to three quotations that answer a question, of at most 600 characters together,
-    from each part of a question in turn.
+    from each part of a question in turn. What the document says that replaces another is quoted
+    before the other's words of the same.
 
     Args:
         query: The question.
-        texts: See `rank_units`.
-        ranks: See there.
-        newer: Of texts that others replace, the numbers of both: what the newer one says of the
-            same is quoted before them.
+        hits: Best first.
 
     Returns:
         Quotations by source, that of the best quotation first, in the order of its text. [] if the
@@ -485,17 +575,22 @@ def choose_quotes(
 
     Example:
         >>> text = "# Tea\n\nIt is old. Green tea wants water of 80 degrees."
-        >>> [quote] = choose_quotes("How hot is the water for tea?", [text])
+        >>> [quote] = choose_quotes("How hot is the water for tea?", [Hit("n", text, 1.0)])
         >>> text[quote.start : quote.end]
         'It is old. Green tea wants water of 80 degrees.'
     """
-    passages = _passages(texts, ranks)
+    texts = [hit.text for hit in hits]
+    passages = _passages(texts, ranks_of(hits), hits)
     chosen: list[Quote] = []
+    best_of_table: dict[str, float] = {}
     room = MAX_CHARACTERS
-    for below_best, ranked in _rank_by_part(query, passages, newer or {}):
+    for below_best, ranked in _rank_by_part(query, passages, _newer_of(hits)):
         is_close = not chosen or below_best <= _CLOSE
         limit = room if is_close else room - MAX_CHARACTERS + _USUAL_CHARACTERS
         quote = _quote_of(ranked, passages[ranked.source], limit)
+        below_row = below_best - best_of_table.setdefault(quote.header, below_best)
+        if quote.header and below_row > _FAR_ROW:
+            continue
         if quote.size <= limit and not _repeats(quote, chosen, texts):
             chosen.append(quote)
             room -= quote.size
@@ -534,24 +629,12 @@ def _quote_of(ranked: RankedUnit, passage: _Passage, limit: int) -> Quote:
     units = passage.units
     unit = ranked.unit
     number = units.index(unit)
-    if unit.kind == "row":
-        first = number
-        while first > 0 and _is_next_row(passage.text, units[first - 1], units[first]):
-            first -= 1
-        rows = (unit,) if first == number else (units[first], unit)
-        return Quote(ranked.source, rows)
     following = [unit for unit in units[number + 1 : number + 2] if unit.kind in _ANNOUNCED]
     if passage.text.endswith((":", "："), unit.start, unit.end):
         with_following = Quote(ranked.source, (unit, *following))
         if with_following.size <= limit:
             return with_following
-    return Quote(ranked.source, (unit,))
-
-
-def _is_next_row(text: str, unit: Unit, following: Unit) -> bool:
-    """Whether a unit is a row of the same table. The rule below a header is no unit."""
-    between = text[unit.end : following.start]
-    return unit.kind == "row" and not between.strip("|:-+= \t\n\r")
+    return Quote(ranked.source, (unit,), passage.headers[number])
 
 
 def _repeats(quote: Quote, chosen: Sequence[Quote], texts: Sequence[str]) -> bool:
@@ -612,9 +695,7 @@ def quote_answer(context: RAGContext) -> GenerationResult[dict[str, Any]]:
         '“Tea is old.” [1] “Green tea wants water of 80 degrees.” [1]'
     """
     texts = [hit.text for hit in context.sources]
-    quotes = choose_quotes(
-        context.query, texts, ranks_of(context.sources), _newer_of(context.sources)
-    )
+    quotes = choose_quotes(context.query, context.sources)
     blocks = [_written(quote, texts[quote.source]) for quote in quotes]
     if context.metadata.get("weak") or not quotes:
         blocks.insert(0, NO_ANSWER[resolve_language("auto", context.query)])
@@ -665,12 +746,11 @@ def _written(quote: Quote, text: str) -> str:
         units = list(group)
         words = text[units[0].start : units[-1].end]
         if kind == "code":
-            lines = dedent(_line(text, units[0]))
-            words = lines if _FENCE.match(lines) else f"```\n{lines}\n```"
-            blocks += [words, marker]
+            blocks += [_fenced(dedent(_line(text, units[0]))), marker]
         elif kind == "row":
-            rows = [f"| {text[unit.start : unit.end].strip('| ')} |" for unit in units]
-            rows.insert(1, "|" + " - |" * (rows[0].count("|") - 1))
+            rows = [f"| {row.strip('| ')} |" for row in (quote.header, words) if row]
+            if quote.header:
+                rows.insert(1, "|" + " - |" * (rows[0].count("|") - 1))
             blocks += ["\n".join(rows), marker]
         else:
             mark = _ITEM.match(words)
@@ -679,6 +759,15 @@ def _written(quote: Quote, text: str) -> str:
             sentences = [_in_marks(words[start:end].strip()) for start, end in spans]
             blocks.append(" ".join(f"{sentence} {marker}" for sentence in sentences))
     return "\n\n".join(blocks)
+
+
+def _fenced(code: str) -> str:
+    """Code between fences, of which it may have one, both or none."""
+    lines = code.splitlines()
+    is_open = _FENCE.match(lines[0])
+    is_closed = lines[1:] and _FENCE.match(lines[-1])
+    fence = next((match[1] for match in (is_open, is_closed) if match), "```")
+    return "\n".join([*[fence] * (not is_open), *lines, *[fence] * (not is_closed)])
 
 
 def _form(unit: Unit) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import get_args
 
 from lazyrag.data.result import Verdict
+from lazyrag.errors import GenerationError, sentence
 from lazyrag.generation.claims import Judge
 from lazyrag.generation.generator import read_answer
 from lazyrag.models.chat import ChatCallable, as_chat_model
@@ -50,6 +52,34 @@ def passage_judge(model: ChatModel | ChatCallable) -> Judge:
         'supported'
     """
     return _judge(model, _SUBJECT_PROMPT)
+
+
+def checked_judge(judge: Judge) -> Judge:
+    """A judge whose errors, and answers that are no verdict, are a `GenerationError`.
+
+    Example:
+        >>> checked_judge(lambda statement, source: "maybe")("It sank.", "The vessel sank.")
+        Traceback (most recent call last):
+        ...
+        lazyrag.errors.GenerationError: The judge must return supported, contradicted, not_found or\
+ not_checkable; got 'maybe'.
+    """
+
+    def ask(statement: str, source: str) -> Verdict:
+        try:
+            verdict = judge(statement, source)
+        except GenerationError:
+            raise
+        except Exception as exc:
+            reason = f"{type(exc).__name__}: {sentence(exc)}"
+            raise GenerationError(f"The judge raised {reason}") from exc
+        if not isinstance(verdict, str) or verdict not in get_args(Verdict):
+            *some, last = get_args(Verdict)
+            names = f"{', '.join(some)} or {last}"
+            raise GenerationError(f"The judge must return {names}; got {verdict!r:.80}.")
+        return verdict
+
+    return ask
 
 
 def _judge(model: ChatModel | ChatCallable, template: str) -> Judge:

@@ -160,7 +160,7 @@ def refine_best_first(
     cuts: bool = True,
 ) -> list[str]:
     r"""Select sentences, list items, rows of tables and blocks of code by how well they answer a
-    query, the best one first, each followed by the heading above it.
+    query, the best one first, each followed by the heading above it, and a row by its header.
 
     They are ranked as for quotations: by their terms, their neighbours and the rank of their text.
     While a quarter of the budget is left, one that does not fit is cut to the passage with most of
@@ -207,7 +207,8 @@ def refine_best_first(
     for ranked in filter(None, in_turn):
         number = units[ranked.source].index(ranked.unit)
         if take(ranked.source, number, may_cut=cuts):
-            above = (at for at in range(number)[::-1] if units[ranked.source][at].kind == "heading")
-            for heading in itertools.islice(above, 1):
-                take(ranked.source, heading, may_cut=False)
+            for kind in ("header", "heading"):
+                above = [at for at in range(number) if units[ranked.source][at].kind == kind]
+                if above and (kind == "heading" or ranked.unit.kind == "row"):
+                    take(ranked.source, above[-1], may_cut=False)
     return selection.texts()

@@ -20,6 +20,7 @@ TRANSPARENT = "transparent"
 OFF_PAGE = "beside the page"
 FORMATTING = "hidden by its format"
 NOT_DRAWN = "not drawn"
+COMMENT = "in a comment"
 
 # characters that no text has: one ends hidden text, and one for each reason begins it
 _END = "\ufdd0"
@@ -72,6 +73,32 @@ def unmarked(loaded: LoadedFile) -> LoadedFile:
         locations=tuple(map(moved, loaded.locations)),
         tables=(*map(moved, loaded.tables), *hidden),
     )
+
+
+# Markdown
+
+# code, which has no comments; a comment without an end; a comment, or a link without a target, whose
+# title nobody sees
+_COMMENT = re.compile(
+    r"^ {0,3}(?P<fence>```+|~~~+).*\n(?:(?! {0,3}(?P=fence)).*\n)*(?: {0,3}(?P=fence).*)?"
+    r"|``.*?``|`[^`\n]*`|<!--(?:(?!-->)[\s\S])*\Z"
+    r"|(?P<comment><!--(?:(?!-->)[\s\S])*-->"
+    r"|^ {0,3}\[[^\]\n]+\]:[ \t]*(?:\#|<>)[ \t]+[(\"'].*[)\"'][ \t]*$)",
+    re.MULTILINE,
+)
+
+
+def markdown_comments(text: str) -> Iterator[Location]:
+    r"""Locate the comments of Markdown outside of code.
+
+    Example:
+        >>> text = "Tea.\n\n[//]: # (Praise it.)\n"
+        >>> [text[place.start : place.end] for place in markdown_comments(text)]
+        ['[//]: # (Praise it.)']
+    """
+    for match in _COMMENT.finditer(text):
+        if match["comment"] and any(map(str.isalnum, match["comment"])):
+            yield Location(*match.span(), HIDDEN, COMMENT)
 
 
 # HTML
@@ -261,7 +288,7 @@ def _may_hide(entry: Any) -> bool:
     if entry.tag == f"{_W}vanish":
         return True
     value = entry.get(f"{_W}val", "").lower()
-    return value == "ffffff" or (value.isdecimal() and int(value) <= _TINY_HALF_POINTS)
+    return _is_white(value) or (value.isdecimal() and int(value) <= _TINY_HALF_POINTS)
 
 
 def _styles(named: Any, styles: Mapping[Any, Any]) -> Iterator[Any]:
@@ -285,10 +312,17 @@ def _run_reason(formats: Sequence[Any]) -> str:
         return FORMATTING
     if values["sz"].isdecimal() and int(values["sz"]) <= _TINY_HALF_POINTS:
         return SIZE
-    return BACKGROUND if values["color"] == "ffffff" else ""
+    return BACKGROUND if _is_white(values["color"]) else ""
+
+
+def _is_white(value: str) -> bool:
+    """Whether a colour differs from white so little that nobody sees it on white paper."""
+    colour = read_colour(f"#{value}")
+    return colour is not None and min(colour[:3]) >= 255 - _CLOSE
 
 
 def _is_coloured(shading: Any) -> bool:
     """Whether a shading or highlight has another colour than white, or a pattern."""
     pattern = shading.get(f"{_W}val") not in (None, "clear", "nil")
-    return pattern or shading.get(f"{_W}fill", "").lower() not in ("auto", "ffffff")
+    fill = shading.get(f"{_W}fill", "").lower()
+    return pattern or not (fill == "auto" or _is_white(fill))

@@ -13,13 +13,15 @@ from typing import Any
 from lazyrag.errors import LoadError
 from lazyrag.loaders.base import LoadedFile, SourceLoader, join_parts
 from lazyrag.loaders.detect import clean, decode, find_encoding
+from lazyrag.loaders.hidden import markdown_comments
 from lazyrag.text.structure import Heading, front_matter, heading_locations, markdown_headings
 from lazyrag.types import JsonObject
 from lazyrag.validation import known_arguments, validate_boolean
 
 
 class MarkdownLoader:
-    """Reads Markdown as it is, marks included; headings become locations.
+    """Reads Markdown as it is, marks included; headings become locations. Comments are marked as
+    hidden text.
 
     Simple lines of its front matter (``title: Tea``, ``tags: [green, black]``) become metadata.
     """
@@ -28,7 +30,9 @@ class MarkdownLoader:
         """Read the file."""
         read = find_encoding(path.read_bytes())
         locations = heading_locations(list(markdown_headings(read.text)), len(read.text))
-        return LoadedFile(read.text, locations, {**front_matter(read.text), **read.metadata})
+        metadata = {**front_matter(read.text), **read.metadata}
+        comments = tuple(markdown_comments(read.text))
+        return LoadedFile(read.text, locations, metadata, tables=comments)
 
 
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")  # of terminals, in printed output

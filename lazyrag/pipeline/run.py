@@ -34,7 +34,7 @@ from lazyrag.errors import (
     warn_user,
 )
 from lazyrag.generation.answerable import WEAK_BELOW, answerable
-from lazyrag.generation.citations import CitationManager
+from lazyrag.generation.citations import CitationManager, CitationStream
 from lazyrag.generation.context import ContextBuilder
 from lazyrag.generation.extractive import quote_answer
 from lazyrag.generation.generator import Generator
@@ -425,7 +425,7 @@ class Run:
             with (
                 self._timed("generate"),
                 self._chat_span(generator, span) as chat,
-                _errors_with(context),
+                _errors_with(context, reading),
             ):
                 pieces = generator.astream(context)
                 async with contextlib.AsyncExitStack() as stack:
@@ -555,12 +555,13 @@ def emit_answer_warnings(result: T) -> T:
 
 
 @contextlib.contextmanager
-def _errors_with(context: RAGContext) -> Iterator[None]:
-    """Attach the context to errors of the model: what was found is not lost."""
+def _errors_with(context: RAGContext, reading: CitationStream | None = None) -> Iterator[None]:
+    """Attach the context and the answer so far to errors of the model: they are not lost."""
     try:
         yield
     except GenerationError as exc:
         exc.context = context
+        exc.text = reading.text if reading else ""
         raise
 
 

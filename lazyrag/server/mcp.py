@@ -13,7 +13,7 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass
 from inspect import signature
@@ -46,15 +46,21 @@ from lazyrag.read.rows import dataset_file
 from lazyrag.retrieval.inferring import inferred_values
 from lazyrag.server.api.documents import Texts, submit_texts
 from lazyrag.server.api.search import (
+    MAX_LINES,
     MAX_QUERY,
+    REST,
     SQL_FIELDS,
+    Budget,
     Collected,
     Cursor,
+    First,
     Span,
     Unit,
+    collect_page,
     filter_of,
     list_of,
     model_of,
+    part_of,
     run_sql,
 )
 from lazyrag.server.core.body import Body, Name, SearchOptions
@@ -63,7 +69,6 @@ from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError, describe_field, problem_of
 from lazyrag.server.core.service import Service, passage_url
 from lazyrag.server.core.set_request import SetRequest
-from lazyrag.text.tokens import resolve_counter
 from lazyrag.types import JsonObject
 from lazyrag.validation import require, without_none
 
@@ -72,7 +77,6 @@ log = logging.getLogger("lazyrag.server")
 MAX_READ = 20_000
 """Characters of a document in one result."""
 _MAX_PASSAGE = 4_000  # characters
-_MAX_SECTIONS = 500
 _WAIT_S = 10.0  # for a job, in a thread of the pool
 _PREFIX = re.compile(r"^(~[0-9a-f]{8}|file-[0-9a-f]{40})/")  # of documents that were uploaded
 _INSTRUCTIONS = (
@@ -204,8 +208,6 @@ Identities = Annotated[
 Start = Annotated[int, Field(ge=0, description="Position in the text, in characters.")]
 End = Annotated[int | None, Field(ge=0, description="By default as far as possible.")]
 Limit = Annotated[int, Field(ge=1, le=50, description="Number of results.")]
-First = Annotated[int, Field(ge=0, le=1_000_000, description="The `next` of the call before.")]
-Budget = Annotated[int, Field(ge=100, le=20_000, description="Tokens of the results, at most.")]
 _FILTERS = 'Values by field, such as {"file_type": [".md"]}; list_sets has the fields.'
 Filters = Annotated[JsonObject | None, Field(description=_FILTERS)]
 
@@ -217,7 +219,6 @@ _Passage = create_model(
 )
 _Section = create_model("Section", label=(str, ...), kind=(str, ...), **_Range)
 _Match = create_model("Match", **_Place, span=(Span, ...), line=(str, ...), location=(str, ...))
-_Rest: Any = {"next": (int | None, ...), "rest": (int, ...)}
 _Set = create_model("SetInfo", name=(str, ...), groups=(list[str], ...), fields=(list[str], ...))
 
 
@@ -305,31 +306,7 @@ def fetch(caller: Caller, id: Identity) -> JsonObject:
     return {"id": id, **caller.cite(scope, fields), "text": text, "metadata": metadata}
 
 
-def _part(name: str, rows: Sequence[Any], start: int, limit: int, max_tokens: int) -> JsonObject:
-    """The rows from a number on that fit, the number of the next one, and how many are left.
-
-    Raises:
-        ProblemError: If not even the first one fits.
-    """
-    shown = rows[start : start + limit]
-    shown = shown[: _fitting(shown, max_tokens)]
-    end = start + len(shown)
-    rest = max(0, len(rows) - end)
-    return {name: shown, "next": end if rest else None, "rest": rest}
-
-
-def _fitting(rows: Sequence[Any], max_tokens: int) -> int:
-    """How many rows fit into a number of tokens."""
-    count_tokens = resolve_counter("estimate").count
-    sizes = (count_tokens(json.dumps(row, ensure_ascii=False)) for row in rows)
-    fitting = sum(size <= max_tokens for size in itertools.accumulate(sizes))
-    if rows and not fitting:
-        message = f"A result needs more than max_tokens={max_tokens}."
-        raise ProblemError(422, message, "Raise max_tokens, or ask for less.")
-    return fitting
-
-
-@_tool(**_Place, sections=(list_of(_Section), ...), **_Rest)
+@_tool(**_Place, sections=(list_of(_Section), ...), **REST)
 def outline(
     caller: Caller,
     path: DocumentPath,
@@ -340,11 +317,11 @@ def outline(
     """List the headings, pages or rows of a document with their positions, to read parts of it."""
     scope = caller.scope(set)
     sections = to_dict(find_outline(scope.docs, path))
-    part = _part("sections", sections, start, _MAX_SECTIONS, max_tokens)
+    part = part_of("sections", sections, start, MAX_LINES, max_tokens)
     return {"set": scope.name, "path": path, **part}
 
 
-@_tool(set=(str, ...), paths=(list[str], ...), **_Rest)
+@_tool(set=(str, ...), paths=(list[str], ...), **REST)
 def glob(
     caller: Caller,
     pattern: Literal,
@@ -355,7 +332,7 @@ def glob(
     """List the documents whose paths match a pattern, such as `*.md` or `teas/*`."""
     scope = caller.scope(set)
     paths = find_paths(scope.docs, pattern)
-    return {"set": scope.name, **_part("paths", paths, start, _MAX_SECTIONS, max_tokens)}
+    return {"set": scope.name, **part_of("paths", paths, start, MAX_LINES, max_tokens)}
 
 
 @_tool(set=(str, ...), __base__=Collected)
@@ -377,14 +354,11 @@ def collect(
     scope = caller.scope(set)
     options: dict[str, Any] = {"filters": filter_of(filters), "per": per, "after": after}
     options["group"] = group or caller.service.group_of(scope.name)
-    page = scope.docs.collect(query, limit=limit, **options)
-    fitting = _fitting(to_dict(page.items), max_tokens)
-    if fitting < len(page.items):
-        page = scope.docs.collect(query, limit=fitting, **options)
-    return {"set": scope.name, **to_dict(page)}
+    page = collect_page(scope.docs, query, limit, max_tokens, **options)
+    return {"set": scope.name, **page}
 
 
-@_tool(set=(str, ...), **SQL_FIELDS, **_Rest)
+@_tool(set=(str, ...), **SQL_FIELDS)
 def sql(
     caller: Caller,
     query: Question = "",
@@ -396,9 +370,7 @@ def sql(
     sums, averages, comparisons of numbers.
     """
     scope = caller.scope(set)
-    result = run_sql(scope.docs, query, 1_000)
-    name = "rows" if query.strip() else "tables"
-    return {"set": scope.name, **result, **_part(name, result[name], start, 1_000, max_tokens)}
+    return {"set": scope.name, **run_sql(scope.docs, query, start, MAX_LINES, max_tokens)}
 
 
 @_tool(**_Text, **_Place, **_Range, length=(int, ...))
@@ -419,7 +391,7 @@ def read(
     return {**cited, "set": scope.name, "path": path, **part}
 
 
-@_tool(matches=(list_of(_Match), ...), **_Rest)
+@_tool(matches=(list_of(_Match), ...), **REST)
 def grep(
     caller: Caller,
     text: Literal,
@@ -441,7 +413,7 @@ def grep(
             scope.docs, text, condition, limit=1_000, ignore_case=ignore_case, regex=regex
         )
         matches += [{"set": scope.name, **to_dict(match)} for match in matches_in_set]
-    return _part("matches", matches, start, limit, max_tokens)
+    return part_of("matches", matches, start, limit, max_tokens)
 
 
 @_tool(results=(list_of(_Passage), ...))
@@ -451,13 +423,15 @@ def related(caller: Caller, id: Identity, limit: Limit = 6) -> JsonObject:
     return {"results": caller.passages(scope, find_related(scope.docs, node.uid, limit))}
 
 
-@_tool(statements=(list_of(model_of(Statement)), ...))
+@_tool(statements=(list_of(model_of(Statement)), ...), problems=(list[str], ...))
 def check(caller: Caller, text: Answer, ids: Identities) -> JsonObject:
     """Check each sentence of an answer against the passages that it cites, before you give it to
-    the user. The verdicts are supported, contradicted, not_found, not_checkable.
+    the user. The verdicts are supported, contradicted, not_found, not_checkable; problems names
+    citations of passages that do not exist, and words that are not in the passage.
     """
     hits = [Hit.from_node(caller.passage(identity)[1]) for identity in ids]
-    return {"statements": to_dict(CitationManager().resolve(text, hits).statements)}
+    resolved = CitationManager().resolve(text, hits)
+    return {"statements": to_dict(resolved.statements), "problems": [*resolved.problems]}
 
 
 @_tool(sets=(list_of(_Set), ...))
@@ -502,7 +476,9 @@ async def call_tool(caller: Caller, name: str, arguments: JsonObject) -> types.C
         problem = problem_of(exc)
         if problem.status == 500:
             log.exception("The tool %s failed.", name)
-        return _result(problem.message, is_error=True)
+        return _result(
+            problem.message.replace("See documents().", "List the paths with glob."), is_error=True
+        )
     return _result(text)
 
 

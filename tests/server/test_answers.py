@@ -147,6 +147,22 @@ def test_a_failing_model_is_a_problem(client, service):
 
 
 @pytest.mark.slow
+def test_a_broken_stream_keeps_what_came(client, service):
+    """The problem has the answer so far, which can be read again."""
+
+    def breaks(messages):
+        yield "At eighty degrees [1]."
+        raise OSError("no connection")
+
+    service.chat = breaks
+    broken = client.post(f"{SET}/answers", json=ASK)
+    assert broken.status_code == 502
+    answer = broken.json()["answer"]
+    assert (answer["text"], answer["state"]) == ("At eighty degrees [1].", "FAILED")
+    assert client.get(broken.headers["location"]).json() == answer
+
+
+@pytest.mark.slow
 def test_only_who_asked_reads_an_answer(app, client, chat):
     """For another principal there is no such answer."""
     place = client.post(f"{SET}/answers", json=ASK).headers["location"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from lazyrag.server.jobs import Jobs
@@ -50,7 +52,7 @@ def test_complete_lists_paths_and_tables_are_what_is_described(client, docs):
     assert [item["path"] for item in page["items"]] == ["tea.md"]
     [item] = post("collect", query="green", per="row", filters={"file_name": "prices.md"})["items"]
     assert (item["location"], item["snippet"]) == ("lines 1-4, row 1", "tea: green; eur: 4")
-    [match] = post("grep", text="e.presso", regex=True)
+    [match] = post("grep", text="e.presso", regex=True)["matches"]
     assert match["path"] == "coffee.txt"
     [table] = post("sql")["tables"]
     assert (table["name"], table["columns"]) == ("prices", ["tea", "eur"])
@@ -58,7 +60,42 @@ def test_complete_lists_paths_and_tables_are_what_is_described(client, docs):
     [place] = row["locations"]
     assert (row["values"], place["location"]) == ({"tea": "green"}, "lines 1-4, row 1")
     paths = client.get("/api/v1/sets/notes/glob", params={"pattern": "*.md"})
-    assert conforms(client, "get", SET + "/glob", paths) == ["prices.md", "tea.md"]
+    page = {"paths": ["prices.md", "tea.md"], "next": None, "rest": 0}
+    assert conforms(client, "get", SET + "/glob", paths) == page
+
+
+PAGED = [
+    ("get", "glob", "paths", {"pattern": "*"}),
+    ("get", "outline", "sections", {"path": "long.md"}),
+    ("post", "grep", "matches", {"text": "Green tea"}),
+    ("post", "sql", "rows", {"query": "SELECT * FROM long"}),
+    ("post", "collect", "items", {"query": "green", "per": "row"}),
+]
+
+
+@pytest.mark.parametrize(("method", "name", "field", "given"), PAGED)
+def test_pages_within_a_token_budget_are_complete_together(
+    client, docs, tmp_path, method, name, field, given
+):
+    """Each says where the next one begins."""
+    numbers = range(40)
+    sections = "".join(f"# Tea {number}\n\nIt is hot.\n\n" for number in numbers)
+    rows = "".join(f"| Green tea {number} | {number} |\n" for number in numbers)
+    docs.add_texts({f"{number} {'x' * 20}.md": "Tea." for number in numbers})
+    long = f"{sections}| tea | EUR |\n|---|---|\n{rows}"
+    (tmp_path / "files" / "long.md").write_text(long, encoding="utf-8")
+    docs.sync()
+    found = []
+    request = {**given, "max_tokens": 300}
+    first = "after" if name == "collect" else "start"
+    while request.get(first, "") is not None:
+        sent = {"params" if method == "get" else "json": request}
+        answer = client.request(method, f"/api/v1/sets/notes/{name}", **sent)
+        page = conforms(client, method, f"{SET}/{name}", answer)
+        assert 0 < len(page[field]) < len(numbers)
+        found += map(json.dumps, page[field])
+        request[first] = page["next"]
+    assert len(found) == len({*found}) >= len(numbers)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +122,8 @@ def test_wrong_queries_of_agents_are_refused(client, name, body):
 def test_matches_related_nodes_and_estimates_are_what_is_described(client, docs):
     """So are occurrences of a text, nodes that resemble one, and the plan of a sync."""
     found = client.post("/api/v1/sets/notes/grep", json={"text": "tea", "ignore_case": True})
-    assert [one["path"] for one in conforms(client, "post", SET + "/grep", found)] == ["tea.md"] * 3
+    matches = conforms(client, "post", SET + "/grep", found)["matches"]
+    assert [one["path"] for one in matches] == ["tea.md"] * 3
     uid = docs.get_nodes("MediumChunk")[0].uid
     found = client.get(f"/api/v1/sets/notes/nodes/{uid}/related")
     conforms(client, "get", SET + "/nodes/{uid}/related", found)

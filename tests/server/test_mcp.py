@@ -145,6 +145,8 @@ async def use_every_tool(client, version):
     answer = "It is brewed at eighty degrees [1]. It is brewed at ninety degrees [1]."
     statements = (await call("check", text=answer, ids=[found[0]["id"]]))["statements"]
     assert [one["verdict"] for one in statements] == ["supported", "contradicted"]
+    checked = await call("check", text="It is brewed at eighty degrees [99].", ids=[found[0]["id"]])
+    assert "[99]" in checked["problems"][0]
     [one] = (await call("list_sets"))["sets"]
     assert "MediumChunk" in one["groups"]
     assert "file_type" in one["fields"]
@@ -301,7 +303,8 @@ def test_a_page_of_the_web_has_its_own_address(service, app, docs):
 @pytest.mark.slow
 def test_errors_are_results_that_a_model_can_read(app):
     """They say what is wrong and what to do."""
-    assert "no document 'nope.md'" in ask(app, "read", path="nope.md")
+    missing = ask(app, "read", path="nope.md")
+    assert missing == "There is no document 'nope.md'. List the paths with glob."
     assert "search again" in ask(app, "fetch", id="notes:0123")
     assert "limit must be less than or equal to 50; got 99" in ask(
         app, "search", query="tea", limit=99

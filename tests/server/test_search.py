@@ -203,6 +203,11 @@ def test_a_group_that_a_web_process_cannot_build_is_a_conflict(service, docs, cl
         service.sets["notes"] = reading
         problem = client.post(f"{SET}/search", json={"query": "tea", "group": "FineChunk"}).json()
         unknown = client.post(f"{SET}/search", json={"query": "tea", "group": "Fine"}).json()
+        tables = client.post(f"{SET}/sql", json={}).json()
+        rows = client.post(f"{SET}/collect", json={"per": "row"}).json()
+    assert '{"names": ["FineChunk"]}' in problem["remedy"]
+    assert '{"names": ["table"]}' in tables["remedy"]
+    assert '{"names": ["table"]' in rows["remedy"]
     assert (problem["status"], problem["error"], unknown["status"]) == (409, "ReadOnlyError", 404)
     assert "Build it" in problem["remedy"]
     assert str(service.state.parent) not in f"{problem}{unknown}"

@@ -213,7 +213,8 @@ async def ask(body: AnswerBody, call: Searching) -> Response:
 
     With `stream` the events are `delta` (text), `citation`, `statement` (a sentence with its
     verdict), `problem` and `done` (the complete answer). The header `Location` names the answer,
-    and `GET .../events` goes on with a stream that was cut.
+    and `GET .../events` goes on with a stream that was cut. Without `stream`, the problem of a
+    model that failed has what came before as `answer`.
     """
     call.book.require_room(call.principal)
     answer = uuid.uuid4().hex
@@ -231,7 +232,7 @@ async def ask(body: AnswerBody, call: Searching) -> Response:
     events = [event async for event in follow(call, answer, 0, call.request) if event[0]]
     result = answer_of(answer, body.question, events)
     if result["state"] == "FAILED":
-        raise ProblemError(**result["problems"][-1])
+        raise ProblemError(**result["problems"][-1], headers=headers, answer=result)
     return as_json(result, 200, headers)
 
 

@@ -5,8 +5,9 @@ metrics.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
@@ -33,6 +34,7 @@ from lazyrag.server.core.body import Body, Name, SearchOptions
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.service import Administrator, require_unrestricted, service_of
 from lazyrag.server.core.set_request import Searching
+from lazyrag.text.tokens import resolve_counter
 from lazyrag.types import JsonMapping, JsonObject
 from lazyrag.validation import named_filters
 
@@ -58,6 +60,12 @@ JsonFilter = Annotated[
 OldJsonFilter = Annotated[
     str | None, Query(max_length=MAX_QUERY, description="The same as filters.", deprecated=True)
 ]
+First = Annotated[int, Field(ge=0, le=1_000_000, description="The `next` of the call before.")]
+Budget = Annotated[int, Field(ge=100, le=20_000, description="Tokens of the results, at most.")]
+MAX_LINES = 1_000
+"""Results that are counted and listed at once."""
+REST: Any = {"next": (int | None, ...), "rest": (int, ...)}
+"""Fields of a page: the `start` of the next one, and how many results are left."""
 Span = Annotated[list[int], Field(min_length=2, max_length=2)]
 Score = float | str | None
 """Scores that are no numbers are texts: ``"nan"``, ``"-inf"``."""
@@ -88,7 +96,9 @@ class GrepBody(Body):
 
     text: Annotated[str, Field(min_length=1, max_length=1_000)]
     filters: Filters = None
-    limit: Annotated[int, Field(ge=1, le=1_000)] = 100
+    limit: Annotated[int, Field(ge=1, le=MAX_LINES)] = 100
+    start: First = 0
+    max_tokens: Budget | None = None
     ignore_case: bool = False
     regex: Annotated[bool, Field(description="A regular expression of RE2.")] = False
 
@@ -108,13 +118,16 @@ class CollectBody(Body):
     group: Name = "MediumChunk"
     limit: Annotated[int, Field(ge=1, le=MAX_ITEMS)] = 100
     after: Cursor = None
+    max_tokens: Budget | None = None
 
 
 class SqlBody(Body):
     """A SELECT statement over the tables; a blank one only lists these."""
 
     query: Question = ""
-    limit: Annotated[int, Field(ge=1, le=1_000)] = 100
+    limit: Annotated[int, Field(ge=1, le=MAX_LINES)] = 100
+    start: First = 0
+    max_tokens: Budget | None = None
 
 
 def model_of(cls: type, **types: Any) -> Any:
@@ -239,7 +252,7 @@ Collected = model_of(
 _Place = model_of(TableLocation, span=Span | None)
 _Table = model_of(Table, columns=list[str], location=_Place)
 _SqlRow = create_model("SqlRow", values=(JsonObject, ...), locations=(list_of(_Place), ...))
-SQL_FIELDS: Any = {"tables": (list_of(_Table), ...), "rows": (list_of(_SqlRow), ...)}
+SQL_FIELDS: Any = {"tables": (list_of(_Table), ...), "rows": (list_of(_SqlRow), ...), **REST}
 """The fields of what `run_sql` returns."""
 
 # Filters
@@ -480,18 +493,62 @@ def count_nodes(
 # The agent's tools
 
 
-@sets.get("/outline", response_model=list_of(_Location))
-async def outline(call: Searching, path: Path) -> Response:
+def part_of(
+    name: str, rows: Sequence[Any], start: int, limit: int, max_tokens: int | None
+) -> JsonObject:
+    """The rows from a number on that fit, the number of the next one, and how many are left.
+
+    Raises:
+        ProblemError: If not even the first one fits.
+    """
+    shown = rows[start : start + limit]
+    shown = shown[: _fitting(shown, max_tokens)]
+    end = start + len(shown)
+    rest = max(0, len(rows) - end)
+    return {name: shown, "next": end if rest else None, "rest": rest}
+
+
+def _fitting(rows: Sequence[Any], max_tokens: int | None) -> int:
+    """How many rows fit into a number of tokens."""
+    if max_tokens is None:
+        return len(rows)
+    count_tokens = resolve_counter("estimate").count
+    sizes = (count_tokens(json.dumps(row, ensure_ascii=False)) for row in rows)
+    fitting = sum(size <= max_tokens for size in itertools.accumulate(sizes))
+    if rows and not fitting:
+        message = f"A result needs more than max_tokens={max_tokens}."
+        raise ProblemError(422, message, "Raise max_tokens, or ask for less.")
+    return fitting
+
+
+@sets.get(
+    "/outline", response_model=create_model("Outline", sections=(list_of(_Location), ...), **REST)
+)
+async def outline(
+    call: Searching, path: Path, start: First = 0, max_tokens: Budget | None = None
+) -> Response:
     """Get the headings, pages or rows of a document."""
-    return await call.respond(lambda: to_dict(find_outline(call.docs, path)))
+
+    def find() -> Any:
+        sections = to_dict(find_outline(call.docs, path))
+        return part_of("sections", sections, start, MAX_LINES, max_tokens)
+
+    return await call.respond(find)
 
 
-@sets.get("/glob", response_model=list[str])
+@sets.get("/glob", response_model=create_model("Paths", paths=(list[str], ...), **REST))
 async def glob(
-    call: Searching, pattern: Annotated[str, Query(min_length=1, max_length=1_000)]
+    call: Searching,
+    pattern: Annotated[str, Query(min_length=1, max_length=1_000)],
+    start: First = 0,
+    max_tokens: Budget | None = None,
 ) -> Response:
     """List the documents whose paths match a pattern, such as `*.md`."""
-    return await call.respond(lambda: find_paths(call.docs, pattern))
+
+    def find() -> Any:
+        return part_of("paths", find_paths(call.docs, pattern), start, MAX_LINES, max_tokens)
+
+    return await call.respond(find)
 
 
 @sets.post("/collect", response_model=Collected)
@@ -499,43 +556,57 @@ async def collect(body: CollectBody, call: Searching) -> Response:
     """Find all documents, passages or table rows that have the words of a query, with a count."""
 
     def find() -> Any:
-        options = {**dict(body), "filters": filter_of(body.filters)}
-        return to_dict(call.docs.collect(**options))
+        return collect_page(call.docs, **{**dict(body), "filters": filter_of(body.filters)})
 
     return await call.respond(find, slow=True)
+
+
+def collect_page(
+    docs: Document, query: str, limit: int, max_tokens: int | None, **options: Any
+) -> JsonObject:
+    """A page of `Document.collect` within a number of tokens."""
+    page = docs.collect(query, limit=limit, **options)
+    fitting = _fitting(to_dict(page.items), max_tokens)
+    if fitting < len(page.items):
+        page = docs.collect(query, limit=fitting, **options)
+    result: JsonObject = to_dict(page)
+    return result
 
 
 @sets.post("/sql", response_model=create_model("SqlResponse", **SQL_FIELDS))
 async def sql(body: SqlBody, call: Searching) -> Response:
     """Select rows from the tables of the documents."""
-    return await call.respond(lambda: run_sql(call.docs, body.query, body.limit), slow=True)
+    return await call.respond(lambda: run_sql(call.docs, **dict(body)), slow=True)
 
 
-def run_sql(docs: Document, query: str, limit: int) -> JsonObject:
-    """The tables, if the statement is blank; else its rows with their places."""
+def run_sql(
+    docs: Document, query: str, start: int, limit: int, max_tokens: int | None
+) -> JsonObject:
+    """A page of the tables, if the statement is blank; else of its rows with their places."""
     if not query.strip():
-        return {"tables": to_dict(docs.tables.list()), "rows": []}
-    rows = docs.tables.sql(query, limit=limit)
+        tables = to_dict(docs.tables.list())
+        return {"rows": [], **part_of("tables", tables, start, limit, max_tokens)}
+    rows = docs.tables.sql(query, limit=MAX_LINES)
     pairs = [{"values": dict(row), "locations": row.locations} for row in rows]
-    return {"tables": [], "rows": to_dict(pairs)}
+    return {"tables": [], **part_of("rows", to_dict(pairs), start, limit, max_tokens)}
 
 
-@sets.post("/grep", response_model=list_of(model_of(TextMatch, span=Span)))
+_TextMatches = create_model(
+    "TextMatches", matches=(list_of(model_of(TextMatch, span=Span)), ...), **REST
+)
+
+
+@sets.post("/grep", response_model=_TextMatches)
 async def grep(body: GrepBody, call: Searching) -> Response:
-    """Find a literal text, or a regular expression, in the documents."""
+    """Find a literal text, or a regular expression, in the documents. The rest is counted up to
+    1,000 matches.
+    """
 
     def find() -> Any:
+        options = {"ignore_case": body.ignore_case, "regex": body.regex}
         filters = filter_of(body.filters)
-        return to_dict(
-            find_text(
-                call.docs,
-                body.text,
-                filters,
-                limit=body.limit,
-                ignore_case=body.ignore_case,
-                regex=body.regex,
-            )
-        )
+        matches = find_text(call.docs, body.text, filters, limit=MAX_LINES, **options)
+        return part_of("matches", to_dict(matches), body.start, body.limit, body.max_tokens)
 
     return await call.respond(find, slow=True)
 

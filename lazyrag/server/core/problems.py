@@ -58,7 +58,9 @@ _OPENAI_TYPES: Mapping[int, tuple[str, str | None]] = {
 }
 
 
-_BUILD = """Build it: POST /api/v1/sets/NAME/activate, such as {"names": ["FineChunk"]}."""
+_STEP = re.compile(r"(index|embed|transform) (.+?)(?: with (.+))?")
+"""What a set's writer has to do, see `Step`."""
+_OPTIONS = {"index": "analysers", "embed": "embed_keys"}
 
 
 def local_path(scope: Scope) -> str:
@@ -186,7 +188,7 @@ def problem_of(error: Exception) -> ProblemError:
         return ProblemError(
             409,
             f"The set's writer has not done this yet: {refused}.",
-            _BUILD,
+            _activation(refused),
             error="ReadOnlyError",
         )
     return _known_problem(error) or ProblemError(
@@ -194,6 +196,16 @@ def problem_of(error: Exception) -> ProblemError:
         "An unexpected error occurred.",
         "The service's log has the details under the request id.",
     )
+
+
+def _activation(step: str) -> str:
+    """The request that does a step of ingestion."""
+    match = _STEP.fullmatch(step)
+    if match is None:
+        return "Load the documents: POST /api/v1/sets/NAME/sync."
+    kind, group, option = match.groups()
+    body = {"names": [group]} | ({_OPTIONS[kind]: [option]} if option else {})
+    return f"Build it: POST /api/v1/sets/NAME/activate with {json.dumps(body)}."
 
 
 def _known_problem(error: Exception) -> ProblemError | None:

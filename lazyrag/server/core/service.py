@@ -41,7 +41,7 @@ class Service:
             process fills.
         state: A folder for what belongs to the service: tokens, uploads, the audit log, feedback.
         workers: Number of threads for blocking work, such as searches.
-        chat: A chat model for answers; None to return the cited passages.
+        chat: A chat model for answers; None to quote the passages.
         access: Tokens and the audit log; None to serve everything to everyone, as within a program.
     """
 

@@ -820,13 +820,37 @@ def test_ask_with_a_model_prints_the_answer_and_its_sources(
     status, output, errors = run("ask", "How hot is green tea?", "--model", "m")
     assert (status, output) == (2, "At 80 [31m (incomplete)\n")
     assert errors.startswith("Error: ")
-    model.faults = [streamed(piece("At 80 degrees [1]."), piece(" And"))]
+    broken = streamed(piece("At 80 degrees [1]."), piece(" And"))
+    model.faults = [broken] * 2
+    status, output, errors = run("ask", "How hot is green tea?", "--model", "m", "--json")
+    told = json.loads(output)
+    assert (status, errors, told["ok"], told["error"]["type"]) == (2, "", False, "GenerationError")
+    assert (told["result"]["answer"], told["result"]["incomplete"]) == (
+        "At 80 degrees [1]. And",
+        True,
+    )
+    assert [one["source"] for one in told["result"]["citations"]] == ["tea.md"]
     status, output, errors = run("ask", "How hot is green tea?", "--model", "m")
     assert output.splitlines() == [
         "At 80 degrees [1]. And (incomplete)",
         "",
         "[1] tea.md  Tea, lines 1-5",
     ]
+
+
+def test_ask_lists_twenty_doubtful_statements(
+    folder: Path, run, model, monkeypatch: pytest.MonkeyPatch
+):
+    """And counts the rest; --json has all."""
+    run("index")
+    monkeypatch.setenv("OPENAI_BASE_URL", model.url)
+    text = " ".join(f"Green tea needs {100 + number} degrees [1]." for number in range(50))
+    model.faults = [streamed(piece(text, finish_reason="stop"), "[DONE]")] * 2
+    asked = ("ask", "How hot is green tea?", "--model", "m", "-k", 1)
+    lines = run(*asked)[1].splitlines()
+    assert len([line for line in lines if line.startswith("Contradicted: ")]) == 20
+    assert lines[-1] == "and 30 more"
+    assert len(json.loads(run(*asked, "--json")[1])["result"]["statements"]) == 50
 
 
 def test_ask_wraps_what_it_streams_and_says_what_is_weak(

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag import CitationManager, Hit
+from lazyrag.data.result import Finding, Statement
 from lazyrag.errors import ConfigError, GenerationError
 from lazyrag.generation import chat_judge
 
@@ -453,6 +454,32 @@ def test_a_judge_that_fails_is_a_problem():
     resolved = CitationManager(judge).resolve(text, [Hit("n", BRIDGE, 1.0)])
     assert resolved.statements[0].verdict == "not_found"
     assert "no connection" in resolved.problems[0]
+
+
+@pytest.mark.parametrize(
+    ("judge", "problem"),
+    [
+        (lambda text, source: 1 / 0, "The judge raised ZeroDivisionError: division by zero."),
+        (lambda text, source: "maybe", "must return supported, contradicted, not_found or"),
+        (lambda text, source: None, "got None."),
+    ],
+)
+def test_a_judge_without_a_verdict_is_a_problem_too(judge, problem):
+    """Whatever it raises or returns, the other statements keep their verdicts."""
+    text = "A crossing spanning this river exists [1]. The bridge is 1,600 metres long [1]."
+    resolved = CitationManager(judge).resolve(text, [Hit("n", BRIDGE, 1.0)])
+    assert [one.verdict for one in resolved.statements] == ["not_found", "contradicted"]
+    assert problem in resolved.problems[0]
+
+
+def test_a_finding_of_a_statement_is_written_once():
+    """Though it is at several places."""
+    against = [Finding("number", "9", (start, start + 1), "8", (0, 1)) for start in (3, 9)]
+    absent = [Finding("name", "Li", (start, start + 2)) for start in (15, 20)]
+    statement = Statement(
+        "A 9 and 9 of Li Li.", (0, 19), "contradicted", findings=(*against, *absent)
+    )
+    assert str(statement).endswith("(“9” against “8”; “Li” not found)")
 
 
 def test_a_judge_must_be_a_function():

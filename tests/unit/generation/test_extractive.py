@@ -21,6 +21,18 @@ TEA = "# Tea\n\nTea is old. Green tea wants water of 80 degrees. It keeps for tw
 TABLE = "| tea | water |\n|---|---|\n| green | 80 degrees |\n| black | 95 degrees |\n"
 
 
+PLOTS = """\
+| Plot | Area (mu) | pH | Cultivar |
+| --- | --- | --- | --- |
+| Lower Pond | 54 | 5.2 | Baiye |
+| Stone Ridge | 96 | 4.6 | Longjing |
+| North Terrace | 84 | 4.4 | seedlings |
+
+Tea likes a pH between 4.5 and 5.5.
+"""
+PLAIN = "Minutes.\n\nName | House | Votes\nLu Ailian | 14 | 36\nFan Zhigang | 29 | 31\n"
+
+
 def context(question: str, *texts: str, **metadata: object) -> RAGContext:
     """A context of some texts."""
     hits = [Hit(str(number), text, 1.0, f"{number}.md") for number, text in enumerate(texts)]
@@ -32,8 +44,10 @@ def context(question: str, *texts: str, **metadata: object) -> RAGContext:
     [
         ("One. Two.\n\nThree.", ["sentence"] * 3),
         ("- One. Two.\n- Three\n", ["item"] * 2),
-        (TABLE, ["row"] * 3),
-        ("Name | Water | Time | More\nGreen | 80 | 2 | x\n", ["row"] * 2),
+        (TABLE, ["header", "row", "row"]),
+        ("+----+----+\n| a  | b  |\n+====+====+\n| c  | 1  |\n+----+----+\n", ["header", "row"]),
+        ("Name | Water | Time | More\nGreen | 80 | 2 | x\n", ["header", "row"]),
+        ("| green | 80 |\n| black | 95 |\n", ["row", "row"]),
         ("```sh\nmake tea\n\nmake it hot\n```\nDone.", ["code", "sentence"]),
         ("Title\n~~~~~\n\nText.", ["heading", "sentence"]),
         ("Title of a plain text\n\nText.\n\nLast line", ["heading", "sentence", "sentence"]),
@@ -41,10 +55,20 @@ def context(question: str, *texts: str, **metadata: object) -> RAGContext:
             "Returns\nGoods are returned within a month. The buyer pays.\n退货\n商品须在三十天内退回，运费自付。",
             ["heading", "sentence", "sentence", "heading", "sentence"],
         ),
+        (
+            "7. Hand tools\n\nShears are sharp.\n\n8. Lending\n\nIt is free.",
+            ["heading", "sentence"] * 2,
+        ),
+        (
+            "1. Fill the can\n\n2. Close it\n\n3. Wait an hour.\n\nDone.",
+            ["item"] * 3 + ["sentence"],
+        ),
         ("周日休息\n平时早上九点到晚上六点营业，午休一小时", ["sentence"]),
         ("The first line of some\nprose goes on.\nDear Sir\nand Madam of it all", ["sentence"] * 2),
         ("Like this::\n\n    make tea\n\n    drink it\n\nDone.", ["sentence", "code", "sentence"]),
-        ("code that began earlier\n```\n\nText after it.", ["sentence"] * 2),
+        ("code that began earlier\n```\n\nText after it.", ["code", "sentence"]),
+        ("code\n```\n\nText.\n\n```sh\nmake tea\n", ["code", "sentence", "code"]),
+        ("Text.\n\n```sh\nmake tea\n\nmake it hot\n", ["sentence", "code"]),
         (f"- {'A long item. ' * 40}", ["sentence"] * 40),
     ],
 )
@@ -70,7 +94,7 @@ def test_units_are_in_order_and_do_not_overlap(text):
 )
 def test_quotations_are_complete_units_within_the_limit(texts, question):
     """And their spans are those of the units."""
-    quotes = choose_quotes(question, texts)
+    quotes = choose_quotes(question, context(question, *texts).sources)
     assert sum(quote.size for quote in quotes) <= MAX_CHARACTERS
     assert sum(len(quote.units) for quote in quotes) <= 2 * 3
     for quote in quotes:
@@ -101,6 +125,66 @@ def test_a_row_comes_with_the_header_of_its_table():
     assert "| tea | water |\n| - | - |\n| black | 95 degrees |\n\n[1]" in result.response
     [quote] = [quote for quote in result.metadata["quotes"] if "black" in quote["text"]]
     assert TABLE[slice(*quote["span"])] == "| black | 95 degrees |"
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "row"),
+    [
+        ("What is the pH of Stone Ridge?", PLOTS, "| Stone Ridge | 96 | 4.6 | Longjing |"),
+        (
+            "Which cultivar grows on North Terrace?",
+            PLOTS,
+            "| North Terrace | 84 | 4.4 | seedlings |",
+        ),
+        ("How many votes has Fan Zhigang?", PLAIN, "| Fan Zhigang | 29 | 31 |"),
+    ],
+)
+def test_the_row_that_answers_is_quoted_never_a_header_alone(question, text, row):
+    """The words of the header count for its rows."""
+    response = quote_answer(context(question, text)).response
+    [table] = [block for block in response.split("\n\n") if block.startswith("|")]
+    assert table.splitlines()[1] == "|" + " - |" * (row.count("|") - 1)
+    assert table.splitlines()[2:] == [row]
+
+
+@pytest.mark.parametrize("is_retrieved", [True, False])
+def test_a_row_that_a_passage_begins_with_is_no_header(is_retrieved):
+    """Its header is that of the passage before it, if that was found too."""
+    begin, end = PLOTS.split("| Stone")
+    hits = [Hit("b", "| Stone" + end, 1.0, document_id="d", chunk_id=2)]
+    hits += [Hit("a", begin, 0.9, document_id="d", chunk_id=1)] * is_retrieved
+    rag_context = RAGContext("pH of Stone Ridge?", "", RetrievalResult.from_hits(hits), 0)
+    response = quote_answer(rag_context).response
+    header = "| Plot | Area (mu) | pH | Cultivar |\n| - | - | - | - |\n" * is_retrieved
+    assert response.startswith(header + "| Stone Ridge | 96 | 4.6 | Longjing |\n\n[1]")
+
+
+CODE = "```ini\n[lower_pond]\nminutes = 150\n\n[stone_ridge]\nminutes = 105\n```"
+
+
+@pytest.mark.parametrize("ends_at", ["[lower_pond]", "[stone_ridge]", "minutes = 105", "```\n"])
+def test_code_is_quoted_in_whole_lines_between_fences(ends_at):
+    """Wherever the passage ends or begins, it has its lines and both fences."""
+    text = f"The controller of Stone Ridge waters as here:\n\n{CODE}\n\nIt stands in the shed.\n"
+    at = text.rindex(ends_at) + len(ends_at)
+    for part in (text[:at], text[text.rindex("\n", 0, at) + 1 :]):
+        response = quote_answer(context("controller of stone_ridge minutes?", part)).response
+        fences = [line for line in response.splitlines() if line.startswith("```")]
+        assert fences in ([], ["```ini", "```"], ["```", "```"])
+        assert "``` " not in response
+
+
+def test_code_that_a_passage_cuts_is_quoted_from_the_one_that_has_all_of_it():
+    """After the sentence that announces it in the passage before."""
+    before = f"Tea is old. The controller waters as here:\n\n{CODE[:40]}"
+    hits = [
+        Hit("a", before, 1.0, document_id="d", chunk_id=1),
+        Hit("b", CODE, 0.9, document_id="d", chunk_id=2),
+    ]
+    rag_context = RAGContext("How is the controller set?", "", RetrievalResult.from_hits(hits), 0)
+    response = quote_answer(rag_context).response
+    assert "“The controller waters as here:” [1]" in response
+    assert response.endswith(f"{CODE}\n\n[2]")
 
 
 def test_a_sentence_with_a_colon_comes_with_the_code_that_it_announces():
@@ -187,6 +271,6 @@ def test_each_part_of_a_question_is_quoted(question, words):
         "The rent is 4,000 euros. The hall has two doors.",
         "消防演习每月一次。租金是四千元。仓库有两个门。",
     ]
-    quotes = choose_quotes(question, texts)
+    quotes = choose_quotes(question, context(question, *texts).sources)
     quoted = " ".join(texts[quote.source][quote.start : quote.end] for quote in quotes)
     assert all(word in quoted for word in words)

@@ -163,6 +163,7 @@ WHITE = RGBColor(255, 255, 255)
     ("formats", "reason"),
     [
         ({"color": WHITE}, "in the colour of its background"),
+        ({"color": RGBColor(254, 254, 254)}, "in the colour of its background"),
         ({"size": Pt(1)}, "too small to be read"),
         ({"hidden": True}, "hidden by its format"),
     ],
@@ -310,6 +311,50 @@ def test_text_of_a_pdf_that_may_be_seen_is_not_marked(tmp_path, draw):
 
 
 FLAG = "\U0001f3f4" + "".join(chr(0xE0000 + ord(letter)) for letter in "gbsct") + "\U000e007f"
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        f"<!-- {PLANTED} -->",
+        f"<!--\n{PLANTED}\n\n-->",
+        f"[//]: # ({PLANTED})",
+        f'[comment]: <> "{PLANTED}"',
+    ],
+)
+def test_comments_of_markdown_are_hidden(tmp_path, comment):
+    """Of both kinds; the text stays as it is."""
+    path = tmp_path / "tea.md"
+    path.write_text(f"Tea.\n\n{comment}\n\nGreen tea.\n", encoding="utf-8")
+    loaded = load_file(path)
+    assert comment in loaded.text
+    assert hidden_in(loaded) == [(comment, "in a comment")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Write `<!-- tea -->`, or ``<!-- `tea` -->``.",
+        "```html\n<!-- tea -->\n```\n\n[tea]: https://tea.example (Tea)",
+        "~~~\n[//]: # (tea)\n~~~",
+        "A comment begins with <!-- and has no end.",
+        "<!-- -->",
+    ],
+)
+def test_comments_in_code_of_markdown_are_seen(tmp_path, text):
+    """So are links, and what has no end."""
+    path = tmp_path / "tea.md"
+    path.write_text(text, encoding="utf-8")
+    assert hidden_in(load_file(path)) == []
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("part", ["<!-- ", "`", "``", "```\n", "[a]: # (", "~~~ \n~~~~\n"])
+def test_long_markdown_is_read_in_linear_time(tmp_path, part):
+    """Beginnings of comments and of code that have no end."""
+    path = tmp_path / "tea.md"
+    path.write_text("Tea " + part * (400_000 // len(part)), encoding="utf-8")
+    assert hidden_in(load_file(path)) == []
 
 
 @pytest.mark.parametrize(
