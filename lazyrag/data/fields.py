@@ -446,6 +446,7 @@ _SUFFIXES = {
     "video/webm": ".webm",
     "image/webp": ".webp",
     "application/vnd.ms-excel": ".xls",
+    "application/vnd.ms-excel.sheet.binary.macroenabled.12": ".xlsb",
     "application/vnd.ms-excel.sheet.macroenabled.12": ".xlsm",
     "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": ".xlsx",
     "application/xml": ".xml",

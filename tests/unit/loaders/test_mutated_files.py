@@ -4,6 +4,7 @@ LoadError.
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 import random
 import re
@@ -19,6 +20,7 @@ import pytest
 
 from lazyrag.errors import LoadError
 from lazyrag.loaders import load_file, loaders
+from tests.binary_workbooks import binary_workbook
 from tests.format_cases import CASES
 from tests.shared import SHARED, is_required, shared
 
@@ -130,6 +132,9 @@ def _seeds(*suffixes):
                 for name, text in members.items():
                     archive.writestr(name, text)
             seeds.append(packed.getvalue())
+    if ".xlsb" in suffixes:
+        rows = [["tea", "EUR", "since"], ["龙井", 12, dt.date(2024, 4, 5)], ["Sencha", 8.5, True]]
+        seeds.append(binary_workbook({"Tea": rows, "_Costs": rows}, [(1, 2, 1, 1)]))
     if ".ods" in suffixes:  # the same container as a text's, with other elements in it
         seeds += [
             _repacked(data, lambda text: text.replace(b"office:text", b"office:spreadsheet"))
