@@ -20,9 +20,9 @@ from lazyrag.cli.base import (
     PATH,
     app,
     complain,
+    ensure_built,
     keyword_analysers,
     message_of,
-    require_group,
     store_option,
 )
 from lazyrag.cli.output import FAILED, OK, USAGE, Output
@@ -110,7 +110,7 @@ def _open_readable(project: Project, kind: str | None) -> Document:
 
 def _make_retriever(
     docs: Document,
-    group: str,
+    project: Project,
     kind: str | None,
     topk: int,
     *,
@@ -121,7 +121,7 @@ def _make_retriever(
     """The retriever that was chosen; by default that of `RAGPipeline.over`."""
     from lazyrag.retrieval import AsOfRetriever, FieldRetriever, PartsRetriever
 
-    retriever = _make_plain_retriever(docs, group, kind, topk)
+    retriever = _make_plain_retriever(docs, project, kind, topk)
     if infer_filters:
         retriever = FieldRetriever(retriever)
     if parts:
@@ -130,31 +130,25 @@ def _make_retriever(
 
 
 def _make_plain_retriever(
-    docs: Document, group: str, kind: str | None, topk: int
+    docs: Document, project: Project, kind: str | None, topk: int
 ) -> BaseRetriever[list[DocNode]]:
     """Keyword, vector or hybrid search."""
     from lazyrag.retrieval import HybridRetriever, Retriever
 
-    require_group(docs, group)
     if kind not in (None, "keyword") and not docs.reader.embed_keys:
         raise ConfigError(f"--retriever {kind} needs embeddings. Run: lazyrag index --embed MODEL")
-    complete = {state.name: state.indexes for state in docs.status().groups if state.is_complete}
-    indexes = set(complete.get(group, ()))
     keyword = set(keyword_analysers(docs))
     vectors = set(docs.reader.embed_keys)
+    needed = {"vector": vectors, "hybrid": keyword | vectors}.get(kind or "", keyword)
+    indexes = ensure_built(docs, project, needed)
     if kind is None:
         kind = "hybrid" if vectors and vectors <= indexes else "keyword"
-        if kind == "keyword" and vectors and keyword <= indexes:
+        if kind == "keyword" and vectors:
             complain("Note: keyword search only, as vectors are missing. Run: lazyrag sync")
-    needed = {"keyword": keyword, "vector": vectors, "hybrid": keyword | vectors}[kind]
-    if not needed <= indexes:
-        raise ConfigError(
-            f"The node group {group} is not indexed yet. Run: lazyrag index --group {group}"
-        )
     if kind == "hybrid":
-        return HybridRetriever.over(docs, group, topk)
+        return HybridRetriever.over(docs, project.group, topk)
     similarity = "bm25_chinese" if kind == "keyword" else None
-    return Retriever(docs, group, similarity, topk=topk)
+    return Retriever(docs, project.group, similarity, topk=topk)
 
 
 @app.command()
@@ -193,7 +187,7 @@ def search(
     with _open_readable(project, retriever) as docs:
         search = _make_retriever(
             docs,
-            project.group,
+            project,
             retriever,
             topk,
             infer_filters=infer_filters,
@@ -270,7 +264,7 @@ def collect(
     project = find_project(store).with_options(group=group)
     # tables are built at their first use
     with project.open(write=per == "row", with_files=False, embeds=False) as docs:
-        require_group(docs, project.group)
+        ensure_built(docs, project, set())
         condition = output.parse_filters(filters, docs.reader.fields)
         page = docs.collect(
             query, condition, per=per, group=project.group, limit=limit, after=after
@@ -461,7 +455,7 @@ def _open_answers(
     model = read_defaults().get("chat") if model is None else model
     with contextlib.ExitStack() as stack:
         docs = stack.enter_context(_open_readable(project, retriever))
-        search = _make_retriever(docs, project.group, retriever, topk, as_of=as_of)
+        search = _make_retriever(docs, project, retriever, topk, as_of=as_of)
         condition = output.parse_filters(filters, docs.reader.fields)
         chat_model = None
         if model:

@@ -35,6 +35,7 @@ from lazyrag.data.encoding import to_dict
 from lazyrag.data.node import DocNode
 from lazyrag.data.result import Hit, Statement
 from lazyrag.data.segment import LAZY_ROOT_NAME
+from lazyrag.errors import StoreError
 from lazyrag.generation.answerable import is_weak
 from lazyrag.generation.citations import CitationManager
 from lazyrag.read import glob as find_paths
@@ -606,7 +607,10 @@ def _open_service(path: Path, stack: ExitStack) -> Service:
             docs = stack.enter_context(
                 open_set(name, chosen, service.state, write=False, fields=None)
             )
-            built = [group.name for group in docs.status().groups if group.name != LAZY_ROOT_NAME]
+            built = [group.name for group in docs.status().groups if group.indexes]
+            if chosen.path is not None and not built:
+                way_out = f"Run: lazyrag index {chosen.path}"
+                raise StoreError(f"{chosen.path} has no searchable passages yet. {way_out}")
             groups = [group for group in chosen.groups if group in built] or built or chosen.groups
             service.groups[name] = groups[0]
             service.sets[name] = docs

@@ -29,11 +29,13 @@ import lazyrag.server
 from lazyrag import DataType, DocField, Document
 from lazyrag.cli.commands import app as command_line
 from lazyrag.cli.commands import run
+from lazyrag.errors import StoreError
 from lazyrag.server.app import create_app
 from lazyrag.server.core.access import Access
 from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.service import Service
 from lazyrag.server.jobs import Worker
+from lazyrag.server.mcp import serve_stdio
 from tests.interpreter import ROOT
 from tests.server.running import serving
 from tests.server.test_noninterference import CASES, GROUPS, PER_WORLD, WORDS, WORLDS, sides  # noqa: F401  a fixture
@@ -202,6 +204,14 @@ def test_every_tool_over_stdio(docs, mode, tmp_path, monkeypatch):
             await use_every_tool(client, ERAS[mode])
 
     asyncio.run(use())
+
+
+def test_stdio_names_the_command_for_an_index_without_passages(tmp_path):
+    """As after a sync in Python: the server reads only, and says so before a client is there."""
+    with lazyrag.open(tmp_path) as docs:
+        docs.add_texts({"tea": "Green tea."})
+    with pytest.raises(StoreError, match=f"Run: lazyrag index {tmp_path}"):
+        serve_stdio(tmp_path, None, None, writes=False)
 
 
 # What tools return

@@ -19,10 +19,11 @@ from pathlib import Path
 import pytest
 from reportlab.pdfgen.canvas import Canvas
 
+import lazyrag
 from lazyrag import Document, Retriever
 from lazyrag.cli import terminal
 from lazyrag.cli.base import app
-from lazyrag.cli.commands import run as lazyrag
+from lazyrag.cli.commands import run as command_line
 from lazyrag.cli.output import at_command_line
 from lazyrag.ingest.engine import IngestionEngine
 from lazyrag.ingest.load_files import Loading
@@ -59,7 +60,7 @@ def run(capsys):
 
     def command(*arguments: object):
         capsys.readouterr()
-        return lazyrag([str(one) for one in arguments]), *capsys.readouterr()
+        return command_line([str(one) for one in arguments]), *capsys.readouterr()
 
     return command
 
@@ -245,6 +246,20 @@ def test_sync_ingests_changes_and_python_sees_the_same_store(folder: Path, run):
         assert docs.last_report.unchanged == ("notes/绿茶.txt", "oolong.txt", "tea.md")
 
 
+@pytest.mark.parametrize("arguments", ["search", "ask", "collect", "collect --per row"])
+@pytest.mark.parametrize("syncs", [True, False])
+def test_commands_find_what_python_made(folder: Path, run, arguments: str, syncs: bool):
+    """A sync in Python builds no group that was not used: the first command does, once."""
+    (folder / "tea.csv").write_text("tea,days\ngreen,7\n", encoding="utf-8")
+    with lazyrag.open(folder) as docs:
+        if syncs:
+            docs.sync()
+    status, output, errors = run(*arguments.split(), "green")
+    assert (status, "tea" in output) == (0, True)
+    assert errors == "Note: indexing the node group MediumChunk, once.\n"
+    assert run(*arguments.split(), "green") == (0, output, "")
+
+
 @pytest.mark.usefixtures("folder")
 def test_ask_without_a_model_quotes_the_answer_and_says_how_to_set_one(run):
     """The sources are not repeated; one sentence names the option and the environment."""
@@ -320,7 +335,6 @@ def test_where_filters_files(condition: str, found: list[str], run):
         (("search", "tea", "--filters", "file_type"), 2, "--filters must be FIELD OPERATOR VALUE"),
         (("search", "tea", "--filters", "file_sise > 3"), 2, "Did you mean 'file_size'?"),
         (("search", "tea", "--filters", "file_size > big"), 2, "compares file_size with a number"),
-        (("search", "tea", "--group", "FineChunk"), 2, "Run: lazyrag index --group FineChunk"),
         (("search", "tea", "--retriever", "vector"), 2, "needs embeddings"),
         (("search",), 2, "Missing argument"),
         (("serch", "tea"), 2, "No such command 'serch'"),
