@@ -208,7 +208,7 @@ def open(  # noqa: A001  as lazyrag.open
 
     Missing, it is made. The command line and Python use the same one, with the same settings. As
     with ``Document(folder)``, the first query loads what is new; `Document.sync` loads what changed
-    since.
+    since. `Document.ask` uses the chat model of ``lazyrag config``.
 
     Args:
         folder: The folder with the files.
@@ -234,6 +234,8 @@ def open(  # noqa: A001  as lazyrag.open
         for hit in docs.search("When does the tea arrive?"):
             print(hit.path, hit.location, hit.text)
     """
+    from lazyrag.document.document import use_default_chat_model
+
     require(isinstance(folder, (str, os.PathLike)), "folder", folder, "the path of a folder")
     require(embed is None or isinstance(embed, str), "embed", embed, _EMBED)
     path = Path(folder).expanduser()
@@ -244,6 +246,7 @@ def open(  # noqa: A001  as lazyrag.open
         reads_scans = validate_boolean("ocr", ocr)
         project = project.with_options(ocr="rapidocr" if reads_scans else "")
     docs = project.open(write=not read_only, files=files)
+    use_default_chat_model(docs)
     if not read_only:
         project.save()
     return docs

@@ -447,25 +447,24 @@ def _open_answers(
 ) -> Iterator[_Answers]:
     """Open a Document for questions, with the chat model that was chosen."""
     from lazyrag.errors import AnswerWarning
-    from lazyrag.models import HttpChatModel
-    from lazyrag.models.defaults import api_key, base_url, read_defaults
+    from lazyrag.models.defaults import make_chat_model
     from lazyrag.pipeline import RAGPipeline
 
     project = find_project(store).with_options(group=group)
-    model = read_defaults().get("chat") if model is None else model
     with contextlib.ExitStack() as stack:
         docs = stack.enter_context(_open_readable(project, retriever))
         search = _make_retriever(docs, project, retriever, topk, as_of=as_of)
         condition = output.parse_filters(filters, docs.reader.fields)
-        chat_model = None
-        if model:
-            url = base_url()
-            chat_model = stack.enter_context(HttpChatModel(url, model, api_key=api_key(url)))
+        chat_model = make_chat_model(model)
+        if chat_model is not None:
+            stack.enter_context(chat_model)
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore", AnswerWarning)  # the answer lists its problems
         pipeline = RAGPipeline(retriever=search, generator=chat_model).sync
         options = {"top_k": topk, "filters": condition}
-        yield _Answers(docs, pipeline, options, bool(model), click.get_current_context().obj)
+        yield _Answers(
+            docs, pipeline, options, chat_model is not None, click.get_current_context().obj
+        )
 
 
 def _follow(pieces: Iterator[AnswerDelta], *, is_live: bool) -> Answer:

@@ -41,7 +41,7 @@ from lazyrag.ingest.sync import OnError, SyncPlan
 from lazyrag.ledger.lease import WAIT_S
 from lazyrag.loaders.base import LoadLimits
 from lazyrag.models.concurrency import in_thread
-from lazyrag.models.defaults import load_embedders
+from lazyrag.models.defaults import load_embedders, make_chat_model
 from lazyrag.models.embedding import EmbedCallable, make_embedders
 from lazyrag.models.protocols import ChatModel, Embedder
 from lazyrag.progress.calls import OnProgress, during_call
@@ -221,6 +221,7 @@ class Document:
     _file_readers: Readers = Readers()
     _watcher: Watcher | None = None
     _service: Any = None
+    _make_chat_model: Callable[[], Any] | None = None
     _moved_arguments = _MOVED_ARGUMENTS
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -947,7 +948,8 @@ class Document:
             topk: At most so many passages, at least 1.
             filters: As of `search`.
             generator: A `Generator`, a chat model, or a callable from a text to a text. None: the
-                sentences that answer best are quoted, without a model.
+                sentences that answer best are quoted, without a model; after `lazyrag.open`, the
+                chat model of LAZYRAG_MODEL or ``lazyrag config`` answers, if there is one.
             history: Earlier messages of the conversation, with a chat model.
             group: The node group to search.
             as_of: As of `search`.
@@ -998,6 +1000,8 @@ class Document:
         from lazyrag.retrieval.hybrid import default_retriever  # not needed to ingest
 
         retriever = default_retriever(self, group, topk, as_of=as_of)
+        if generator is None and self._make_chat_model is not None:
+            generator = self._make_chat_model()
         return services["answers"](retriever=retriever, generator=generator)
 
     @known_keywords
@@ -1339,6 +1343,11 @@ class Document:
         name = group_name(name)
         self._reader.line(name)
         return name
+
+
+def use_default_chat_model(docs: Document) -> None:
+    """Let a Document answer with the user's default chat model, made at the first answer."""
+    docs._make_chat_model = functools.cache(make_chat_model)
 
 
 def indexer_of(docs: Document) -> Indexer:
