@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lazyrag.cli import terminal
+from lazyrag.cli.help import translate
 from lazyrag.errors import ConfigError, LazyRAGError, count
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ FAILED = 1
 USAGE = 2
 INTERRUPTED = 130
 """Exit statuses: done; failed, or a check that is not passed; invalid arguments; Ctrl-C."""
+
+WEAK = "The files do not seem to answer this question."
+"""Of a search or an answer whose passages are weak."""
 
 SCHEMA = 1
 """Version of the JSON: grows when a name is removed or changes its meaning."""
@@ -83,6 +87,11 @@ def hit_dict(rank: int, hit: Hit) -> JsonObject:
 
 _LINES = (7, 6, 5, 3, 2, 2)
 """Lines of text by the rank of a hit: the first ones have the answer most often."""
+
+
+def weak_lines() -> list[str]:
+    """That what was found does not seem to answer the question."""
+    return terminal.wrap(translate(WEAK))
 
 
 def inferred_lines(inferred: Mapping[str, Sequence[str]]) -> list[str]:
@@ -213,7 +222,7 @@ def answer_lines(
     for paragraph in answer.text.splitlines() if with_text else ():
         lines += terminal.wrap(terminal.printable(paragraph))
     if answer.weak and not is_quoted:
-        lines += ["", *terminal.wrap("The files do not seem to answer this question.")]
+        lines += ["", *weak_lines()]
     if answer.citations:
         lines.append("")
     query = answer.query if with_passages and not is_quoted else ""

@@ -206,6 +206,7 @@ def search(
             "hits": _hits(nodes),
         }
         lines = ["", *output.inferred_lines(inferred)] if inferred and nodes else []
+        lines += ["", *output.weak_lines()] if weak else []
         lines += output.part_lines(explanation if explain else None)
         for rank, hit_lines in enumerate(output.hits_lines(nodes, query, full=full), start=1):
             lines += ["", *hit_lines]

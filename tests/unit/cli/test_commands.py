@@ -179,6 +179,19 @@ def test_search_as_of_a_day_shows_old_and_new(folder: Path, run):
     assert "950" not in answer
 
 
+@pytest.mark.usefixtures("folder")
+def test_search_says_that_its_hits_are_weak(run, monkeypatch: pytest.MonkeyPatch):
+    """Before them, in the language of the locale, as `ask` does; not before others."""
+    run("index")
+    question = ("search", "Who sells tea in the town of Venice?")
+    assert run(*question)[1].startswith(
+        "The files do not seem to answer this question.\n\n1. tea.md"
+    )
+    assert run("search", "How hot is green tea?")[1].startswith("1. tea.md")
+    monkeypatch.setenv("LC_ALL", "zh_CN.UTF-8")
+    assert run(*question)[1].startswith("这些文件似乎没有回答这个问题。\n\n1. tea.md")
+
+
 def test_search_explains_the_parts_of_a_question(folder: Path, run):
     """Which passages cover each of them; nothing where that is switched off."""
     (folder / "oven.md").write_text("The oven is cleaned with soap.", encoding="utf-8")
