@@ -131,8 +131,9 @@ def hits_lines(nodes: Sequence[DocNode], query: str, *, full: bool = False) -> l
             terminal.Room(indent, max(1, lines + 1 - len(heading)))
             for heading, indent, lines in zip(headings, indents, most_lines, strict=False)
         ]
-        columns = [room.columns for room in rooms]
-        excerpts = choose_excerpts(query, texts, columns, terminal.columns_of)
+        excerpts = choose_excerpts(
+            query, texts, lambda at, units: terminal.fits(texts[at], units, query, rooms[at])
+        )
         passages = [
             terminal.excerpt(text, units, query, room)
             for text, units, room in zip(texts, excerpts, rooms, strict=True)
@@ -161,7 +162,7 @@ def _hidden_lines(node: DocNode, indent: str) -> list[str]:
 def _heading(label: str, path: str, location: str, score: str = "") -> list[str]:
     """``1. tea.md  page 3      4.35``: on two lines where one is too short."""
     path = terminal.printable(path)
-    location = terminal.printable(location)
+    location = terminal.plain(location)
     columns = terminal.width() - len(label) - 1 - (len(score) + 2 if score else 0)
     both = f"{path}  {location}" if location else path
     is_short = terminal.cells(both) <= columns
@@ -173,7 +174,14 @@ def _heading(label: str, path: str, location: str, score: str = "") -> list[str]
     if is_short or not location:
         return [line]
     indent = " " * (len(label) + 1)
-    return [line, *terminal.wrap(location, first=indent, rest=indent)]
+    return [line, indent + _end_of(location, terminal.width() - len(indent))]
+
+
+def _end_of(location: str, columns: int) -> str:
+    """A location without its first headings if it is too long."""
+    while terminal.cells(location) > columns and " > " in location.removeprefix("… > "):
+        location = f"… > {location.removeprefix('… > ').partition(' > ')[2]}"
+    return terminal.shorten(location[::-1], columns)[::-1]
 
 
 def collected_lines(page: CollectedPage, query: str, per: str) -> list[str]:

@@ -23,7 +23,9 @@ MAX_ITEM = 300
 
 _HEADING = re.compile(r" {0,3}#{1,6}\s")
 _UNDERLINE = re.compile(r"([=\-~^\"'#*+])\1{2,}\s*")
-_FENCE = re.compile(r"[ \t]*(```+|~~~+)")
+_FENCE = re.compile(r"[ \t]*(```+(?!`|\{(?!code))|~~~+(?= *\w))")
+_ANY_FENCE = re.compile(r"[ \t]*(```+|~~~+(?= *\w))")
+_PROSE_FENCE = re.compile(r"[ \t]*(```+)\{(?!code)")
 _ROW = re.compile(r"[ \t]*\||[^|\n]+ \| [^|\n]+ \| ")
 _ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,3}[.)]|#\.)[ \t]+")
 _MAX_TITLE = 60  # characters
@@ -31,8 +33,16 @@ _TIMES_TITLE = 2  # how much longer a line of text below a title is
 _NO_TITLE = re.compile(r"[\d.。!?！？；;:：，,|]")
 _SENTENCE_END = re.compile(r"[.!?](?!\S)|[。！？]")
 _BLANK_LINE = re.compile(r"[ \t\r]*\n")
+_BLANK_LINES = re.compile(r"\n(?:[ \t\r]*\n)+")
 _WORD = re.compile(r"\s*\S")
-_MARKUP = re.compile(r"[ \t]*(?:\.\. |:::|!!! |=== |\([\w:.-]+\)=\s*$|\[[^\]]+\]:|<!--|:\w+:)")
+_MARKUP = re.compile(
+    r"[ \t]*(?:\.\. |:::|!!! |=== |\([\w:.-]+\)=\s*$|\[[^\]]+\]:|<!--|:[\w-]+:(?!`))"
+)
+_DIRECTIVE = re.compile(r"[ \t]*\.\. ([\w-]+)::")
+_CODE_DIRECTIVES = ("code", "code-block", "parsed-literal", "sourcecode")
+_CUT_CODE = re.compile(r"\s+(?:def |class |import |from |@|>>> |[\w.]+\(|[\w.]+ = )")
+"""Of a passage that begins inside of code."""
+_OPTION = re.compile(r"[ \t]+:[\w-]+:(?!`)")
 
 
 class Unit(NamedTuple):
@@ -74,9 +84,12 @@ class _UnitReader:
         self._paragraph: int | None = None  # where it begins
         self._is_item = False
         self._line_before = ""  # the last one with words
+        self._prose_fence = ""  # of a note that is open
 
     def read(self) -> Iterator[Unit]:
         """All units, with white space around them."""
+        if count := self._lines_of_cut_code():
+            yield self._take(count, "code")
         while self._at < len(self._lines):
             line = self._lines[self._at]
             if not line.strip():
@@ -86,11 +99,11 @@ class _UnitReader:
                 yield Unit(self._paragraph, self._start, "heading")
                 self._paragraph = None
                 self._skip(1)
-            elif (fence := _FENCE.match(line)) and (count := self._lines_of_fence(fence[1])):
+            elif (fence := _FENCE.match(line)) and not self._closes_prose(line):
                 yield from self._end_paragraph()
-                yield self._take(count, "code")
-            elif self._follows_colons(line):
-                yield self._take(self._indented_lines(), "code")
+                yield self._take(self._lines_of_fence(fence[1]), "code")
+            elif self._begins_literal(line):
+                yield self._take(self._lines_of_literal(), "code")
             else:
                 yield from self._read_line(line)
         yield from self._end_paragraph()
@@ -99,7 +112,10 @@ class _UnitReader:
         is_item = bool(_ITEM.match(line))
         kinds: list[tuple[re.Pattern[str], Kind]] = [(_HEADING, "heading"), (_ROW, "row")]
         kind = next((kind for pattern, kind in kinds if pattern.match(line)), None)
-        is_markup = bool(_MARKUP.match(line) or _FENCE.match(line) or _UNDERLINE.fullmatch(line))
+        if prose := _PROSE_FENCE.match(line):
+            self._prose_fence = prose[1]
+        signs = (_ANY_FENCE.match, _MARKUP.match, _UNDERLINE.fullmatch)
+        is_markup = any(matches(line) for matches in signs)
         if not (is_item or kind or is_markup) and self._is_title_line(line):
             kind = "heading"
         if is_item or kind or is_markup:
@@ -115,7 +131,7 @@ class _UnitReader:
     def _skip(self, count: int) -> None:
         for line in self._lines[self._at : self._at + count]:
             self._start += len(line)
-            if line.strip():
+            if line.strip() and not _OPTION.match(line):
                 self._line_before = line
         self._at += count
 
@@ -156,27 +172,51 @@ class _UnitReader:
         is_above = is_longer and not below[0].islower() and _SENTENCE_END.search(below)
         return bool(is_first and is_above) and _may_be_title(words)
 
+    def _lines_of_cut_code(self) -> int:
+        """Number of lines of a fenced block that began before the text; 0 if there is none."""
+        lines = self._lines
+        fences = [at for at, line in enumerate(lines) if _ANY_FENCE.match(line)]
+        for count, at in enumerate(fences):
+            if lines[at].strip(" \t`~\r\n"):  # with a language: it begins a block
+                return fences[0] + 1 if count % 2 else 0
+        is_cut = len(fences) % 2 and fences[0] and lines[fences[0] - 1].strip()
+        return fences[0] + 1 if is_cut else 0
+
     def _lines_of_fence(self, fence: str) -> int:
-        """Number of lines of a fenced block; 0 if it has no end, as in a passage that begins in
-        code.
-        """
+        """Number of lines of a fenced block, up to its end or that of the text."""
         for at in range(self._at + 1, len(self._lines)):
             if self._lines[at].strip().startswith(fence):
                 return at + 1 - self._at
-        return 0
+        return len(self._lines) - self._at
 
-    def _follows_colons(self, line: str) -> bool:
-        """Whether an indented line begins a literal block of reStructuredText."""
-        is_indented = line[0] in " \t" and self._paragraph is None
-        return is_indented and self._line_before.rstrip().endswith("::")
+    def _closes_prose(self, line: str) -> bool:
+        """Whether a fence closes that of a note or the like."""
+        is_closing = line.strip() == self._prose_fence
+        if is_closing:
+            self._prose_fence = ""
+        return is_closing
 
-    def _indented_lines(self) -> int:
-        at = self._at
-        while at < len(self._lines) and (
-            not self._lines[at].strip() or self._lines[at][0] in " \t"
-        ):
-            at += 1
-        return at - self._at
+    def _begins_literal(self, line: str) -> bool:
+        """Whether an indented line begins a block of code, as after a colon."""
+        before = self._line_before.rstrip()
+        directive = _DIRECTIVE.match(before)
+        is_before = directive[1] in _CODE_DIRECTIVES if directive else before.endswith("::")
+        if not before:
+            is_before = bool(_CUT_CODE.match(line))
+        elif before.endswith((":", "：")) and line.startswith("    "):
+            is_before = is_before or not (directive or _indent(before) or _ITEM.match(before))
+        is_inside = _indent(line) > _indent(before) and not _OPTION.match(line)
+        return is_before and is_inside and self._paragraph is None
+
+    def _lines_of_literal(self) -> int:
+        rest = self._lines[self._at :]
+        indent = _indent(rest[0])
+        is_inside = (not line.strip() or _indent(line) >= indent for line in rest)
+        return next((at for at, inside in enumerate(is_inside) if not inside), len(rest))
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 def _may_be_title(words: str) -> bool:
@@ -216,10 +256,13 @@ def _kind_of_answer(query: str) -> re.Pattern[str] | None:
 class _Passage:
     """A text with its rank, from 0, and the terms of its units."""
 
-    def __init__(self, text: str, rank: int) -> None:
+    def __init__(self, text: str, rank: int, *, splits_code: bool = False) -> None:
         self.text = text
         self.rank = rank
         self.units = units_of(text)
+        if splits_code:
+            parts = [_parts_of_code(text, unit) for unit in self.units]
+            self.units = list(itertools.chain.from_iterable(parts))
         self.terms = [frozenset(chinese_terms(text[unit.start : unit.end])) for unit in self.units]
         self.all_terms = frozenset[str]().union(*self.terms)
 
@@ -240,6 +283,19 @@ class _Passage:
             self.text.endswith(words, unit.start, unit.end) and unit.end - unit.start > len(words)
             for unit in self.units
         )
+
+
+def _parts_of_code(text: str, unit: Unit) -> list[Unit]:
+    """The parts of code between blank lines; another unit as it is."""
+    if unit.kind != "code":
+        return [unit]
+    parts = []
+    start = unit.start
+    for blank in _BLANK_LINES.finditer(text, unit.start, unit.end):
+        parts.append(Unit(start, blank.start(), "code"))
+        start = blank.end()
+    parts.append(Unit(start, unit.end, "code"))
+    return [part for part in parts if any(map(str.isalnum, text[part.start : part.end]))]
 
 
 class _Weights:
@@ -313,9 +369,12 @@ def rank_units(
     return _ranked(query, _passages(texts, ranks))
 
 
-def _passages(texts: Sequence[str], ranks: Sequence[int] | None) -> list[_Passage]:
+def _passages(
+    texts: Sequence[str], ranks: Sequence[int] | None = None, *, splits_code: bool = False
+) -> list[_Passage]:
     passages = [
-        _Passage(text, rank) for text, rank in zip(texts, ranks or range(len(texts)), strict=True)
+        _Passage(text, rank, splits_code=splits_code)
+        for text, rank in zip(texts, ranks or range(len(texts)), strict=True)
     ]
     return [passage.without_fragment(passages) for passage in passages]
 
@@ -380,23 +439,18 @@ class _Scorer:
 
 _FAR_OFF = 7.0
 """How much below the best score of its text a unit is not shown."""
-_GAP = 2
-"""Room of an ellipsis between units that do not follow each other."""
 
 
 def choose_excerpts(
-    query: str,
-    texts: Sequence[str],
-    rooms: Sequence[int],
-    size_of: Callable[[str, Kind], int] = lambda words, _: len(words),
+    query: str, texts: Sequence[str], fits: Callable[[int, Sequence[Unit]], bool]
 ) -> list[list[Unit]]:
-    r"""Choose what to show of each text: its units that answer best, as many as fit.
+    r"""Choose what to show of each text: its units that answer best, as many as fit. Code is chosen
+    by its parts between blank lines.
 
     Args:
         query: The question.
         texts: Best first.
-        rooms: How much of each text is shown.
-        size_of: The room that the words of a unit of some kind take.
+        fits: Whether units of the text of a number are short enough together.
 
     Returns:
         Units of each text, in order: at least the best one, however large; [] if a text has none
@@ -404,20 +458,18 @@ def choose_excerpts(
 
     Example:
         >>> text = "It is old. It has leaves. Green tea wants water of 80 degrees."
-        >>> [units] = choose_excerpts("How hot is the water for tea?", [text], [50])
+        >>> [units] = choose_excerpts("How hot is the tea?", [text], lambda _, units: len(units) < 3)
         >>> [text[unit.start : unit.end] for unit in units]
         ['It is old.', 'Green tea wants water of 80 degrees.']
     """
     excerpts: list[list[Unit]] = [[] for _ in texts]
-    left = list(rooms)
     best: dict[int, float] = {}
-    for score, source, unit in rank_units(query, texts):
-        size = size_of(texts[source][unit.start : unit.end], unit.kind) + _GAP
+    for score, source, unit in _ranked(query, _passages(texts, splits_code=True)):
         is_close = score >= best.setdefault(source, score) - _FAR_OFF
-        if not excerpts[source] or (is_close and size <= left[source]):
-            excerpts[source].append(unit)
-            left[source] -= size
-    return [sorted(units) for units in excerpts]
+        units = sorted([*excerpts[source], unit])
+        if len(units) == 1 or (is_close and fits(source, units)):
+            excerpts[source] = units
+    return excerpts
 
 
 # Quotations
@@ -665,9 +717,10 @@ def _written(quote: Quote, text: str) -> str:
         units = list(group)
         words = text[units[0].start : units[-1].end]
         if kind == "code":
-            lines = dedent(_line(text, units[0]))
-            words = lines if _FENCE.match(lines) else f"```\n{lines}\n```"
-            blocks += [words, marker]
+            lines = dedent(line_of(text, units[0]))
+            lines = lines if _FENCE.match(lines) else f"```\n{lines}"
+            is_closed = lines.rpartition("\n")[2].strip().startswith(("```", "~~~"))
+            blocks += [lines if is_closed else f"{lines}\n```", marker]
         elif kind == "row":
             rows = [f"| {text[unit.start : unit.end].strip('| ')} |" for unit in units]
             rows.insert(1, "|" + " - |" * (rows[0].count("|") - 1))
@@ -685,7 +738,7 @@ def _form(unit: Unit) -> str:
     return unit.kind if unit.kind in ("row", "code") else "prose"
 
 
-def _line(text: str, unit: Unit) -> str:
+def line_of(text: str, unit: Unit) -> str:
     """A unit from the beginning of its line, so that its lines have their indents."""
     return text[text.rfind("\n", 0, unit.start) + 1 : unit.end]
 

@@ -1140,3 +1140,35 @@ def test_a_hit_shows_the_part_that_answers(folder: Path, run):
     assert lines[at] == "   if hot:"
     assert lines[at + 1].startswith("       *steep*(*oolong*, *degrees*=90)")
     assert len(lines) <= 9
+
+
+def test_a_hit_is_shown_without_markup(folder: Path, run):
+    """Roles, links, attributes and tags are gone; indented code keeps its lines, and long lines
+    all of their words.
+    """
+    text = (
+        'Steep <abbr title="a tea">oolong</abbr> with :meth:`~tea.steep` of '
+        "[the guide](guide.md){.internal-link target=_blank} as `here <guide>`_ says:\n\n"
+        "    def steep(oolong):\n"
+        f"        return [{', '.join(f'degrees_of_oolong_{number}' for number in range(5))}]\n"
+    )
+    (folder / "guide.md").write_text(text, encoding="utf-8")
+    run("index")
+    output = run("search", "steep oolong guide", "-k", "1")[1].replace("*", "")
+    assert "Steep oolong with tea.steep of the guide as here says:\n   def steep(oolong):" in output
+    assert "\n       return [degrees_of_oolong_0," in output
+    assert "degrees_of_oolong_4]" in output
+
+
+def test_six_hits_fill_one_screen(folder: Path, run):
+    """36 lines: a long location is one line, without its first headings."""
+    headings = [f"{'#' * depth} {'A heading of a tea book ' * 3}{depth}" for depth in (1, 2, 3)]
+    for number in range(6):
+        words = [f"Oolong number {number} of {place} is steeped twice." for place in range(40)]
+        text = "\n\n".join([*headings, *words])
+        (folder / f"{'long' * 12}{number}.md").write_text(text, encoding="utf-8")
+    run("index")
+    lines = run("search", "How is oolong steeped?")[1].splitlines()
+    assert len(lines) <= 36
+    assert lines[1].startswith("   …")
+    assert ", lines " in lines[1]
