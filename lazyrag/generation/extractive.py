@@ -472,6 +472,46 @@ def choose_excerpts(
     return excerpts
 
 
+def write_excerpts(query: str, texts: Sequence[str], sizes: Sequence[int]) -> list[str]:
+    """Return the units of each text that answer best, with "…" for what is left out.
+
+    Args:
+        query: The question.
+        texts: Best first.
+        sizes: Characters of each that the units may have; a text that is no longer stays as it is.
+            Of a best unit that is too long, its beginning.
+
+    Example:
+        >>> text = "It is old. It has leaves. Green tea wants water of 80 degrees."
+        >>> write_excerpts("How hot is the water for tea?", [text], [50])
+        ['It is old. … Green tea wants water of 80 degrees.']
+    """
+    excerpts = choose_excerpts(
+        query, texts, lambda at, units: sum(end - start for start, end, _ in units) <= sizes[at]
+    )
+    return [
+        _excerpt(text, units, size) if len(text) > size else text
+        for text, units, size in zip(texts, excerpts, sizes, strict=True)
+    ]
+
+
+def _excerpt(text: str, units: Sequence[Unit], size: int) -> str:
+    if not units:
+        return f"{text[:size]} …"
+    excerpt = ""
+    end = 0
+    for unit in units:
+        between = text[end : unit.start]
+        is_cut = any(map(str.isalnum, between))
+        excerpt += ("\n… " if "\n\n" in between else " … ") if is_cut else between
+        excerpt += text[unit.start : unit.end]
+        end = unit.end
+    first = units[0]
+    if len(units) == 1 and end - first.start > size:
+        return f"{excerpt[: len(excerpt) - (end - first.start) + size]} …".strip()
+    return f"{excerpt} …".strip() if any(map(str.isalnum, text[end:])) else excerpt.strip()
+
+
 # Quotations
 
 MAX_CHARACTERS = 600

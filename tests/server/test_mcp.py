@@ -227,6 +227,21 @@ def test_search_filters_and_limits(app):
     assert "file_sort" in ask(app, "search", query="tea", filters={"file_sort": 1})
 
 
+def test_search_returns_the_sentences_that_answer(app, docs):
+    """Of a long passage, at their borders and with simple line ends; fetch has all of it."""
+    filler = "\r\n".join(f"The shop sells cups of size {number}." for number in range(20))
+    text = f"# Cups\r\n\r\n{filler}\r\n\r\nOolong wants 90 degrees.\r\nServe it.\r\n\r\n{filler}"
+    docs.add_texts({"cups.md": text})
+    found = ask(app, "search", query="How many degrees does oolong want?", group="CoarseChunk")
+    [passage] = [one for one in found["results"] if one["path"] == "cups.md"]
+    assert "Oolong wants 90 degrees.\nServe it." in passage["text"]
+    assert passage["text"].startswith("… The shop sells")
+    assert passage["text"].endswith(". …")
+    assert "\r" not in passage["text"]
+    assert len(passage["text"]) <= 850
+    assert ask(app, "fetch", id=passage["id"])["text"] == text
+
+
 def test_search_says_what_it_inferred(app, docs):
     """By field; nothing where that is switched off."""
     docs.add_texts({"Acme 2018": "Sales of green tea grew.", "Bond 2018": "Green tea sold well."})
