@@ -23,7 +23,7 @@ from lazyrag.document.maintenance import Maintenance
 from lazyrag.document.open import open_indexer, warn_of_namesake
 from lazyrag.document.tables import Tables
 from lazyrag.document.versions import Versions
-from lazyrag.errors import ConfigError, count, is_notebook_cell, nearest
+from lazyrag.errors import ConfigError, StoreError, count, is_notebook_cell, nearest
 from lazyrag.groups.node_group import (
     GroupGraph,
     GroupOptions,
@@ -1297,21 +1297,21 @@ class Document:
         self.close()
 
     def __repr__(self) -> str:
+        if self._indexer.is_closed:
+            return f"<{self._indexer.where}, closed>"
         if self._reader.scope is not None:
             return f"<{self._indexer.where}, restricted>"
-        return (
-            f"<{self._indexer.where}:"
-            f" {count(self._indexer.ledger.tree.document_count, 'document')}>"
-        )
+        try:
+            documents = count(self._indexer.ledger.tree.document_count, "document")
+        except StoreError:  # which a debugger or a log must not raise
+            documents = "unreadable"
+        return f"<{self._indexer.where}: {documents}>"
 
     def _repr_html_(self) -> str:
         from lazyrag.data.notebook import tree_html
 
-        nodes = (
-            {}
-            if self._reader.scope is not None
-            else {group.name: group.nodes for group in self.status().groups}
-        )
+        is_open = not self._indexer.is_closed and self._reader.scope is None
+        nodes = {group.name: group.nodes for group in self.status().groups} if is_open else {}
         labels = {
             name: f"{name}: {count(nodes[name], 'node')}" if name in nodes else name
             for name in self.groups
