@@ -41,8 +41,9 @@ if TYPE_CHECKING:
 
 _RETRIEVERS = ("keyword", "vector", "hybrid")
 _HINT = (
-    "Quoted without a chat model. For a written answer, set one: --model NAME, with OPENAI_BASE_URL"
-    " and OPENAI_API_KEY."
+    "Quoted without a chat model. For a written answer, set one:",
+    "  lazyrag config set url URL",
+    "  lazyrag config set chat NAME",
 )
 _MOST_MESSAGES = 20  # of a chat that the model reads again
 _filters_option = click.option(
@@ -298,7 +299,7 @@ def ask(words: tuple[str, ...], **options: Any) -> Output:
     see lazyrag config. Without a model, quote the sentences that answer best.
     """
     with _open_answers(**options) as answers:
-        answer, lines = answers.answer(" ".join(words))
+        answer, lines = answers.answer(" ".join(words), [])
         if not answer.context.sources:
             return Output(output.answer_dict(answer), lines, FAILED)
         if not answers.as_json:
@@ -322,7 +323,8 @@ def chat(**options: Any) -> Output:
     Ctrl-D ends. Ctrl-C stops an answer only. With --json, one object for each answer.
     """
     history: list[dict[str, str]] = []
-    last: Answer | None = None
+    citations: list[Citation] = []
+    question = ""
     answered = 0
     failed = 0
     with _open_answers(**options) as answers:
@@ -330,15 +332,17 @@ def chat(**options: Any) -> Output:
             output.write([*hint, ""])
         for line in _read_lines():
             if line == "/sources":
-                output.write(output.citation_lines(last.citations, last.query) if last else [])
+                output.write(output.citation_lines(citations, question))
             elif line == "/new":
                 history.clear()
-                last = None
+                citations = []
             elif line.startswith("/"):
                 complain(f"Unknown command {line!r}. Known: /new, /quit, /sources.")
             elif line:
+                citations = []
+                question = line
                 try:
-                    last, lines = answers.answer(line, history)
+                    answer, lines = answers.answer(line, citations, history)
                 except KeyboardInterrupt:
                     complain("Stopped.")
                 except LazyRAGError as exc:
@@ -346,9 +350,10 @@ def chat(**options: Any) -> Output:
                     _show_error(exc, as_json=answers.as_json)
                 else:
                     answered += 1
-                    _show_answer(last, lines, as_json=answers.as_json)
+                    _show_answer(answer, lines, as_json=answers.as_json)
+                    question = answer.query
                     history.append({"role": "user", "content": line})
-                    history.append({"role": "assistant", "content": last.text})
+                    history.append({"role": "assistant", "content": answer.text})
                     del history[:-_MOST_MESSAGES]
     return Output({"answers": answered}, status=USAGE if failed and not answered else OK)
 
@@ -405,11 +410,15 @@ class _Answers:
     has_model: bool
     as_json: bool
 
-    def answer(self, question: str, history: Any = None) -> tuple[Answer, list[str]]:
-        """The answer to a question, and the lines to print: after it, if it is streamed."""
+    def answer(
+        self, question: str, citations: list[Citation], history: Any = None
+    ) -> tuple[Answer, list[str]]:
+        """The answer to a question, and the lines to print: after it, if it is streamed. Its
+        citations are added to a list, also those of an answer that is not finished.
+        """
         is_live = self.has_model and not self.as_json
         pieces = self.pipeline.stream(question, history=history or None, **self.options)
-        answer = _follow(pieces, is_live=is_live)
+        answer = _follow(pieces, citations, is_live=is_live)
         if not answer.context.sources:
             return answer, _nothing_found(
                 self.docs, question, is_filtered=self.options["filters"] is not None
@@ -424,7 +433,7 @@ class _Answers:
 
         if self.has_model or self.as_json:
             return []
-        lines = terminal.wrap(_HINT)
+        lines = [*_HINT]
         for program, url, name in find_local_models():
             model = shlex.quote(terminal.printable(name))
             lines += [
@@ -468,21 +477,22 @@ def _open_answers(
         )
 
 
-def _follow(pieces: Iterator[AnswerDelta], *, is_live: bool) -> Answer:
+def _follow(pieces: Iterator[AnswerDelta], citations: list[Citation], *, is_live: bool) -> Answer:
     """The answer of a stream; live pieces are printed. What came of a broken one, or before Ctrl-C,
     stays, with its sources.
     """
     answer: Any = None
     wrapper = terminal.LiveWrapper()
-    citations: list[Citation] = []
+    written = ""
     try:
         for piece in pieces:
             citations += piece.citations
+            written += piece.text
             if is_live:
                 click.echo(wrapper.add(piece.text), nl=False)
             answer = piece.answer
     except (GenerationError, KeyboardInterrupt):
-        if is_live:
+        if is_live and written:
             click.echo(wrapper.add(" (incomplete)"))
             output.write(["", *output.citation_lines(citations)] if citations else [])
         raise

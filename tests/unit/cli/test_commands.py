@@ -25,9 +25,12 @@ from lazyrag.cli import terminal
 from lazyrag.cli.base import app
 from lazyrag.cli.commands import run as command_line
 from lazyrag.cli.output import at_command_line
+from lazyrag.errors import LazyRAGError
 from lazyrag.ingest.engine import IngestionEngine
 from lazyrag.ingest.load_files import Loading
-from lazyrag.project import find_project
+from lazyrag.models.onnx.hub import find_model
+from lazyrag.models.openai import client
+from lazyrag.project import Project, find_project
 from tests.hostile import endless_form
 from tests.interpreter import ROOT, python
 from tests.model_server import PATIENCE_S, RawServer, answered, event, head, piece, streamed
@@ -46,6 +49,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "notes" / "绿茶.txt").write_text(LVCHA, encoding="utf-8")
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
     for name in ("LAZYRAG_MODEL", "OPENAI_BASE_URL", "OPENAI_API_KEY", "XDG_CONFIG_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(folder)
@@ -282,7 +286,7 @@ def test_ask_without_a_model_quotes_the_answer_and_says_how_to_set_one(run):
     assert output.startswith("“Green tea is steeped at 80 degrees.” [1]\n")
     assert output.endswith(
         "\n[1] tea.md  Tea, lines 1-5\n\nQuoted without a chat model. For a written answer, set one:"
-        " --model NAME, with\nOPENAI_BASE_URL and OPENAI_API_KEY.\n"
+        "\n  lazyrag config set url URL\n  lazyrag config set chat NAME\n"
     )
     result = json.loads(run("ask", "Who sells tea in the town of Venice?", "--json")[1])["result"]
     assert result["weak"]
@@ -639,6 +643,17 @@ def test_no_remedy_at_the_command_line_is_python():
     assert [text for text in map(at_command_line, naming) if CALLS.search(text)] == []
 
 
+def test_messages_of_models_and_indexes_name_commands(tmp_path: Path):
+    """Not Python, which others need."""
+    for make in (lambda: find_model("a/b"), lambda: Project(tmp_path, tmp_path).open()):
+        with pytest.raises(LazyRAGError) as caught:
+            make()
+        assert "Python" in str(caught.value)
+        shown = at_command_line(str(caught.value))
+        assert "Python" not in shown
+        assert shown.endswith((" the model's folder.", "Run: lazyrag index"))
+
+
 def test_status_after_an_interrupted_index_calls_no_file_missing(
     folder: Path, run, monkeypatch: pytest.MonkeyPatch
 ):
@@ -854,6 +869,17 @@ def test_ask_with_a_model_prints_the_answer_and_its_sources(
         "",
         "[1] tea.md  Tea, lines 1-5",
     ]
+
+
+def test_a_chat_model_out_of_reach_is_one_line(folder: Path, run, monkeypatch: pytest.MonkeyPatch):
+    """Nothing is called incomplete where nothing came; the way out is that of the command line."""
+    run("index")
+    monkeypatch.setattr(client, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    status, output, errors = run("ask", "How hot is green tea?", "--model", "m")
+    assert (status, output) == (2, "")
+    assert "The chat model 'm' at http://127.0.0.1:9/v1 failed: it cannot be reached" in errors
+    assert "Check the url (lazyrag config, OPENAI_BASE_URL) and the server." in errors
 
 
 def test_ask_wraps_what_it_streams_and_says_what_is_weak(
