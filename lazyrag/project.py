@@ -15,7 +15,7 @@ from lazyrag.errors import ConfigError, DatasetPathError, StoreError
 from lazyrag.loaders.directory import STORE_FOLDER
 from lazyrag.models.defaults import base_url, make_embedder, read_defaults
 from lazyrag.types import JsonObject, PathLike
-from lazyrag.validation import require, validate_boolean, without_none
+from lazyrag.validation import known_keywords, require, validate_boolean, without_none
 
 if TYPE_CHECKING:
     from lazyrag.data.fields import DocField
@@ -196,6 +196,7 @@ class Project:
             raise StoreError(f"{msg} or pass another folder: --store PATH") from exc
 
 
+@known_keywords
 def open(  # noqa: A001  as lazyrag.open
     folder: PathLike = ".",
     embed: Any = None,
@@ -236,7 +237,9 @@ def open(  # noqa: A001  as lazyrag.open
     """
     from lazyrag.document.document import use_default_chat_model
 
-    require(isinstance(folder, (str, os.PathLike)), "folder", folder, "the path of a folder")
+    is_path = isinstance(folder, (str, os.PathLike)) and os.fspath(folder) != ""
+    hint = "For the current folder pass '.'."
+    require(is_path, "folder", folder, "the path of a folder", hint)
     require(embed is None or isinstance(embed, str), "embed", embed, _EMBED)
     path = Path(folder).expanduser()
     if not path.is_dir():
