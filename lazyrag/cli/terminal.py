@@ -16,7 +16,7 @@ from textwrap import dedent
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from lazyrag.generation.extractive import Unit
+    from lazyrag.generation.units import Unit
 
 _MIN_WIDTH = 40
 _MAX_WIDTH = 100
@@ -331,7 +331,7 @@ def excerpt(text: str, units: Sequence[Unit], query: str, room: Room) -> list[st
 
 
 def _unit_lines(text: str, units: Sequence[Unit], query: str, indent: str) -> list[str]:
-    from lazyrag.generation.extractive import line_of
+    from lazyrag.generation.units import line_of
     from lazyrag.text.analyzers import query_terms
 
     terms = query_terms(query)

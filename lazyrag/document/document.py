@@ -1297,10 +1297,9 @@ class Document:
         self.close()
 
     def __repr__(self) -> str:
-        if self._indexer.is_closed:
-            return f"<{self._indexer.where}, closed>"
-        if self._reader.scope is not None:
-            return f"<{self._indexer.where}, restricted>"
+        is_closed = self._indexer.is_closed
+        if is_closed or self._reader.scope is not None:
+            return f"<{self._indexer.where}, {'closed' if is_closed else 'restricted'}>"
         try:
             documents = count(self._indexer.ledger.tree.document_count, "document")
         except StoreError:  # which a debugger or a log must not raise

@@ -15,8 +15,8 @@ from lazyrag.generation.extractive import (
     choose_quotes,
     quote_answer,
     rank_units,
-    units_of,
 )
+from lazyrag.generation.units import units_of
 
 TEA = "# Tea\n\nTea is old. Green tea wants water of 80 degrees. It keeps for two years.\n"
 TABLE = "| tea | water |\n|---|---|\n| green | 80 degrees |\n| black | 95 degrees |\n"
