@@ -15,7 +15,7 @@ from lazyrag.errors import ConfigError, DatasetPathError, StoreError
 from lazyrag.loaders.directory import STORE_FOLDER
 from lazyrag.models.defaults import base_url, make_embedder, read_defaults
 from lazyrag.types import JsonObject, PathLike
-from lazyrag.validation import require, validate_boolean, without_none
+from lazyrag.validation import known_keywords, require, validate_boolean, without_none
 
 if TYPE_CHECKING:
     from lazyrag.data.fields import DocField
@@ -196,6 +196,7 @@ class Project:
             raise StoreError(f"{msg} or pass another folder: --store PATH") from exc
 
 
+@known_keywords
 def open(  # noqa: A001  as lazyrag.open
     folder: PathLike = ".",
     embed: Any = None,
@@ -208,7 +209,7 @@ def open(  # noqa: A001  as lazyrag.open
 
     Missing, it is made. The command line and Python use the same one, with the same settings. As
     with ``Document(folder)``, the first query loads what is new; `Document.sync` loads what changed
-    since.
+    since. `Document.ask` uses the chat model of ``lazyrag config``.
 
     Args:
         folder: The folder with the files.
@@ -234,7 +235,11 @@ def open(  # noqa: A001  as lazyrag.open
         for hit in docs.search("When does the tea arrive?"):
             print(hit.path, hit.location, hit.text)
     """
-    require(isinstance(folder, (str, os.PathLike)), "folder", folder, "the path of a folder")
+    from lazyrag.document.document import use_default_chat_model
+
+    is_path = isinstance(folder, (str, os.PathLike)) and os.fspath(folder) != ""
+    hint = "For the current folder pass '.'."
+    require(is_path, "folder", folder, "the path of a folder", hint)
     require(embed is None or isinstance(embed, str), "embed", embed, _EMBED)
     path = Path(folder).expanduser()
     if not path.is_dir():
@@ -244,6 +249,7 @@ def open(  # noqa: A001  as lazyrag.open
         reads_scans = validate_boolean("ocr", ocr)
         project = project.with_options(ocr="rapidocr" if reads_scans else "")
     docs = project.open(write=not read_only, files=files)
+    use_default_chat_model(docs)
     if not read_only:
         project.save()
     return docs

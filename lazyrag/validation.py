@@ -331,6 +331,8 @@ def _unknown(
     hint = ""
     if keyword in ("words", "synonyms") and "analyser" in names:
         hint = f" Pass analyser=register_chinese_analyser(name, {keyword}=...).name."
+    if keyword == "store_conf":
+        hint = " Pass it to Document(folder, embed, store_conf=...)."
     return UnknownKeywordError(
         f"{owner} takes no {kind} {keyword!r}. {known_names(keyword, names)}{hint}"
     )

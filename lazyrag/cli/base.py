@@ -17,6 +17,7 @@ from lazyrag.errors import ConfigError, LazyRAGError, known_names
 
 if TYPE_CHECKING:
     from lazyrag.document import Document
+    from lazyrag.project import Project
 
 ANALYSER = "zh"
 """Analyser of the retriever ``bm25_chinese``, which finds English as well."""
@@ -116,3 +117,41 @@ def require_group(docs: Document, group: str) -> None:
     groups = [name for name in docs.groups if name != LAZY_ROOT_NAME]  # whole files are no passages
     if group not in groups:
         raise ConfigError(f"Unknown node group {group!r}. {known_names(group, groups)}")
+
+
+def build_group(docs: Document, group: str) -> None:
+    """Build a node group with its indexes: of keywords first, which needs no model."""
+    docs.activate_group(group, analysers=keyword_analysers(docs))
+    if docs.reader.embed_keys:
+        docs.activate_group(group, embed_keys=docs.reader.embed_keys)
+
+
+def ensure_built(docs: Document, project: Project, needed: set[str]) -> set[str]:
+    """Build the node group of a project if some of the needed indexes are missing, as in a new
+    index of Python.
+
+    Returns:
+        The indexes that it has.
+
+    Raises:
+        ConfigError: If there is no such group, or another program writes the index.
+    """
+    group = project.group
+    require_group(docs, group)
+    indexes = _indexes_of(docs, group)
+    if (indexes is None or not needed <= indexes) and not docs.status().writer:
+        complain(f"Note: indexing the node group {group}, once.")
+        with project.open(write=True, embeds=bool(docs.reader.embed_keys)) as writer:
+            build_group(writer, group)
+        indexes = _indexes_of(docs, group)
+    if indexes is None or not needed <= indexes:
+        raise ConfigError(
+            f"The node group {group} is not indexed yet. Run: lazyrag index --group {group}"
+        )
+    return indexes
+
+
+def _indexes_of(docs: Document, group: str) -> set[str] | None:
+    """The indexes of a group; None if it is not built for all documents."""
+    complete = {state.name: state for state in docs.status().groups if state.is_complete}
+    return set(complete[group].indexes) if group in complete else None

@@ -1,5 +1,5 @@
 """The pages of ``--help``: commands in the order in which people work, in Chinese where the locale
-is Chinese.
+is Chinese, as is what is said of weak results.
 """
 
 from __future__ import annotations

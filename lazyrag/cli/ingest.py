@@ -15,8 +15,8 @@ from lazyrag.cli import output, terminal
 from lazyrag.cli.base import (
     PATH,
     app,
+    build_group,
     complain,
-    keyword_analysers,
     message_of,
     require_group,
     store_option,
@@ -156,10 +156,7 @@ def _patterns(patterns: tuple[str, ...]) -> list[str] | None:
 def _build(docs: Document, project: Project) -> Output:
     """Build the group of a project and its indexes; report it."""
     try:
-        # first: it needs no model
-        docs.activate_group(project.group, analysers=keyword_analysers(docs))
-        if docs.reader.embed_keys:
-            docs.activate_group(project.group, embed_keys=docs.reader.embed_keys)
+        build_group(docs, project.group)
     except IngestionError:
         if not docs.last_report.failed:
             raise

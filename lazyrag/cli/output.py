@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lazyrag.cli import terminal
+from lazyrag.cli.help import translate
 from lazyrag.errors import ConfigError, GenerationError, LazyRAGError, count
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ FAILED = 1
 USAGE = 2
 INTERRUPTED = 130
 """Exit statuses: done; failed, or a check that is not passed; invalid arguments; Ctrl-C."""
+
+WEAK = "The files do not seem to answer this question."
+"""Of a search or an answer whose passages are weak."""
 
 SCHEMA = 1
 """Version of the JSON: grows when a name is removed or changes its meaning."""
@@ -85,6 +89,11 @@ _LINES = (7, 6, 5, 3, 2, 2)
 """Lines of text by the rank of a hit: the first ones have the answer most often."""
 
 
+def weak_lines() -> list[str]:
+    """That what was found does not seem to answer the question."""
+    return terminal.wrap(translate(WEAK))
+
+
 def inferred_lines(inferred: Mapping[str, Sequence[str]]) -> list[str]:
     """What a search inferred from the query, and how to switch that off."""
     values = ", ".join(f"{name}: {text}" for name, texts in inferred.items() for text in texts)
@@ -122,8 +131,9 @@ def hits_lines(nodes: Sequence[DocNode], query: str, *, full: bool = False) -> l
             terminal.Room(indent, max(1, lines + 1 - len(heading)))
             for heading, indent, lines in zip(headings, indents, most_lines, strict=False)
         ]
-        columns = [room.columns for room in rooms]
-        excerpts = choose_excerpts(query, texts, columns, terminal.columns_of)
+        excerpts = choose_excerpts(
+            query, texts, lambda at, units: terminal.fits(texts[at], units, query, rooms[at])
+        )
         passages = [
             terminal.excerpt(text, units, query, room)
             for text, units, room in zip(texts, excerpts, rooms, strict=True)
@@ -152,7 +162,7 @@ def _hidden_lines(node: DocNode, indent: str) -> list[str]:
 def _heading(label: str, path: str, location: str, score: str = "") -> list[str]:
     """``1. tea.md  page 3      4.35``: on two lines where one is too short."""
     path = terminal.printable(path)
-    location = terminal.printable(location)
+    location = terminal.plain(location)
     columns = terminal.width() - len(label) - 1 - (len(score) + 2 if score else 0)
     both = f"{path}  {location}" if location else path
     is_short = terminal.cells(both) <= columns
@@ -164,7 +174,14 @@ def _heading(label: str, path: str, location: str, score: str = "") -> list[str]
     if is_short or not location:
         return [line]
     indent = " " * (len(label) + 1)
-    return [line, *terminal.wrap(location, first=indent, rest=indent)]
+    return [line, indent + _end_of(location, terminal.width() - len(indent))]
+
+
+def _end_of(location: str, columns: int) -> str:
+    """A location without its first headings if it is too long."""
+    while terminal.cells(location) > columns and " > " in location.removeprefix("… > "):
+        location = f"… > {location.removeprefix('… > ').partition(' > ')[2]}"
+    return terminal.shorten(location[::-1], columns)[::-1]
 
 
 def collected_lines(page: CollectedPage, query: str, per: str) -> list[str]:
@@ -229,7 +246,7 @@ def answer_lines(
     for paragraph in answer.text.splitlines() if with_text else ():
         lines += terminal.wrap(terminal.printable(paragraph))
     if answer.weak and not is_quoted:
-        lines += ["", *terminal.wrap("The files do not seem to answer this question.")]
+        lines += ["", *weak_lines()]
     if answer.citations:
         lines.append("")
     query = answer.query if with_passages and not is_quoted else ""
@@ -309,6 +326,9 @@ _REMEDIES = (
         "lazyrag config set key, or OPENAI_API_KEY in",
     ),
     ("^base_url must be such as", "url must be such as"),
+    ("Check base_url", "Check the url (lazyrag config, OPENAI_BASE_URL)"),
+    (r"; in Python, download=True fetches it|,(?: or)? in Python lazyrag\.open\([^)]*\)", ""),
+    (r" Lower concurrency, or set requests_per_minute or rate_limit\.", " Try again later."),
     (r"call sync\(\)", "run lazyrag sync"),
     (r"Call sync\(\)", "Run lazyrag sync"),
     (r"call sync\(max_deleted=1\)", "run lazyrag sync --delete"),

@@ -20,9 +20,9 @@ from lazyrag.cli.base import (
     PATH,
     app,
     complain,
+    ensure_built,
     keyword_analysers,
     message_of,
-    require_group,
     store_option,
 )
 from lazyrag.cli.output import FAILED, OK, USAGE, Output
@@ -41,8 +41,9 @@ if TYPE_CHECKING:
 
 _RETRIEVERS = ("keyword", "vector", "hybrid")
 _HINT = (
-    "Quoted without a chat model. For a written answer, set one: --model NAME, with OPENAI_BASE_URL"
-    " and OPENAI_API_KEY."
+    "Quoted without a chat model. For a written answer, set one:",
+    "  lazyrag config set url URL",
+    "  lazyrag config set chat NAME",
 )
 _MOST_MESSAGES = 20  # of a chat that the model reads again
 _filters_option = click.option(
@@ -110,7 +111,7 @@ def _open_readable(project: Project, kind: str | None) -> Document:
 
 def _make_retriever(
     docs: Document,
-    group: str,
+    project: Project,
     kind: str | None,
     topk: int,
     *,
@@ -121,7 +122,7 @@ def _make_retriever(
     """The retriever that was chosen; by default that of `RAGPipeline.over`."""
     from lazyrag.retrieval import AsOfRetriever, FieldRetriever, PartsRetriever
 
-    retriever = _make_plain_retriever(docs, group, kind, topk)
+    retriever = _make_plain_retriever(docs, project, kind, topk)
     if infer_filters:
         retriever = FieldRetriever(retriever)
     if parts:
@@ -130,31 +131,25 @@ def _make_retriever(
 
 
 def _make_plain_retriever(
-    docs: Document, group: str, kind: str | None, topk: int
+    docs: Document, project: Project, kind: str | None, topk: int
 ) -> BaseRetriever[list[DocNode]]:
     """Keyword, vector or hybrid search."""
     from lazyrag.retrieval import HybridRetriever, Retriever
 
-    require_group(docs, group)
     if kind not in (None, "keyword") and not docs.reader.embed_keys:
         raise ConfigError(f"--retriever {kind} needs embeddings. Run: lazyrag index --embed MODEL")
-    complete = {state.name: state.indexes for state in docs.status().groups if state.is_complete}
-    indexes = set(complete.get(group, ()))
     keyword = set(keyword_analysers(docs))
     vectors = set(docs.reader.embed_keys)
+    needed = {"vector": vectors, "hybrid": keyword | vectors}.get(kind or "", keyword)
+    indexes = ensure_built(docs, project, needed)
     if kind is None:
         kind = "hybrid" if vectors and vectors <= indexes else "keyword"
-        if kind == "keyword" and vectors and keyword <= indexes:
+        if kind == "keyword" and vectors:
             complain("Note: keyword search only, as vectors are missing. Run: lazyrag sync")
-    needed = {"keyword": keyword, "vector": vectors, "hybrid": keyword | vectors}[kind]
-    if not needed <= indexes:
-        raise ConfigError(
-            f"The node group {group} is not indexed yet. Run: lazyrag index --group {group}"
-        )
     if kind == "hybrid":
-        return HybridRetriever.over(docs, group, topk)
+        return HybridRetriever.over(docs, project.group, topk)
     similarity = "bm25_chinese" if kind == "keyword" else None
-    return Retriever(docs, group, similarity, topk=topk)
+    return Retriever(docs, project.group, similarity, topk=topk)
 
 
 @app.command()
@@ -193,7 +188,7 @@ def search(
     with _open_readable(project, retriever) as docs:
         search = _make_retriever(
             docs,
-            project.group,
+            project,
             retriever,
             topk,
             infer_filters=infer_filters,
@@ -212,6 +207,7 @@ def search(
             "hits": _hits(nodes),
         }
         lines = ["", *output.inferred_lines(inferred)] if inferred and nodes else []
+        lines += ["", *output.weak_lines()] if weak else []
         lines += output.part_lines(explanation if explain else None)
         for rank, hit_lines in enumerate(output.hits_lines(nodes, query, full=full), start=1):
             lines += ["", *hit_lines]
@@ -270,7 +266,7 @@ def collect(
     project = find_project(store).with_options(group=group)
     # tables are built at their first use
     with project.open(write=per == "row", with_files=False, embeds=False) as docs:
-        require_group(docs, project.group)
+        ensure_built(docs, project, set())
         condition = output.parse_filters(filters, docs.reader.fields)
         page = docs.collect(
             query, condition, per=per, group=project.group, limit=limit, after=after
@@ -303,7 +299,7 @@ def ask(words: tuple[str, ...], **options: Any) -> Output:
     see lazyrag config. Without a model, quote the sentences that answer best.
     """
     with _open_answers(**options) as answers:
-        answer, lines = answers.answer(" ".join(words))
+        answer, lines = answers.answer(" ".join(words), [])
         if not answer.context.sources:
             return Output(output.answer_dict(answer), lines, FAILED)
         if not answers.as_json:
@@ -327,7 +323,8 @@ def chat(**options: Any) -> Output:
     Ctrl-D ends. Ctrl-C stops an answer only. With --json, one object for each answer.
     """
     history: list[dict[str, str]] = []
-    last: Answer | None = None
+    citations: list[Citation] = []
+    question = ""
     answered = 0
     failed = 0
     with _open_answers(**options) as answers:
@@ -335,15 +332,17 @@ def chat(**options: Any) -> Output:
             output.write([*hint, ""])
         for line in _read_lines():
             if line == "/sources":
-                output.write(output.citation_lines(last.citations, last.query) if last else [])
+                output.write(output.citation_lines(citations, question))
             elif line == "/new":
                 history.clear()
-                last = None
+                citations = []
             elif line.startswith("/"):
                 complain(f"Unknown command {line!r}. Known: /new, /quit, /sources.")
             elif line:
+                citations = []
+                question = line
                 try:
-                    last, lines = answers.answer(line, history)
+                    answer, lines = answers.answer(line, citations, history)
                 except KeyboardInterrupt:
                     complain("Stopped.")
                 except LazyRAGError as exc:
@@ -351,9 +350,10 @@ def chat(**options: Any) -> Output:
                     _show_error(exc, as_json=answers.as_json)
                 else:
                     answered += 1
-                    _show_answer(last, lines, as_json=answers.as_json)
+                    _show_answer(answer, lines, as_json=answers.as_json)
+                    question = answer.query
                     history.append({"role": "user", "content": line})
-                    history.append({"role": "assistant", "content": last.text})
+                    history.append({"role": "assistant", "content": answer.text})
                     del history[:-_MOST_MESSAGES]
     return Output({"answers": answered}, status=USAGE if failed and not answered else OK)
 
@@ -410,11 +410,15 @@ class _Answers:
     has_model: bool
     as_json: bool
 
-    def answer(self, question: str, history: Any = None) -> tuple[Answer, list[str]]:
-        """The answer to a question, and the lines to print: after it, if it is streamed."""
+    def answer(
+        self, question: str, citations: list[Citation], history: Any = None
+    ) -> tuple[Answer, list[str]]:
+        """The answer to a question, and the lines to print: after it, if it is streamed. Its
+        citations are added to a list, also those of an answer that is not finished.
+        """
         is_live = self.has_model and not self.as_json
         pieces = self.pipeline.stream(question, history=history or None, **self.options)
-        answer = _follow(pieces, is_live=is_live)
+        answer = _follow(pieces, citations, is_live=is_live)
         if not answer.context.sources:
             return answer, _nothing_found(
                 self.docs, question, is_filtered=self.options["filters"] is not None
@@ -429,7 +433,7 @@ class _Answers:
 
         if self.has_model or self.as_json:
             return []
-        lines = terminal.wrap(_HINT)
+        lines = [*_HINT]
         for program, url, name in find_local_models():
             model = shlex.quote(terminal.printable(name))
             lines += [
@@ -453,42 +457,42 @@ def _open_answers(
 ) -> Iterator[_Answers]:
     """Open a Document for questions, with the chat model that was chosen."""
     from lazyrag.errors import AnswerWarning
-    from lazyrag.models import HttpChatModel
-    from lazyrag.models.defaults import api_key, base_url, read_defaults
+    from lazyrag.models.defaults import make_chat_model
     from lazyrag.pipeline import RAGPipeline
 
     project = find_project(store).with_options(group=group)
-    model = read_defaults().get("chat") if model is None else model
     with contextlib.ExitStack() as stack:
         docs = stack.enter_context(_open_readable(project, retriever))
-        search = _make_retriever(docs, project.group, retriever, topk, as_of=as_of)
+        search = _make_retriever(docs, project, retriever, topk, as_of=as_of)
         condition = output.parse_filters(filters, docs.reader.fields)
-        chat_model = None
-        if model:
-            url = base_url()
-            chat_model = stack.enter_context(HttpChatModel(url, model, api_key=api_key(url)))
+        chat_model = make_chat_model(model)
+        if chat_model is not None:
+            stack.enter_context(chat_model)
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore", AnswerWarning)  # the answer lists its problems
         pipeline = RAGPipeline(retriever=search, generator=chat_model).sync
         options = {"top_k": topk, "filters": condition}
-        yield _Answers(docs, pipeline, options, bool(model), click.get_current_context().obj)
+        yield _Answers(
+            docs, pipeline, options, chat_model is not None, click.get_current_context().obj
+        )
 
 
-def _follow(pieces: Iterator[AnswerDelta], *, is_live: bool) -> Answer:
+def _follow(pieces: Iterator[AnswerDelta], citations: list[Citation], *, is_live: bool) -> Answer:
     """The answer of a stream; live pieces are printed. What came of a broken one, or before Ctrl-C,
     stays, with its sources.
     """
     answer: Any = None
     wrapper = terminal.LiveWrapper()
-    citations: list[Citation] = []
+    written = ""
     try:
         for piece in pieces:
             citations += piece.citations
+            written += piece.text
             if is_live:
                 click.echo(wrapper.add(piece.text), nl=False)
             answer = piece.answer
     except (GenerationError, KeyboardInterrupt):
-        if is_live:
+        if is_live and written:
             click.echo(wrapper.add(" (incomplete)"))
             output.write(["", *output.citation_lines(citations)] if citations else [])
         raise

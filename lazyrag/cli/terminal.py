@@ -16,7 +16,7 @@ from textwrap import dedent
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from lazyrag.generation.extractive import Unit
+    from lazyrag.generation.units import Unit
 
 _MIN_WIDTH = 40
 _MAX_WIDTH = 100
@@ -258,8 +258,12 @@ _OPEN = "\u2068"
 _CLOSE = "\u2069"
 _SHORT_LINE = re.compile(r"([^\n,.;:，。；：]{1,15})\n(?=[^\na-z])")  # of a heading
 _FENCE = re.compile(r"\s*(?:```|~~~)")
-_LINK = re.compile(r"!?\[([^\]]+)\]\([^()\s]+\)")
-_ROLE = re.compile(r":[\w:-]+:`([^`<]+?)(?:\s*<[^`>]*>)?`")
+_LINK = re.compile(r"!?\[([^\]]+)\](?:\([^()\s]*(?: \"[^\"]*\")?\)|\[[^\]]*\])")
+_TARGET = re.compile(r"!?\[\]\(([^()\s]+)\)")
+_ROLE = re.compile(r"(?::[\w:-]+:|\{[\w:-]+\})`~?([^`<]+?)(?:\s*<[^`>]*>)?`")
+_RST_LINK = re.compile(r"`([^`<]+?)\s*<[^`>]*>`__?")
+_ATTRIBUTES = re.compile(r"(?<=\S)\{:? ?[.#][^{}]*\}")
+_TAG = re.compile(r"</?(?:a|abbr|br|div|em|img|kbd|p|small|span|strong|sub|sup)(?: [^<>]*)?/?>")
 
 
 def passage(text: str, query: str, *, indent: str, lines: int | None = 3) -> list[str]:
@@ -299,34 +303,47 @@ class Room(NamedTuple):
     indent: str
     lines: int
 
-    @property
-    def columns(self) -> int:
-        """Columns of all lines; words that are not broken leave some of them free."""
-        return (width() - cells(self.indent) - 2) * self.lines
 
-
-def columns_of(words: str, kind: str) -> int:
-    """The columns that a unit of a text takes: code keeps its lines."""
-    if kind == "code":
-        return len(words.splitlines()) * (width() - 4)
-    return cells(_plain(words)) + 1
+def fits(text: str, units: Sequence[Unit], query: str, room: Room) -> bool:
+    """Whether units of a text can be printed in full."""
+    return len(_unit_lines(text, units, query, room.indent)) <= room.lines
 
 
 def excerpt(text: str, units: Sequence[Unit], query: str, room: Room) -> list[str]:
     """Units of a text, with the query's words marked: code with its lines and indentation, other
-    text as paragraphs, an ellipsis for what is left out, and a dot between
-    paragraphs.
+    text as paragraphs, an ellipsis for what is left out, and a dot between paragraphs. Of a unit
+    that is too long, its beginning; of code the lines with most of the query's words.
     """
+    lines = _unit_lines(text, units, query, room.indent)
+    if not lines:  # only headings, or the fence of a block without code
+        return passage(text, query, indent=room.indent, lines=room.lines)
+    if len(lines) > room.lines and units[0].kind == "code":
+        counts = [line.count(_OPEN if has_colour() else "*") for line in lines]
+        best = counts.index(max(counts))
+        first = max(0, min(best - 1, len(lines) - room.lines))
+        lines = lines[first : first + room.lines]
+    elif len(lines) > room.lines:
+        last = shorten(lines[room.lines - 1], width() - 1)
+        lines[room.lines - 1 :] = [last.rstrip("…") + "…"]
+    elif any(map(str.isalnum, text[units[-1].end :])) and cells(lines[-1]) + 2 < width():
+        lines[-1] += " …"
+    return [_styled(line) for line in lines]
+
+
+def _unit_lines(text: str, units: Sequence[Unit], query: str, indent: str) -> list[str]:
+    from lazyrag.generation.units import line_of
     from lazyrag.text.analyzers import query_terms
 
-    if not units:
-        return passage(text, query, indent=room.indent, lines=room.lines)
     terms = query_terms(query)
     lines = []
     paragraph = ""
+    code = ""
     end = 0
     for unit in units:
         left_out = "… " if any(map(str.isalnum, text[end : unit.start])) else ""
+        if code and (left_out or unit.kind != "code"):
+            lines += _code_lines(code, terms, indent)
+            code = ""
         words = text[unit.start : unit.end]
         if text[unit.start - 1 : unit.start] in ("", "\n"):
             words = _SHORT_LINE.sub(r"\1 · ", words, count=1)
@@ -334,20 +351,13 @@ def excerpt(text: str, units: Sequence[Unit], query: str, room: Room) -> list[st
             left_out = left_out or "· "
         end = unit.end
         if unit.kind == "code":
-            lines += _wrap_marked(paragraph, terms, room.indent)
+            lines += _wrap_marked(paragraph, terms, indent)
             paragraph = ""
-            lines += _code_lines(words, terms, room)
+            code = f"{code}\n{line_of(text, unit)}"
         else:
-            paragraph = _join([part for part in (paragraph, left_out + _plain(words)) if part])
-    lines += _wrap_marked(paragraph, terms, room.indent)
-    if not lines:  # the fence of a block without code
-        return passage(text, query, indent=room.indent, lines=room.lines)
-    if len(lines) > room.lines:
-        last = shorten(lines[room.lines - 1], width() - 1)
-        lines[room.lines - 1 :] = [last.rstrip("…") + "…"]
-    elif any(map(str.isalnum, text[end:])) and cells(lines[-1]) + 2 < width():
-        lines[-1] += " …"
-    return [_styled(line) for line in lines]
+            paragraph = _join([part for part in (paragraph, left_out + plain(words)) if part])
+    lines += _code_lines(code, terms, indent)
+    return lines + _wrap_marked(paragraph, terms, indent)
 
 
 def _is_paragraph_break(text: str, end: int, start: int) -> bool:
@@ -360,34 +370,26 @@ def _wrap_marked(paragraph: str, terms: frozenset[str], indent: str) -> list[str
     return wrap(_mark(paragraph, terms), first=indent, rest=indent) if paragraph else []
 
 
-def _code_lines(code: str, terms: frozenset[str], room: Room) -> list[str]:
-    """Code without its fence, and without the indentation that all lines have. What is too long
-    begins before the line with most of the terms.
-    """
+def _code_lines(code: str, terms: frozenset[str], indent: str) -> list[str]:
+    """Code without its fence, and without the indentation that all lines have."""
     lines = [line for line in code.expandtabs(4).splitlines() if line.strip()]
-    lines = dedent("\n".join(line for line in lines if not _FENCE.match(line))).splitlines()
-    if len(lines) > room.lines:
-        counts = [len(_terms_in(line, terms)) for line in lines]
-        best = counts.index(max(counts))
-        lines = lines[max(0, min(best - 1, len(lines) - room.lines)) :]
-    columns = width() - cells(room.indent)
-    shown = []
-    for line in lines:
-        words = line.lstrip()
-        margin = " " * (len(line) - len(words))
-        words = shorten(printable(words), columns - len(margin))
-        shown.append(room.indent + margin + _mark(words, terms))
-    return shown
+    wrapped = []
+    for line in dedent("\n".join(line for line in lines if not _FENCE.match(line))).splitlines():
+        margin = indent + line[: len(line) - len(line.lstrip())]
+        wrapped += wrap(_mark(printable(line), terms), first=margin, rest=f"{margin}  ")
+    return wrapped
 
 
 def _styled(line: str) -> str:
     return line.replace(_OPEN, f"\033[{_STYLES['mark']}m").replace(_CLOSE, "\033[0m")
 
 
-def _plain(words: str) -> str:
-    """Words without the signs of Markdown and reStructuredText."""
-    words = _LINK.sub(r"\1", printable(words))
-    return _ROLE.sub(r"\1", words).replace("**", "")
+def plain(words: str) -> str:
+    """Words without the signs of Markdown, reStructuredText and HTML."""
+    words = _TAG.sub("", printable(words).replace("&nbsp;", " "))
+    for sign in (_LINK, _TARGET, _ROLE, _RST_LINK):
+        words = sign.sub(r"\1", words)
+    return " ".join(_ATTRIBUTES.sub("", words).replace("**", "").split())
 
 
 def _is_wide(term: str) -> bool:
@@ -400,7 +402,7 @@ def _best_part(text: str, terms: frozenset[str], columns: int) -> str:
     """
     from lazyrag.text.sentences import sentence_spans
 
-    texts = [printable(text[start:end]) for start, end in sentence_spans(text)]
+    texts = [plain(text[start:end]) for start, end in sentence_spans(text)]
     sentences = [sentence for sentence in texts if sentence]
     if not sentences:
         return ""

@@ -23,7 +23,7 @@ from lazyrag.document.maintenance import Maintenance
 from lazyrag.document.open import open_indexer, warn_of_namesake
 from lazyrag.document.tables import Tables
 from lazyrag.document.versions import Versions
-from lazyrag.errors import ConfigError, count, is_notebook_cell, nearest
+from lazyrag.errors import ConfigError, StoreError, count, is_notebook_cell, nearest
 from lazyrag.groups.node_group import (
     GroupGraph,
     GroupOptions,
@@ -41,7 +41,7 @@ from lazyrag.ingest.sync import OnError, SyncPlan
 from lazyrag.ledger.lease import WAIT_S
 from lazyrag.loaders.base import LoadLimits
 from lazyrag.models.concurrency import in_thread
-from lazyrag.models.defaults import load_embedders
+from lazyrag.models.defaults import load_embedders, make_chat_model
 from lazyrag.models.embedding import EmbedCallable, make_embedders
 from lazyrag.models.protocols import ChatModel, Embedder
 from lazyrag.progress.calls import OnProgress, during_call
@@ -221,6 +221,7 @@ class Document:
     _file_readers: Readers = Readers()
     _watcher: Watcher | None = None
     _service: Any = None
+    _make_chat_model: Callable[[], Any] | None = None
     _moved_arguments = _MOVED_ARGUMENTS
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -947,7 +948,8 @@ class Document:
             topk: At most so many passages, at least 1.
             filters: As of `search`.
             generator: A `Generator`, a chat model, or a callable from a text to a text. None: the
-                sentences that answer best are quoted, without a model.
+                sentences that answer best are quoted, without a model; after `lazyrag.open`, the
+                chat model of LAZYRAG_MODEL or ``lazyrag config`` answers, if there is one.
             history: Earlier messages of the conversation, with a chat model.
             group: The node group to search.
             as_of: As of `search`.
@@ -998,6 +1000,8 @@ class Document:
         from lazyrag.retrieval.hybrid import default_retriever  # not needed to ingest
 
         retriever = default_retriever(self, group, topk, as_of=as_of)
+        if generator is None and self._make_chat_model is not None:
+            generator = self._make_chat_model()
         return services["answers"](retriever=retriever, generator=generator)
 
     @known_keywords
@@ -1293,21 +1297,20 @@ class Document:
         self.close()
 
     def __repr__(self) -> str:
-        if self._reader.scope is not None:
-            return f"<{self._indexer.where}, restricted>"
-        return (
-            f"<{self._indexer.where}:"
-            f" {count(self._indexer.ledger.tree.document_count, 'document')}>"
-        )
+        is_closed = self._indexer.is_closed
+        if is_closed or self._reader.scope is not None:
+            return f"<{self._indexer.where}, {'closed' if is_closed else 'restricted'}>"
+        try:
+            documents = count(self._indexer.ledger.tree.document_count, "document")
+        except StoreError:  # which a debugger or a log must not raise
+            documents = "unreadable"
+        return f"<{self._indexer.where}: {documents}>"
 
     def _repr_html_(self) -> str:
         from lazyrag.data.notebook import tree_html
 
-        nodes = (
-            {}
-            if self._reader.scope is not None
-            else {group.name: group.nodes for group in self.status().groups}
-        )
+        is_open = not self._indexer.is_closed and self._reader.scope is None
+        nodes = {group.name: group.nodes for group in self.status().groups} if is_open else {}
         labels = {
             name: f"{name}: {count(nodes[name], 'node')}" if name in nodes else name
             for name in self.groups
@@ -1339,6 +1342,11 @@ class Document:
         name = group_name(name)
         self._reader.line(name)
         return name
+
+
+def use_default_chat_model(docs: Document) -> None:
+    """Let a Document answer with the user's default chat model, made at the first answer."""
+    docs._make_chat_model = functools.cache(make_chat_model)
 
 
 def indexer_of(docs: Document) -> Indexer:

@@ -8,222 +8,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from textwrap import dedent
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from lazyrag.data.result import GenerationResult, Hit, RAGContext
-from lazyrag.data.tables import header_votes, is_header
+from lazyrag.generation.units import FENCE, FINISHED, ITEM, Unit, line_of, units_of
 from lazyrag.text.analyzers import chinese_terms
 from lazyrag.text.question_parts import split_question
 from lazyrag.text.sentences import resolve_language, sentence_spans
-
-# Units of a text
-
-Kind: TypeAlias = Literal["sentence", "item", "row", "code", "heading", "header"]
-
-MAX_ITEM = 300
-"""Characters of a list item that is one unit; the sentences of a longer one are units."""
-
-_HEADING = re.compile(r" {0,3}#{1,6}\s")
-_UNDERLINE = re.compile(r"([=\-~^\"'#*+])\1{2,}\s*")
-_FENCE = re.compile(r"[ \t]*(```+(?!.*`)|~~~+)")
-_BACKTICKS = re.compile(r"[ \t]*```+(?!.*`)[ \t]*(\S*)")
-_ROW = re.compile(r"[ \t]*\||[^|\n]+ \| [^|\n]+ \| ")
-_RULE = re.compile(r"(?=.*-)[ \t]*[|:-][|: \t-]*\|[|: \t-]*\s*|[ \t]*\+=[=+]+\s*")  # below a header
-_ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,3}[.)]|#\.)[ \t]+")
-_SECTION = re.compile(r"\d{1,3}[.)][ \t]+")
-_MAX_TITLE = 60  # characters
-_TIMES_TITLE = 2  # how much longer a line of text below a title is
-_NO_TITLE = re.compile(r"[\d.。!?！？；;:：，,|]")
-_SENTENCE_END = re.compile(r"[.!?](?!\S)|[。！？]")
-_BLANK_LINE = re.compile(r"[ \t\r]*\n")
-_WORD = re.compile(r"\s*\S")
-_MARKUP = re.compile(r"[ \t]*(?:\.\. |:::|!!! |=== |\([\w:.-]+\)=\s*$|\[[^\]]+\]:|<!--|:\w+:)")
-
-
-class Unit(NamedTuple):
-    """What can be quoted of a text: a sentence, a list item, a row of a table, a block of code; or
-    a heading or the header of a table, which are context.
-    """
-
-    start: int
-    end: int
-    kind: Kind
-
-
-def units_of(text: str) -> list[Unit]:
-    r"""Split a text into units, in order, without the white space around them.
-
-    Example:
-        >>> text = "# Tea\n\nGreen. It is hot.\n\n- An item. Of two.\n\n| a |\n"
-        >>> [text[unit.start : unit.end] for unit in units_of(text)]
-        ['# Tea', 'Green.', 'It is hot.', '- An item. Of two.', '| a |']
-    """
-    trimmed = (_trimmed(text, unit) for unit in _UnitReader(text).read())
-    return [unit for unit in trimmed if any(map(str.isalnum, text[unit.start : unit.end]))]
-
-
-def _trimmed(text: str, unit: Unit) -> Unit:
-    words = text[unit.start : unit.end]
-    start = unit.start + len(words) - len(words.lstrip())
-    return Unit(start, start + len(words.strip()), unit.kind)
-
-
-class _UnitReader:
-    """Reads Markdown, reStructuredText and plain text line by line."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._lines = text.splitlines(keepends=True)
-        self._at = 0  # number of the line
-        self._start = 0  # where it begins
-        self._paragraph: int | None = None  # where it begins
-        self._is_item = False
-        self._line_before = ""  # the last one with words
-
-    def read(self) -> Iterator[Unit]:
-        """All units, with white space around them."""
-        if count := self._lines_of_rest():
-            yield self._take(count, "code")
-        while self._at < len(self._lines):
-            line = self._lines[self._at]
-            if not line.strip():
-                yield from self._end_paragraph()
-                self._skip(1)
-            elif _UNDERLINE.fullmatch(line) and self._paragraph is not None:
-                yield Unit(self._paragraph, self._start, "heading")
-                self._paragraph = None
-                self._skip(1)
-            elif (fence := _FENCE.match(line)) and (count := self._lines_of_fence(fence[1])):
-                yield from self._end_paragraph()
-                yield self._take(count, "code")
-            elif self._follows_colons(line):
-                yield self._take(self._indented_lines(), "code")
-            else:
-                yield from self._read_line(line)
-        yield from self._end_paragraph()
-
-    def _read_line(self, line: str) -> Iterator[Unit]:
-        is_item = bool(_ITEM.match(line))
-        kinds: list[tuple[re.Pattern[str], Kind]] = [(_HEADING, "heading"), (_ROW, "row")]
-        kind = next((kind for pattern, kind in kinds if pattern.match(line)), None)
-        is_markup = bool(_MARKUP.match(line) or _FENCE.match(line) or _UNDERLINE.fullmatch(line))
-        if not (is_item or kind or is_markup) and self._is_title_line(line):
-            kind = "heading"
-        if is_item or kind or is_markup:
-            yield from self._end_paragraph()
-        if kind == "row" and self._is_header():
-            kind = "header"
-        if kind:
-            yield self._take(1, kind)
-            return
-        if self._paragraph is None and not is_markup:
-            self._paragraph = self._start
-            self._is_item = is_item
-        self._skip(1)
-
-    def _is_header(self) -> bool:
-        """Whether a row names columns: above a rule, or the first of a plain table by its cells."""
-        above, line, below = (
-            "".join(self._lines[max(0, at) : at + 1]) for at in range(self._at - 1, self._at + 2)
-        )
-        if _RULE.fullmatch(below):
-            return True
-        if _ROW.match(above) or line.lstrip().startswith("|"):
-            return False
-        lines = (self._lines[at] for at in range(self._at, len(self._lines)))
-        names, *rows = [row.split("|") for row in itertools.takewhile(_ROW.match, lines)]
-        # a passage may begin within a table
-        return header_votes(names, rows) > 0 or (self._start > 0 and is_header(names, rows))
-
-    def _skip(self, count: int) -> None:
-        for line in self._lines[self._at : self._at + count]:
-            self._start += len(line)
-            if line.strip():
-                self._line_before = line
-        self._at += count
-
-    def _take(self, count: int, kind: Kind) -> Unit:
-        start = self._start
-        self._skip(count)
-        return Unit(start, self._start, kind)
-
-    def _end_paragraph(self) -> Iterator[Unit]:
-        """The item, or the sentences of the paragraph, that ends here."""
-        first = self._paragraph
-        self._paragraph = None
-        if first is None:
-            return
-        if self._is_title(self._text[first : self._start]):
-            yield Unit(first, self._start, "heading")
-            return
-        if self._is_item and self._start - first <= MAX_ITEM:
-            yield Unit(first, self._start, "item")
-            return
-        for start, end in sentence_spans(self._text[first : self._start]):
-            yield Unit(first + start, first + end, "sentence")
-
-    def _is_title(self, paragraph: str) -> bool:
-        """Whether a paragraph before others is one short line without a sign or a number, but for
-        that of a section: an item that stands alone.
-        """
-        is_apart = _BLANK_LINE.match(self._text, self._start)
-        number = _SECTION.match(paragraph) if self._is_item else None
-        is_alone = number if self._is_item else True
-        following = _WORD.match(self._text, self._start)
-        if not (is_apart and is_alone and following):
-            return False
-        if number and _SECTION.match(self._text, following.end() - 1):
-            return False
-        return _may_be_title(paragraph[number.end() if number else 0 :].strip())
-
-    def _is_title_line(self, line: str) -> bool:
-        """Whether a line stands directly above its text, as in Word: the line before it is
-        finished, and the next one has a whole sentence and is much longer.
-        """
-        words = line.strip()
-        below = "".join(self._lines[self._at + 1 : self._at + 2]).strip()
-        is_first = self._paragraph is None or _FINISHED.search(self._line_before)
-        is_longer = len(below) > _TIMES_TITLE * len(words)
-        is_above = is_longer and not below[0].islower() and _SENTENCE_END.search(below)
-        return bool(is_first and is_above) and _may_be_title(words)
-
-    def _lines_of_rest(self) -> int:
-        """Number of lines of code in which a passage begins: up to a fence that opens nothing."""
-        fences = [
-            (at, fence[1]) for at, fence in enumerate(map(_BACKTICKS.match, self._lines)) if fence
-        ]
-        if not fences:
-            return 0
-        at, info = fences[0]
-        is_below_code = bool(at and not info and self._lines[at - 1].strip())
-        is_end = len(fences) % 2 or fences[1][1]
-        return at + 1 if is_below_code and is_end else 0
-
-    def _lines_of_fence(self, fence: str) -> int:
-        """Number of lines of a fenced block, which may end with the passage."""
-        for at in range(self._at + 1, len(self._lines)):
-            if self._lines[at].strip().startswith(fence):
-                return at + 1 - self._at
-        return len(self._lines) - self._at if "`" in fence else 0
-
-    def _follows_colons(self, line: str) -> bool:
-        """Whether an indented line begins a literal block of reStructuredText."""
-        is_indented = line[0] in " \t" and self._paragraph is None
-        return is_indented and self._line_before.rstrip().endswith("::")
-
-    def _indented_lines(self) -> int:
-        at = self._at
-        while at < len(self._lines) and (
-            not self._lines[at].strip() or self._lines[at][0] in " \t"
-        ):
-            at += 1
-        return at - self._at
-
-
-def _may_be_title(words: str) -> bool:
-    is_short = len(words) <= _MAX_TITLE and "\n" not in words
-    return is_short and not _NO_TITLE.search(words)
-
 
 # What a question asks for
 
@@ -257,10 +48,13 @@ def _kind_of_answer(query: str) -> re.Pattern[str] | None:
 class _Passage:
     """A text with its rank, from 0, and the terms of its units."""
 
-    def __init__(self, text: str, rank: int) -> None:
+    def __init__(self, text: str, rank: int, *, splits_code: bool = False) -> None:
         self.text = text
         self.rank = rank
         self.units = units_of(text)
+        if splits_code:
+            parts = [_parts_of_code(text, unit) for unit in self.units]
+            self.units = list(itertools.chain.from_iterable(parts))
         self.headers = [""] * len(self.units)
         self.terms = [frozenset(chinese_terms(self.words(unit))) for unit in self.units]
         self.all_terms = frozenset[str]().union(*self.terms)
@@ -317,6 +111,19 @@ def _is_in_table(between: str) -> bool:
     return not between.strip("|:-+= \t\n\r")
 
 
+def _parts_of_code(text: str, unit: Unit) -> list[Unit]:
+    """The parts of code between blank lines; another unit as it is."""
+    if unit.kind != "code":
+        return [unit]
+    parts = []
+    start = unit.start
+    for blank in _BLANK_LINES.finditer(text, unit.start, unit.end):
+        parts.append(Unit(start, blank.start(), "code"))
+        start = blank.end()
+    parts.append(Unit(start, unit.end, "code"))
+    return [part for part in parts if any(map(str.isalnum, text[part.start : part.end]))]
+
+
 class _Weights:
     """Weights of a query's terms: rare ones among the passages count more.
 
@@ -352,7 +159,6 @@ _FITS = 2.2
 _RANK = 3.0
 _UNFINISHED = -0.9
 _CODE = 1.2
-_FINISHED = re.compile(r"[.。!?！？；;:：”\"]\s*\Z")
 
 
 class RankedUnit(NamedTuple):
@@ -389,11 +195,16 @@ def rank_units(
 
 
 def _passages(
-    texts: Sequence[str], ranks: Sequence[int] | None, hits: Sequence[Hit] = ()
+    texts: Sequence[str],
+    ranks: Sequence[int] | None = None,
+    hits: Sequence[Hit] = (),
+    *,
+    splits_code: bool = False,
 ) -> list[_Passage]:
     """The passages of texts, each read after the one before it if their hits are given."""
     passages = [
-        _Passage(text, rank) for text, rank in zip(texts, ranks or range(len(texts)), strict=True)
+        _Passage(text, rank, splits_code=splits_code)
+        for text, rank in zip(texts, ranks or range(len(texts)), strict=True)
     ]
     for passage in passages:
         passage.drop_fragments(passages)
@@ -444,7 +255,7 @@ class _Scorer:
                 _AFTER * self._gain(passage, number, 1, terms),
                 _FITS * self._has_new(text),
                 _RANK / (1 + passage.rank),
-                _UNFINISHED * (not _FINISHED.search(text)),
+                _UNFINISHED * (not FINISHED.search(text)),
                 _CODE * (unit.kind == "code"),
             )
         )
@@ -470,27 +281,25 @@ class _Scorer:
         return any(match.casefold() not in of_query for match in self._kind.findall(text))
 
 
+_BLANK_LINES = re.compile(r"\n(?:[ \t\r]*\n)+")
+
+
 # Excerpts
 
 _FAR_OFF = 7.0
 """How much below the best score of its text a unit is not shown."""
-_GAP = 2
-"""Room of an ellipsis between units that do not follow each other."""
 
 
 def choose_excerpts(
-    query: str,
-    texts: Sequence[str],
-    rooms: Sequence[int],
-    size_of: Callable[[str, Kind], int] = lambda words, _: len(words),
+    query: str, texts: Sequence[str], fits: Callable[[int, Sequence[Unit]], bool]
 ) -> list[list[Unit]]:
-    r"""Choose what to show of each text: its units that answer best, as many as fit.
+    r"""Choose what to show of each text: its units that answer best, as many as fit. Code is chosen
+    by its parts between blank lines.
 
     Args:
         query: The question.
         texts: Best first.
-        rooms: How much of each text is shown.
-        size_of: The room that the words of a unit of some kind take.
+        fits: Whether units of the text of a number are short enough together.
 
     Returns:
         Units of each text, in order: at least the best one, however large; [] if a text has none
@@ -498,20 +307,58 @@ def choose_excerpts(
 
     Example:
         >>> text = "It is old. It has leaves. Green tea wants water of 80 degrees."
-        >>> [units] = choose_excerpts("How hot is the water for tea?", [text], [50])
+        >>> [units] = choose_excerpts("How hot is the tea?", [text], lambda _, units: len(units) < 3)
         >>> [text[unit.start : unit.end] for unit in units]
         ['It is old.', 'Green tea wants water of 80 degrees.']
     """
     excerpts: list[list[Unit]] = [[] for _ in texts]
-    left = list(rooms)
     best: dict[int, float] = {}
-    for score, source, unit in rank_units(query, texts):
-        size = size_of(texts[source][unit.start : unit.end], unit.kind) + _GAP
+    for score, source, unit in _ranked(query, _passages(texts, splits_code=True)):
         is_close = score >= best.setdefault(source, score) - _FAR_OFF
-        if not excerpts[source] or (is_close and size <= left[source]):
-            excerpts[source].append(unit)
-            left[source] -= size
-    return [sorted(units) for units in excerpts]
+        units = sorted([*excerpts[source], unit])
+        if len(units) == 1 or (is_close and fits(source, units)):
+            excerpts[source] = units
+    return excerpts
+
+
+def write_excerpts(query: str, texts: Sequence[str], sizes: Sequence[int]) -> list[str]:
+    """Return the units of each text that answer best, with "…" for what is left out.
+
+    Args:
+        query: The question.
+        texts: Best first.
+        sizes: Characters of each that the units may have; a text that is no longer stays as it is.
+            Of a best unit that is too long, its beginning.
+
+    Example:
+        >>> text = "It is old. It has leaves. Green tea wants water of 80 degrees."
+        >>> write_excerpts("How hot is the water for tea?", [text], [50])
+        ['It is old. … Green tea wants water of 80 degrees.']
+    """
+    excerpts = choose_excerpts(
+        query, texts, lambda at, units: sum(end - start for start, end, _ in units) <= sizes[at]
+    )
+    return [
+        _excerpt(text, units, size) if len(text) > size else text
+        for text, units, size in zip(texts, excerpts, sizes, strict=True)
+    ]
+
+
+def _excerpt(text: str, units: Sequence[Unit], size: int) -> str:
+    if not units:
+        return f"{text[:size]} …"
+    excerpt = ""
+    end = 0
+    for unit in units:
+        between = text[end : unit.start]
+        is_cut = any(map(str.isalnum, between))
+        excerpt += ("\n… " if "\n\n" in between else " … ") if is_cut else between
+        excerpt += text[unit.start : unit.end]
+        end = unit.end
+    first = units[0]
+    if len(units) == 1 and end - first.start > size:
+        return f"{excerpt[: len(excerpt) - (end - first.start) + size]} …".strip()
+    return f"{excerpt} …".strip() if any(map(str.isalnum, text[end:])) else excerpt.strip()
 
 
 # Quotations
@@ -746,14 +593,14 @@ def _written(quote: Quote, text: str) -> str:
         units = list(group)
         words = text[units[0].start : units[-1].end]
         if kind == "code":
-            blocks += [_fenced(dedent(_line(text, units[0]))), marker]
+            blocks += [_fenced(dedent(line_of(text, units[0]))), marker]
         elif kind == "row":
             rows = [f"| {row.strip('| ')} |" for row in (quote.header, words) if row]
             if quote.header:
                 rows.insert(1, "|" + " - |" * (rows[0].count("|") - 1))
             blocks += ["\n".join(rows), marker]
         else:
-            mark = _ITEM.match(words)
+            mark = ITEM.match(words)
             words = " ".join(words[mark.end() if mark else 0 :].split())
             spans = sentence_spans(words)
             sentences = [_in_marks(words[start:end].strip()) for start, end in spans]
@@ -764,19 +611,14 @@ def _written(quote: Quote, text: str) -> str:
 def _fenced(code: str) -> str:
     """Code between fences, of which it may have one, both or none."""
     lines = code.splitlines()
-    is_open = _FENCE.match(lines[0])
-    is_closed = lines[1:] and _FENCE.match(lines[-1])
+    is_open = FENCE.match(lines[0])
+    is_closed = lines[1:] and FENCE.match(lines[-1])
     fence = next((match[1] for match in (is_open, is_closed) if match), "```")
     return "\n".join([*[fence] * (not is_open), *lines, *[fence] * (not is_closed)])
 
 
 def _form(unit: Unit) -> str:
     return unit.kind if unit.kind in ("row", "code") else "prose"
-
-
-def _line(text: str, unit: Unit) -> str:
-    """A unit from the beginning of its line, so that its lines have their indents."""
-    return text[text.rfind("\n", 0, unit.start) + 1 : unit.end]
 
 
 def _in_marks(words: str) -> str:

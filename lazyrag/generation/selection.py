@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from lazyrag.generation.extractive import rank_units, units_of
+from lazyrag.generation.extractive import rank_units
+from lazyrag.generation.units import units_of
 from lazyrag.text.analyzers import query_terms, term_spans
 from lazyrag.text.question_parts import split_question
 from lazyrag.text.sentences import is_boundary, sentence_spans

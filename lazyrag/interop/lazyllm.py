@@ -38,13 +38,27 @@ from lazyrag.transforms.base import NodeTransform, TransformArgs
 from lazyrag.transforms.llm import LLMParser
 from lazyrag.validation import require, validate_choice, validate_number
 
+_INSTEAD = {
+    "OnlineChatModule OnlineEmbeddingModule TrainableModule AutoModel ChatPrompter": (
+        "pass any callable, or lazyrag.HttpChatModel and lazyrag.HttpEmbedder"
+    ),
+    "WebModule DocServer DocumentProcessor create_kb_group": (
+        "use lazyrag serve, or Document(manager=True)"
+    ),
+    "switch loop warp diverter ifs": "write it in Python, or use lazyrag.RAGPipeline",
+    "LayoutNodeParser TreeBuilderParser RichDocNode": "loaders find headings: node.locations",
+    "SchemaExtractor": "ask tables: docs.tables",
+    "register_index": "use register_similarity",
+}
+"""Names that do not exist here, and what takes their place."""
+
 
 def __getattr__(name: str) -> Any:
-    if name in ("OnlineChatModule", "TrainableModule"):
-        msg = f"{name} is not in {__name__}: pass any callable, or lazyrag.HttpChatModel."
-    else:
-        msg = f"module {__name__!r} has no attribute {name!r}"
-    raise AttributeError(msg)
+    message = f"module {__name__!r} has no attribute {name!r}"
+    for names, instead in _INSTEAD.items():
+        if name in names.split():
+            message = f"{name} is not in {__name__}: {instead}. See docs/coming-from.md."
+    raise AttributeError(message)
 
 
 __all__ = [
@@ -418,7 +432,8 @@ GeneralCodeSplitter = _make_splitter(
 
 
 class CodeSplitter:
-    """Makes the splitter of a file type; of other types and of none a `GeneralCodeSplitter`.
+    """Makes the splitter of a file type; of a language, such as ``"py"`` or ``"python"``, and of
+    none a `GeneralCodeSplitter`.
 
     Example:
         >>> type(CodeSplitter(filetype="htm")).__name__
@@ -440,7 +455,8 @@ class CodeSplitter:
         """Make the splitter."""
         if filetype in cls._splitters:
             return cls._splitters[filetype](*args, **more)
-        return GeneralCodeSplitter(*args, filetype=filetype, **more)
+        language = structured.language_of(f"file.{filetype}") or filetype
+        return GeneralCodeSplitter(*args, filetype=language, **more)
 
 
 # Flows

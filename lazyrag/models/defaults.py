@@ -160,6 +160,25 @@ def make_embedder(model: str | os.PathLike[str]) -> Any:
     return OnnxEmbedder(model)
 
 
+def make_chat_model(name: str | None = None) -> Any:
+    """The chat model of a name at the default endpoint.
+
+    Args:
+        name: None for that of LAZYRAG_MODEL, else of the defaults; "" for none.
+
+    Raises:
+        MissingDependencyError: If the extra ``openai`` is not installed.
+    """
+    if name is None:
+        name = os.environ.get("LAZYRAG_MODEL", read_defaults().get("chat"))
+    if not name:
+        return None
+    from lazyrag.models.openai.models import HttpChatModel
+
+    url = base_url()
+    return HttpChatModel(url, name, api_key=api_key(url))
+
+
 def load_embedders(embed: Any) -> Any:
     """An ``embed`` of a Document with the models that it names, alone or by embed key."""
     if isinstance(embed, Mapping):

@@ -10,11 +10,22 @@ import numbers
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    SupportsIndex,
+    TypeAlias,
+    TypeVar,
+    cast,
+    overload,
+)
 
 from lazyrag.data.filters import Filter, FilterLike, both, parse_filter
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY
+from lazyrag.data.suggestions import suggest_name
 from lazyrag.errors import ConfigError, RetrievalError, StaleNodeError, errors_of
 from lazyrag.models.concurrency import in_thread, settle
 from lazyrag.read.scope import Reader
@@ -57,6 +68,7 @@ if TYPE_CHECKING:
     from lazyrag.text.field_values import Inference
 
 OutputFormat: TypeAlias = Literal["node", "content", "dict"]
+_WIDTH = 77  # of a line of text, as printed
 _PARSED = "parsed filters"
 _HIT_FIELDS = ("id", "text", "score", "source", "document_id", "chunk_id", "metadata")
 
@@ -812,7 +824,7 @@ def checked_output(
 
 
 class NodeList(list[DocNode]):
-    """The nodes of a result, best first: a list that notebooks show and programs send.
+    """The nodes of a result, best first: a list that `print` and notebooks show and programs send.
 
     Example:
         >>> from lazyrag import Document
@@ -835,6 +847,33 @@ class NodeList(list[DocNode]):
         from lazyrag.data.encoding import to_dict
 
         return cast("list[JsonObject]", _in_one_read(self, lambda: to_dict(list(self))))
+
+    @overload
+    def __getitem__(self, place: SupportsIndex) -> DocNode: ...
+    @overload
+    def __getitem__(self, place: slice) -> NodeList: ...
+    def __getitem__(self, place: SupportsIndex | slice) -> DocNode | NodeList:
+        found = super().__getitem__(place)
+        return NodeList(found) if isinstance(found, list) else found
+
+    def __str__(self) -> str:
+        """Number, place and first line of each hit."""
+        lines = []
+        for rank, hit in enumerate(hits_of(self), start=1):
+            first_line = hit.text.strip().partition("\n")[0]
+            words = "".join(filter(str.isprintable, first_line))[:_WIDTH]
+            lines += [f"{rank}. {hit.label}", f"   {words}"]
+        return "\n".join(lines)
+
+    if not TYPE_CHECKING:  # a checker would accept any name
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):
+                return object.__getattribute__(self, name)  # raises its own error
+            suggestion = suggest_name(DocNode, name)
+            hint = f"A hit has it: hits[0].{suggestion}." if suggestion else "It is a list of hits."
+            message = f"NodeList has no attribute {name!r}. {hint}"
+            raise AttributeError(message, name=name, obj=self)
 
     def _repr_html_(self) -> str:
         from lazyrag.data.notebook import hits_html

@@ -35,8 +35,10 @@ from lazyrag.data.encoding import to_dict
 from lazyrag.data.node import DocNode
 from lazyrag.data.result import Hit, Statement
 from lazyrag.data.segment import LAZY_ROOT_NAME
+from lazyrag.errors import StoreError
 from lazyrag.generation.answerable import is_weak
 from lazyrag.generation.citations import CitationManager
+from lazyrag.generation.extractive import write_excerpts
 from lazyrag.read import glob as find_paths
 from lazyrag.read import grep as find_text
 from lazyrag.read import outline as find_outline
@@ -77,6 +79,7 @@ log = logging.getLogger("lazyrag.server")
 MAX_READ = 20_000
 """Characters of a document in one result."""
 _MAX_PASSAGE = 4_000  # characters
+_MAX_EXCERPT = 800
 _WAIT_S = 10.0  # for a job, in a thread of the pool
 _PREFIX = re.compile(r"^(~[0-9a-f]{8}|file-[0-9a-f]{40})/")  # of documents that were uploaded
 _INSTRUCTIONS = (
@@ -161,7 +164,7 @@ class Caller:
         return {
             "id": f"{scope.name}:{node['uid']}",
             **self.cite(scope, node),
-            "text": node["text"][:_MAX_PASSAGE],
+            "text": node["text"].replace("\r\n", "\n")[:_MAX_PASSAGE],
             "set": scope.name,
             "path": node["path"],
             "location": node["location"],
@@ -267,7 +270,8 @@ def search(
     as_of: AsOf = "",
 ) -> JsonObject:
     """Search the documents by meaning and keywords. Returns passages with their document and its
-    url. If `weak`, the documents do not seem to answer the query.
+    url; of a long passage the sentences that answer best, with "…" for others, which fetch has. If
+    `weak`, the documents do not seem to answer the query.
     """
     passages_by_set = []
     inferred: dict[str, list[str]] = {}
@@ -284,7 +288,10 @@ def search(
     # scores of sets cannot be compared
     in_turn = itertools.chain.from_iterable(itertools.zip_longest(*passages_by_set))
     results = [passage for passage in in_turn if passage is not None][:limit]
-    weak = is_weak(query, [passage["text"] for passage in results])
+    texts = [passage["text"] for passage in results]
+    weak = is_weak(query, texts)
+    excerpts = write_excerpts(query, texts, [_MAX_EXCERPT] * len(texts))
+    results = [{**passage, "text": text} for passage, text in zip(results, excerpts, strict=True)]
     return {"results": results, "inferred": inferred, "weak": weak}
 
 
@@ -582,7 +589,10 @@ def _open_service(path: Path, stack: ExitStack) -> Service:
             docs = stack.enter_context(
                 open_set(name, chosen, service.state, write=False, fields=None)
             )
-            built = [group.name for group in docs.status().groups if group.name != LAZY_ROOT_NAME]
+            built = [group.name for group in docs.status().groups if group.indexes]
+            if chosen.path is not None and not built:
+                way_out = f"Run: lazyrag index {chosen.path}"
+                raise StoreError(f"{chosen.path} has no searchable passages yet. {way_out}")
             groups = [group for group in chosen.groups if group in built] or built or chosen.groups
             service.groups[name] = groups[0]
             service.sets[name] = docs

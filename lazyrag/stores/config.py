@@ -45,6 +45,8 @@ T = TypeVar("T", SegmentStore, VectorStore)
 _TIMEOUT_S = 30.0
 _ANALYSERS = ("en", "zh")  # whose terms a store in PostgreSQL indexes by default
 _URLS = {"milvus": "uri", "opensearch": "uris"}  # and the argument with the address
+_PLACES = {"chromadb": "dir", "map": "uri", **_URLS}
+"""The argument with the place of a store, by type."""
 _BESIDE = ("ledger", "search", "exact_rows")
 _ALIASES = {"chroma": "chromadb", "memory": "map", "postgresql": "map", "sqlite": "map"}
 
@@ -452,7 +454,9 @@ def _path(name: str, value: Any) -> str:
     if is_other_url:
         hint = "For a server pass store_conf='milvus://HOST:PORT' or 'opensearch://HOST:PORT'."
         value = DatabaseUrl(value)
-    is_path = isinstance(value, (str, os.PathLike)) and bool(value) and not is_other_url
+    if value == ":memory:":
+        hint = "For a store in memory leave it out."
+    is_path = isinstance(value, (str, os.PathLike)) and bool(value) and not hint
     expected = "the path of a file, created if missing, or the URL of a PostgreSQL database"
     require(is_path, name, value, expected, hint)
     return str(os.fspath(value))
@@ -474,6 +478,10 @@ def _parse_store(part: str, store_conf: Mapping[str, Any], registry: Registry[An
         kwargs,
         "a mapping of keyword arguments",
     )
+    misnamed = next((name for name in ("path", "file", "url") if name in kwargs), None)
+    if kind in _PLACES and misnamed is not None:
+        place = _PLACES[kind]
+        raise ConfigError(f"{where} has the unknown key {misnamed!r}. Did you mean {place!r}?")
     if kind == "map":
         kwargs = _parse_map_kwargs(where, kwargs, in_memory=type_name == "memory")
     else:

@@ -29,11 +29,13 @@ import lazyrag.server
 from lazyrag import DataType, DocField, Document
 from lazyrag.cli.commands import app as command_line
 from lazyrag.cli.commands import run
+from lazyrag.errors import StoreError
 from lazyrag.server.app import create_app
 from lazyrag.server.core.access import Access
 from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.service import Service
 from lazyrag.server.jobs import Worker
+from lazyrag.server.mcp import serve_stdio
 from tests.interpreter import ROOT
 from tests.server.running import serving
 from tests.server.test_noninterference import CASES, GROUPS, PER_WORLD, WORDS, WORLDS, sides  # noqa: F401  a fixture
@@ -206,6 +208,14 @@ def test_every_tool_over_stdio(docs, mode, tmp_path, monkeypatch):
     asyncio.run(use())
 
 
+def test_stdio_names_the_command_for_an_index_without_passages(tmp_path):
+    """As after a sync in Python: the server reads only, and says so before a client is there."""
+    with lazyrag.open(tmp_path) as docs:
+        docs.add_texts({"tea": "Green tea."})
+    with pytest.raises(StoreError, match=f"Run: lazyrag index {tmp_path}"):
+        serve_stdio(tmp_path, None, None, writes=False)
+
+
 # What tools return
 
 
@@ -217,6 +227,21 @@ def test_search_filters_and_limits(app):
     )["results"]
     assert [one["path"] for one in found] == ["coffee.txt"]
     assert "file_sort" in ask(app, "search", query="tea", filters={"file_sort": 1})
+
+
+def test_search_returns_the_sentences_that_answer(app, docs):
+    """Of a long passage, at their borders and with simple line ends; fetch has all of it."""
+    filler = "\r\n".join(f"The shop sells cups of size {number}." for number in range(20))
+    text = f"# Cups\r\n\r\n{filler}\r\n\r\nOolong wants 90 degrees.\r\nServe it.\r\n\r\n{filler}"
+    docs.add_texts({"cups.md": text})
+    found = ask(app, "search", query="How many degrees does oolong want?", group="CoarseChunk")
+    [passage] = [one for one in found["results"] if one["path"] == "cups.md"]
+    assert "Oolong wants 90 degrees.\nServe it." in passage["text"]
+    assert passage["text"].startswith("… The shop sells")
+    assert passage["text"].endswith(". …")
+    assert "\r" not in passage["text"]
+    assert len(passage["text"]) <= 850
+    assert ask(app, "fetch", id=passage["id"])["text"] == text
 
 
 def test_search_says_what_it_inferred(app, docs):

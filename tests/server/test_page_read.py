@@ -833,6 +833,14 @@ def test_search_says_what_the_question_names_and_lets_go_of_it(client, docs, lan
     assert all("words_only=1" in one for one in links)
 
 
+def test_a_search_shows_complete_sentences(client, docs):
+    """Those that answer, with an ellipsis for the others."""
+    filler = " ".join(f"The shop sells cups of size {number}." for number in range(30))
+    docs.add_texts({"cups.md": f"{filler} Oolong wants 90 degrees. {filler}"})
+    found = words(read(client, f"{SET}/search?q=How many degrees does oolong want?"))
+    assert re.search(r"The shop [^…]*\. Oolong wants 90 degrees\. [^…]*\. …", found), found
+
+
 def test_a_search_in_an_empty_set_leads_to_the_first_files(client, docs):
     """As the page Ask does."""
     docs.delete_files([document.id for document in docs.documents()])

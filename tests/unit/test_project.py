@@ -10,7 +10,7 @@ import pytest
 import lazyrag
 from lazyrag import Document
 from lazyrag.cli.commands import run as run_command
-from lazyrag.errors import ConfigError, DatasetPathError, StoreError
+from lazyrag.errors import ConfigError, DatasetPathError, StoreError, UnknownKeywordError
 
 
 @pytest.fixture
@@ -81,6 +81,9 @@ def test_a_document_in_memory_names_the_stored_index(notes):
         ({"embed": len}, ConfigError, "Document"),
         ({"embed": "no-such-model"}, ConfigError, "model fetch"),
         ({"read_only": True}, StoreError, "lazyrag.open"),
+        ({"folder": ""}, ConfigError, "For the current folder pass '.'"),
+        ({"embedd": "m"}, UnknownKeywordError, "Did you mean 'embed'?"),
+        ({"store_conf": "a.db"}, UnknownKeywordError, r"to Document\(folder, embed, store_conf"),
         ({"ocr": 1}, ConfigError, "ocr"),
     ],
 )

@@ -306,7 +306,7 @@ class Endpoint(Closable):
             )
             raise EndpointError(msg, retries=ALWAYS) from exc
         except http.ConnectError as exc:
-            msg = f"no connection ({exc}). Check base_url and the server."
+            msg = f"it cannot be reached ({exc}). Check base_url and the server."
             raise EndpointError(msg, retries=ALWAYS, unreachable=True) from exc
         except http.RequestError as exc:
             # The messages of it and its causes may quote the server, which may repeat the key.

@@ -15,6 +15,7 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.segment import root_uid
 from lazyrag.errors import LazyRAGError
 from lazyrag.generation.answerable import is_weak
+from lazyrag.generation.extractive import write_excerpts
 from lazyrag.read import grep
 from lazyrag.retrieval.explain import ExplainedHit, Tracks, build_explanation
 from lazyrag.retrieval.inferring import inferred_values
@@ -88,10 +89,9 @@ def _retriever(call: SetRequest, knobs: Knobs) -> Any:
 def _search(call: SetRequest, knobs: Knobs, filters: Filter | None) -> Facts:
     trace = _retriever(call, knobs).trace(knobs.q, filters, knobs.topk)
     explanation = build_explanation(trace, knobs.q, filters)
-    terms = query_terms(knobs.q)
     last = explanation.stages[-1]
     texts = [hit.node.text if hit.node else "" for hit in explanation]
-    snippets = [_snippet(text, terms) for text in texts]
+    snippets = _snippets(knobs.q, texts)
     return {
         "hits": list(zip(explanation, snippets, map(_shares, explanation), strict=True)),
         "weak": is_weak(knobs.q, texts),
@@ -112,35 +112,19 @@ def _shares(hit: ExplainedHit) -> list[tuple[str, float]]:
     return shares
 
 
-def _snippet(text: str, terms: frozenset[str]) -> list[tuple[str, int]]:
-    """Some lines of a text from before its first match, with the matches; cut between words."""
-    text = re.sub(r"(^| )#{1,6} |\*\*|(\| ?-{3,} ?)+\|?", " ", " ".join(text.split())).strip()
-    size = _SNIPPET // (2 if resolve_language("auto", text) == "zh" else 1)
-    spans = term_spans(text, terms)
-    first = max(0, _densest_start(spans, size * 0.7) - size // 5)
-    if first and " " in text[first : first + 30]:
-        first = text.find(" ", first) + 1
-    last = min(len(text), first + size)
-    if last < len(text) and " " in text[last - 20 : last]:
-        last = text.rfind(" ", last - 20, last)
-    parts = mark_span(text, (first, last), [(1, start, end) for start, end, _ in spans])
-    if first:
-        parts.insert(0, ("… ", 0))
-    if last < len(text):
-        parts.append((" …", 0))
-    return parts
-
-
-def _densest_start(spans: Sequence[tuple[int, int, str]], reach: float) -> int:
-    """Where the first match begins that has the most terms within reach; 0 if there is none."""
-    best = 0
-    most = 0
-    for first, *_ in spans:
-        terms = {term for start, _, term in spans if first <= start < first + reach}
-        if len(terms) > most:
-            best = first
-            most = len(terms)
-    return best
+def _snippets(query: str, texts: Sequence[str]) -> list[list[tuple[str, int]]]:
+    """The sentences of each text that answer best, on one line, with the matches."""
+    terms = query_terms(query)
+    is_zh = [resolve_language("auto", text) == "zh" for text in texts]
+    sizes = [_SNIPPET // 2 if wide else _SNIPPET for wide in is_zh]
+    snippets = []
+    for excerpt in write_excerpts(query, texts, sizes):
+        line = re.sub(
+            r"(^| )#{1,6} |\*\*|(\| ?-{3,} ?)+\|?", " ", " ".join(excerpt.split())
+        ).strip()
+        marks = [(1, start, end) for start, end, _ in term_spans(line, terms)]
+        snippets.append(mark_span(line, (0, len(line)), marks))
+    return snippets
 
 
 def _why_not(call: SetRequest, knobs: Knobs, filters: Filter | None) -> Facts:

@@ -19,14 +19,18 @@ from pathlib import Path
 import pytest
 from reportlab.pdfgen.canvas import Canvas
 
+import lazyrag
 from lazyrag import Document, Retriever
 from lazyrag.cli import terminal
 from lazyrag.cli.base import app
-from lazyrag.cli.commands import run as lazyrag
+from lazyrag.cli.commands import run as command_line
 from lazyrag.cli.output import at_command_line
+from lazyrag.errors import LazyRAGError
 from lazyrag.ingest.engine import IngestionEngine
 from lazyrag.ingest.load_files import Loading
-from lazyrag.project import find_project
+from lazyrag.models.onnx.hub import find_model
+from lazyrag.models.openai import client
+from lazyrag.project import Project, find_project
 from tests.hostile import endless_form
 from tests.interpreter import ROOT, python
 from tests.model_server import PATIENCE_S, RawServer, answered, event, head, piece, streamed
@@ -45,6 +49,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "notes" / "绿茶.txt").write_text(LVCHA, encoding="utf-8")
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
     for name in ("LAZYRAG_MODEL", "OPENAI_BASE_URL", "OPENAI_API_KEY", "XDG_CONFIG_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(folder)
@@ -59,7 +64,7 @@ def run(capsys):
 
     def command(*arguments: object):
         capsys.readouterr()
-        return lazyrag([str(one) for one in arguments]), *capsys.readouterr()
+        return command_line([str(one) for one in arguments]), *capsys.readouterr()
 
     return command
 
@@ -178,6 +183,19 @@ def test_search_as_of_a_day_shows_old_and_new(folder: Path, run):
     assert "950" not in answer
 
 
+@pytest.mark.usefixtures("folder")
+def test_search_says_that_its_hits_are_weak(run, monkeypatch: pytest.MonkeyPatch):
+    """Before them, in the language of the locale, as `ask` does; not before others."""
+    run("index")
+    question = ("search", "Who sells tea in the town of Venice?")
+    assert run(*question)[1].startswith(
+        "The files do not seem to answer this question.\n\n1. tea.md"
+    )
+    assert run("search", "How hot is green tea?")[1].startswith("1. tea.md")
+    monkeypatch.setenv("LC_ALL", "zh_CN.UTF-8")
+    assert run(*question)[1].startswith("这些文件似乎没有回答这个问题。\n\n1. tea.md")
+
+
 def test_search_explains_the_parts_of_a_question(folder: Path, run):
     """Which passages cover each of them; nothing where that is switched off."""
     (folder / "oven.md").write_text("The oven is cleaned with soap.", encoding="utf-8")
@@ -245,6 +263,20 @@ def test_sync_ingests_changes_and_python_sees_the_same_store(folder: Path, run):
         assert docs.last_report.unchanged == ("notes/绿茶.txt", "oolong.txt", "tea.md")
 
 
+@pytest.mark.parametrize("arguments", ["search", "ask", "collect", "collect --per row"])
+@pytest.mark.parametrize("syncs", [True, False])
+def test_commands_find_what_python_made(folder: Path, run, arguments: str, syncs: bool):
+    """A sync in Python builds no group that was not used: the first command does, once."""
+    (folder / "tea.csv").write_text("tea,days\ngreen,7\n", encoding="utf-8")
+    with lazyrag.open(folder) as docs:
+        if syncs:
+            docs.sync()
+    status, output, errors = run(*arguments.split(), "green")
+    assert (status, "tea" in output) == (0, True)
+    assert errors == "Note: indexing the node group MediumChunk, once.\n"
+    assert run(*arguments.split(), "green") == (0, output, "")
+
+
 @pytest.mark.usefixtures("folder")
 def test_ask_without_a_model_quotes_the_answer_and_says_how_to_set_one(run):
     """The sources are not repeated; one sentence names the option and the environment."""
@@ -254,7 +286,7 @@ def test_ask_without_a_model_quotes_the_answer_and_says_how_to_set_one(run):
     assert output.startswith("“Green tea is steeped at 80 degrees.” [1]\n")
     assert output.endswith(
         "\n[1] tea.md  Tea, lines 1-5\n\nQuoted without a chat model. For a written answer, set one:"
-        " --model NAME, with\nOPENAI_BASE_URL and OPENAI_API_KEY.\n"
+        "\n  lazyrag config set url URL\n  lazyrag config set chat NAME\n"
     )
     result = json.loads(run("ask", "Who sells tea in the town of Venice?", "--json")[1])["result"]
     assert result["weak"]
@@ -320,7 +352,6 @@ def test_where_filters_files(condition: str, found: list[str], run):
         (("search", "tea", "--filters", "file_type"), 2, "--filters must be FIELD OPERATOR VALUE"),
         (("search", "tea", "--filters", "file_sise > 3"), 2, "Did you mean 'file_size'?"),
         (("search", "tea", "--filters", "file_size > big"), 2, "compares file_size with a number"),
-        (("search", "tea", "--group", "FineChunk"), 2, "Run: lazyrag index --group FineChunk"),
         (("search", "tea", "--retriever", "vector"), 2, "needs embeddings"),
         (("search",), 2, "Missing argument"),
         (("serch", "tea"), 2, "No such command 'serch'"),
@@ -612,6 +643,17 @@ def test_no_remedy_at_the_command_line_is_python():
     assert [text for text in map(at_command_line, naming) if CALLS.search(text)] == []
 
 
+def test_messages_of_models_and_indexes_name_commands(tmp_path: Path):
+    """Not Python, which others need."""
+    for make in (lambda: find_model("a/b"), lambda: Project(tmp_path, tmp_path).open()):
+        with pytest.raises(LazyRAGError) as caught:
+            make()
+        assert "Python" in str(caught.value)
+        shown = at_command_line(str(caught.value))
+        assert "Python" not in shown
+        assert shown.endswith((" the model's folder.", "Run: lazyrag index"))
+
+
 def test_status_after_an_interrupted_index_calls_no_file_missing(
     folder: Path, run, monkeypatch: pytest.MonkeyPatch
 ):
@@ -851,6 +893,17 @@ def test_ask_lists_twenty_doubtful_statements(
     assert len([line for line in lines if line.startswith("Contradicted: ")]) == 20
     assert lines[-1] == "and 30 more"
     assert len(json.loads(run(*asked, "--json")[1])["result"]["statements"]) == 50
+
+
+def test_a_chat_model_out_of_reach_is_one_line(folder: Path, run, monkeypatch: pytest.MonkeyPatch):
+    """Nothing is called incomplete where nothing came; the way out is that of the command line."""
+    run("index")
+    monkeypatch.setattr(client, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    status, output, errors = run("ask", "How hot is green tea?", "--model", "m")
+    assert (status, output) == (2, "")
+    assert "The chat model 'm' at http://127.0.0.1:9/v1 failed: it cannot be reached" in errors
+    assert "Check the url (lazyrag config, OPENAI_BASE_URL) and the server." in errors
 
 
 def test_ask_wraps_what_it_streams_and_says_what_is_weak(
@@ -1137,3 +1190,35 @@ def test_a_hit_shows_the_part_that_answers(folder: Path, run):
     assert lines[at] == "   if hot:"
     assert lines[at + 1].startswith("       *steep*(*oolong*, *degrees*=90)")
     assert len(lines) <= 9
+
+
+def test_a_hit_is_shown_without_markup(folder: Path, run):
+    """Roles, links, attributes and tags are gone; indented code keeps its lines, and long lines
+    all of their words.
+    """
+    text = (
+        'Steep <abbr title="a tea">oolong</abbr> with :meth:`~tea.steep` of '
+        "[the guide](guide.md){.internal-link target=_blank} as `here <guide>`_ says:\n\n"
+        "    def steep(oolong):\n"
+        f"        return [{', '.join(f'degrees_of_oolong_{number}' for number in range(5))}]\n"
+    )
+    (folder / "guide.md").write_text(text, encoding="utf-8")
+    run("index")
+    output = run("search", "steep oolong guide", "-k", "1")[1].replace("*", "")
+    assert "Steep oolong with tea.steep of the guide as here says:\n   def steep(oolong):" in output
+    assert "\n       return [degrees_of_oolong_0," in output
+    assert "degrees_of_oolong_4]" in output
+
+
+def test_six_hits_fill_one_screen(folder: Path, run):
+    """36 lines: a long location is one line, without its first headings."""
+    headings = [f"{'#' * depth} {'A heading of a tea book ' * 3}{depth}" for depth in (1, 2, 3)]
+    for number in range(6):
+        words = [f"Oolong number {number} of {place} is steeped twice." for place in range(40)]
+        text = "\n\n".join([*headings, *words])
+        (folder / f"{'long' * 12}{number}.md").write_text(text, encoding="utf-8")
+    run("index")
+    lines = run("search", "How is oolong steeped?")[1].splitlines()
+    assert len(lines) <= 36
+    assert lines[1].startswith("   …")
+    assert ", lines " in lines[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import socket
@@ -20,7 +21,7 @@ import lazyrag
 from lazyrag.cli.commands import run as command
 from lazyrag.errors import ConfigError
 from lazyrag.models import defaults
-from tests.model_server import Model, piece, streamed
+from tests.model_server import Model, answered, piece, streamed
 
 if TYPE_CHECKING:
     from pytest_httpserver import HTTPServer
@@ -134,6 +135,30 @@ def test_ask_uses_the_defaults_and_the_environment_takes_precedence(
     assert "Authorization" not in model.requests[2].headers
     monkeypatch.delenv("LAZYRAG_MODEL")
     assert run("ask", "How hot is green tea?", "--model", "")[1].startswith("“Green tea")
+
+
+def test_ask_of_an_opened_folder_uses_the_default_model(
+    run, model: Model, monkeypatch: pytest.MonkeyPatch
+):
+    """As the command line does; not of another Document, and a generator takes precedence."""
+    message = {"role": "assistant", "content": "At 80 degrees [1]."}
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    model.faults = [answered({"choices": [choice]})] * 2
+    run("config", "set", "url", model.url)
+    run("config", "set", "chat", "small")
+    run("config", "set", "key", KEY)
+    question = "How hot is green tea?"
+    with lazyrag.open(".") as docs:
+        assert docs.ask(question).text == "At 80 degrees [1]."
+        assert asyncio.run(docs.aask(question)).text == "At 80 degrees [1]."
+        assert docs.ask(question, generator=lambda _: "80 [1].").text == "80 [1]."
+    assert [body["model"] for body in model.bodies] == ["small", "small"]
+    assert model.requests[0].headers["Authorization"] == f"Bearer {KEY}"
+    with lazyrag.Document(".") as docs:
+        assert docs.ask(question).text.startswith("“Green tea")
+    monkeypatch.setenv("LAZYRAG_MODEL", "")
+    with lazyrag.open(".") as docs:
+        assert docs.ask(question).text.startswith("“Green tea")
 
 
 def test_new_indexes_have_the_default_embedding_model(run, model: Model, tmp_path: Path):

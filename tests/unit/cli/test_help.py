@@ -12,6 +12,7 @@ from lazyrag.cli import terminal
 from lazyrag.cli.base import app
 from lazyrag.cli.commands import run as lazyrag
 from lazyrag.cli.help import SECTIONS, translations
+from lazyrag.cli.output import WEAK
 
 
 def texts(command: click.Command, context: click.Context) -> Iterator[str]:
@@ -30,7 +31,7 @@ def texts(command: click.Command, context: click.Context) -> Iterator[str]:
 
 def test_every_text_is_translated():
     """And no translation is of a text that is gone."""
-    used = {"Usage:", "Options", "Commands", *SECTIONS, *texts(app, click.Context(app))}
+    used = {"Usage:", "Options", "Commands", WEAK, *SECTIONS, *texts(app, click.Context(app))}
     assert used ^ translations().keys() == set()
 
 

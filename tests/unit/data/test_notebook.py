@@ -75,7 +75,12 @@ def test_reprs_are_one_line_of_at_most_200_characters() -> None:
         assert re.fullmatch(r".{10,200}", repr(one)), repr(one)
     assert repr(retriever) == "Retriever('line', similarity='bm25', topk=2)"
     assert "2 documents" in repr(docs)
-    assert "1 document" not in repr(docs.restricted({"topic": "tea"}))
+    view = docs.restricted({"topic": "tea"})
+    assert "1 document" not in repr(view)
+    docs.close()
+    for closed in (docs, view):
+        assert repr(closed) == "<Document 'default', closed>"
+        assert "closed" in closed._repr_html_()
 
 
 def test_notebooks_show_escaped_html() -> None:

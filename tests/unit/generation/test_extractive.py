@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from lazyrag import CitationManager, Hit, RAGContext, RetrievalResult
 from lazyrag.generation.extractive import (
     MAX_CHARACTERS,
+    choose_excerpts,
     choose_quotes,
     quote_answer,
     rank_units,
-    units_of,
 )
+from lazyrag.generation.units import units_of
 
 TEA = "# Tea\n\nTea is old. Green tea wants water of 80 degrees. It keeps for two years.\n"
 TABLE = "| tea | water |\n|---|---|\n| green | 80 degrees |\n| black | 95 degrees |\n"
@@ -66,15 +67,45 @@ def context(question: str, *texts: str, **metadata: object) -> RAGContext:
         ("周日休息\n平时早上九点到晚上六点营业，午休一小时", ["sentence"]),
         ("The first line of some\nprose goes on.\nDear Sir\nand Madam of it all", ["sentence"] * 2),
         ("Like this::\n\n    make tea\n\n    drink it\n\nDone.", ["sentence", "code", "sentence"]),
+        ("Like this:\n\n    make tea\n\nDone.", ["sentence", "code", "sentence"]),
+        (
+            ".. code-block:: sh\n   :linenos:\n\n   make tea\n\n.. note::\n\n   Hot. Done.",
+            ["code", "sentence", "sentence"],
+        ),
         ("code that began earlier\n```\n\nText after it.", ["code", "sentence"]),
+        ("cut = 1\n```\nText:\n\n```sh\nmake tea\n```", ["code", "sentence", "code"]),
+        ("    def make(tea):\n        return hot\n\nText.", ["code", "sentence"]),
+        ("Text.\n\n```\ncode that goes on", ["sentence", "code"]),
+        ("```{note}\nTea. Hot.\n```\nText.", ["sentence"] * 3),
+        (":ref:`Tea <tea>` is hot.", ["sentence"]),
         ("code\n```\n\nText.\n\n```sh\nmake tea\n", ["code", "sentence", "code"]),
         ("Text.\n\n```sh\nmake tea\n\nmake it hot\n", ["sentence", "code"]),
         (f"- {'A long item. ' * 40}", ["sentence"] * 40),
     ],
 )
 def test_units_follow_the_structure_of_a_text(text, kinds):
-    """Markdown, reStructuredText, plain tables, and a passage that begins inside of code."""
+    """Markdown, reStructuredText, plain tables, and passages that begin or end inside of code."""
     assert [unit.kind for unit in units_of(text)] == kinds
+
+
+def test_an_excerpt_has_parts_of_code_and_only_what_fits():
+    """Code is chosen by its parts between blank lines; the best unit is there, however long."""
+    text = "Make tea:\n\n```py\nheat(water)\n\nsteep(oolong)\n\nserve()\n```\nDone.\n"
+    question = "how to steep oolong"
+
+    def chosen(most: int) -> list[str]:
+        [units] = choose_excerpts(question, [text], lambda _, units: len(units) <= most)
+        return [text[unit.start : unit.end] for unit in units]
+
+    assert chosen(0) == chosen(1) == ["steep(oolong)"]
+    assert chosen(2) == ["steep(oolong)", "serve()\n```"]
+
+
+def test_quoted_code_has_both_fences():
+    """Also where the passage begins or ends in it."""
+    for text in ("steep(oolong)\n```\nDone.", "Tea:\n\n```py\nsteep(oolong)"):
+        answer = quote_answer(context("steep oolong", text)).response
+        assert answer.count("```") == 2, answer
 
 
 @given(st.text(alphabet="ab1 .。\n|`~#-:天", max_size=80))

@@ -325,11 +325,29 @@ def test_rerankers(docs):
     assert {node.path for node in Reranker("about_black")(nodes)} == {"black.txt"}
 
 
-def test_modules_of_models_say_what_takes_their_place():
-    """Any callable, or HttpChatModel."""
-    for name in ("OnlineChatModule", "TrainableModule"):
-        with pytest.raises(AttributeError, match=r"any callable, or .*HttpChatModel"):
-            getattr(lazyllm, name)
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("OnlineChatModule", "any callable, or lazyrag.HttpChatModel"),
+        ("TrainableModule", "any callable, or lazyrag.HttpChatModel"),
+        ("WebModule", "lazyrag serve"),
+        ("warp", "Python"),
+        ("SchemaExtractor", "docs.tables"),
+        ("register_index", "register_similarity"),
+    ],
+)
+def test_what_does_not_exist_says_what_takes_its_place(name, instead):
+    """As docs/coming-from.md does."""
+    with pytest.raises(AttributeError, match=rf"{name} is not in .*: .*{instead}"):
+        getattr(lazyllm, name)
+    with pytest.raises(AttributeError, match="has no attribute 'no_such'"):
+        _ = lazyllm.no_such
+
+
+@pytest.mark.parametrize("filetype", ["py", "python", "rs", "js", None])
+def test_code_of_a_language_is_named_by_it_or_by_its_suffix(filetype):
+    """And code of no name is split by that of its file."""
+    assert isinstance(lazyllm.CodeSplitter(filetype=filetype), lazyllm.GeneralCodeSplitter)
 
 
 def test_a_similarity_and_a_transform(docs):

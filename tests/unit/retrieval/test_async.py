@@ -76,7 +76,27 @@ def test_results_travel_as_json():
     assert hit["score"] == nodes[0].score
     assert hit["text"] == nodes[0].text
     assert "Green tea" in nodes._repr_html_()
+    assert nodes[:1].to_dicts() == nodes.to_dicts()
     assert tea().search("").to_dicts() == []
+
+
+def test_printed_results_are_readable():
+    """Number, place and first line of each; no file controls the terminal."""
+    docs = Document()
+    docs.add_texts({"a.md": "\n\x1b[31mGreen tea.\nIt is hot.", "b.md": f"Green {'tea ' * 40}"})
+    lines = str(docs.search("green tea")).splitlines()
+    assert lines[:3:2] == ["1. b.md, line 1", "2. a.md, lines 2-3"]
+    assert lines[1::2] == [f"   Green {'tea ' * 40}"[:80], "   [31mGreen tea."]
+    assert str(docs.search("")) == ""
+
+
+@pytest.mark.parametrize("name", ["page_content", "nodes", "scores"])
+def test_a_list_of_hits_suggests_what_a_hit_has(name: str):
+    """Or says what it is."""
+    hints = {"page_content": "hits[0].text", "scores": "hits[0].score", "nodes": "a list of hits"}
+    with pytest.raises(AttributeError, match=f"NodeList has no attribute {name!r}") as caught:
+        getattr(tea().search("tea"), name)
+    assert hints[name] in str(caught.value)
 
 
 def test_a_cancelled_search_leaves_no_request():
@@ -110,7 +130,13 @@ def test_a_cancelled_search_leaves_no_request():
 
 @pytest.mark.parametrize(
     ("name", "meant"),
-    [("page_content", "text"), ("filename", "path"), ("id", "uid"), ("meta", "metadata")],
+    [
+        ("page_content", "text"),
+        ("filename", "path"),
+        ("id", "uid"),
+        ("meta", "metadata"),
+        ("similarity_score", "score"),
+    ],
 )
 def test_names_of_other_libraries_get_the_name_here(name: str, meant: str):
     """An AttributeError names the attribute that is meant; the program's own names stay wrong."""
@@ -118,5 +144,8 @@ def test_names_of_other_libraries_get_the_name_here(name: str, meant: str):
     with pytest.raises(AttributeError, match=rf"no attribute '{name}'\. Use hit\.{meant}\."):
         getattr(node, name)
     assert not hasattr(node, "no_such_name_at_all")
+    for as_dict in ("to_dict", "model_dump"):
+        with pytest.raises(AttributeError, match=r"Use hits\.to_dicts\(\), of the list of hits"):
+            getattr(node, as_dict)
     with pytest.raises(AttributeError, match=r"Use hit\.source"):
         _ = Hit("1", "tea", 0.5).path

@@ -449,6 +449,22 @@ def test_a_uri_of_map_is_a_path(uri):
         StoreConf.parse({"segment_store": {"type": "map", "kwargs": {"uri": uri}}})
 
 
+@pytest.mark.parametrize(
+    ("conf", "way_out"),
+    [
+        (":memory:", "For a store in memory leave it out."),
+        ({"type": "sqlite", "path": "tea.db"}, "Did you mean 'uri'?"),
+        ({"type": "chromadb", "path": "teas"}, "Did you mean 'dir'?"),
+        ({"type": "opensearch", "url": "http://host"}, "Did you mean 'uris'?"),
+    ],
+)
+def test_names_of_other_libraries_for_a_place(conf, way_out):
+    """Each with the name here; nothing is a file named ``:memory:``."""
+    with pytest.raises(ConfigError) as caught:
+        StoreConf.parse(conf)
+    assert str(caught.value).endswith(way_out)
+
+
 @pytest.mark.parametrize("uri", ["sqlite:///tea.db", "mysql+pymysql://tea:oolong@host/tea"])
 def test_the_url_of_another_database_is_no_path(uri):
     """It would be the path of a new folder; a password in it is not shown."""
