@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from lazyrag.data.result import GenerationResult, Hit, RAGContext
 from lazyrag.generation.units import FENCE, FINISHED, ITEM, Unit, line_of, units_of
 from lazyrag.text.analyzers import chinese_terms
+from lazyrag.text.editions import is_named
 from lazyrag.text.question_parts import split_question
 from lazyrag.text.sentences import resolve_language, sentence_spans
 
@@ -431,7 +432,7 @@ def choose_quotes(query: str, hits: Sequence[Hit]) -> list[Quote]:
     chosen: list[Quote] = []
     best_of_table: dict[str, float] = {}
     room = MAX_CHARACTERS
-    for below_best, ranked in _rank_by_part(query, passages, _newer_of(hits)):
+    for below_best, ranked in _rank_by_part(query, passages, _newer_of(query, hits)):
         is_close = not chosen or below_best <= _CLOSE
         limit = room if is_close else room - MAX_CHARACTERS + _USUAL_CHARACTERS
         quote = _quote_of(ranked, passages[ranked.source], limit)
@@ -560,11 +561,17 @@ def quote_answer(context: RAGContext) -> GenerationResult[dict[str, Any]]:
     return GenerationResult("\n\n".join(blocks), metadata=metadata)
 
 
-def _newer_of(hits: Sequence[Hit]) -> dict[int, int]:
-    """By the numbers of hits, the first hit of the document that replaces theirs."""
+def _newer_of(query: str, hits: Sequence[Hit]) -> dict[int, int]:
+    """By the numbers of hits, the first hit of the document that replaces theirs; not of documents
+    whose version or year the question names.
+    """
     first = {hit.source: number for number, hit in reversed([*enumerate(hits)])}
-    names = [str(hit.metadata.get("superseded_by", "")) for hit in hits]
-    return {number: first[name] for number, name in enumerate(names) if name in first}
+    newer = {}
+    for number, hit in enumerate(hits):
+        name = str(hit.metadata.get("superseded_by", ""))
+        if name in first and not is_named(hit.source, query):
+            newer[number] = first[name]
+    return newer
 
 
 def ranks_of(hits: Sequence[Hit]) -> list[int]:

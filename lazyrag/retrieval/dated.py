@@ -22,6 +22,7 @@ from lazyrag.retrieval.base import (
     check_retrievers,
 )
 from lazyrag.retrieval.stages import NodeRetriever, Stage, StageKind, callable_name, node_score
+from lazyrag.text.editions import is_named
 from lazyrag.validation import validate_number, without_none
 
 _FETCHED_AT_LEAST = 20
@@ -35,8 +36,9 @@ class AsOfRetriever(BaseRetriever[list[DocNode]]):
     Documents dated after the day are left out; those without a date stay. Where an edition has a
     hit that another one replaced by that day (see `lazyrag.read.superseded`), the best hit of the
     edition in force comes directly before it, with the same score, if it has one among four times
-    as many hits. So both are seen where they contradict each other; ``superseded_by`` in the
-    metadata of the older hit is the edition in force.
+    as many hits, unless the query names the year or the version of the older one. So both are seen
+    where they contradict each other; ``superseded_by`` in the metadata of the older hit is the
+    edition in force.
 
     The date of a document is ``effective_date``, ``valid_from`` or ``date`` of its metadata; else
     what its file's name has (``lease-2024-05.pdf``); else what the beginning of its text gives as
@@ -80,7 +82,7 @@ class AsOfRetriever(BaseRetriever[list[DocNode]]):
         fetched = max(_FETCHED_AT_LEAST, _FETCHED_TIMES * topk)
         while True:
             stage = self.retrievers[0].run_part(query, snapshot, fetched)
-            nodes = self._select(stage.nodes())
+            nodes = self._select(stage.nodes(), query.text)
             is_last = len(stage.nodes()) < fetched or fetched >= _MOST_FETCHED
             if is_last or len(nodes) >= topk:
                 break
@@ -90,7 +92,7 @@ class AsOfRetriever(BaseRetriever[list[DocNode]]):
         last = LoadedStage("step", name, nodes, snapshot, inputs=(stage,), settings=settings)
         return last.cut(topk)
 
-    def _select(self, nodes: Sequence[DocNode]) -> list[DocNode]:
+    def _select(self, nodes: Sequence[DocNode], question: str) -> list[DocNode]:
         """The nodes that are not dated after the day; before an older edition the one in force."""
         remaining = [node for node in nodes if _day(node) <= self.as_of]
         best: dict[tuple[object, str], DocNode] = {}
@@ -102,7 +104,8 @@ class AsOfRetriever(BaseRetriever[list[DocNode]]):
             if isinstance(node.reader, Reader):
                 path = in_force(node.reader, path, self.as_of)
             newer = best.get((node.reader, path), node)
-            ordered.setdefault(newer, newer.with_score(node.score))
+            if not is_named(node.path, question):
+                ordered.setdefault(newer, newer.with_score(node.score))
             is_old = path != node.path
             ordered.setdefault(node, node.with_metadata(superseded_by=path) if is_old else node)
         return list(ordered.values())

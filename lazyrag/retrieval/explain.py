@@ -82,7 +82,8 @@ class Standing(JsonRecord):
     def __str__(self) -> str:
         score = "" if self.score is None else f" {number_text(self.score)}"
         share = "" if self.share is None else f" (+{number_text(self.share)})"
-        return f"#{self.rank}{score}{share}"
+        place = "not returned" if self.rank is None else f"#{self.rank}"
+        return f"{place}{score}{share}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,11 +33,15 @@ _SERIAL = re.compile(
 _LOOKED_AT = 2_000  # characters of a text
 _VALUE = r"[^\w\n]*(?P<day>\w[^\n]{3,40})"
 _COMES = r"takes? effect|took effect|(?:comes?|came|enters?|entered) into (?:force|effect)"
+_MADE = "(?:dated|signed|executed|made|entered into)(?: and (?:entered into|signed))?"
 _LABELS = (
     rf"^[^\w\n]*(?:effective(?: date| from| as of| on)?|valid from|in force from){_VALUE}",
     rf"^[^\w\n]*(?:生效|施行|实施|执行)(?:日期|时间)?{_VALUE}",
     rf"\b(?:{_COMES}|(?:is|are|becomes?) effective)(?: as of| from| on){_VALUE}",
     r"自(?P<day>[^\n。，；]{6,20})起(?:施行|生效|实施|执行)",
+    rf"^[^\w\n]*(?:dated|signed|executed)(?: as of| on)?{_VALUE}",
+    rf"\bthis [^\n.]{{3,60}} (?:is|was) {_MADE}(?: as of| on)?{_VALUE}",
+    rf"\b(?:version|revision|edition) [\w.]{{1,9}},? dated{_VALUE}",
     rf"^[^\w\n]*(?:date|(?:last )?(?:updated|revised|amended)(?: on)?){_VALUE}",
     rf"^[^\w\n]*(?:发布|发文|签订|签署|修订|更新)?日期{_VALUE}",
 )
@@ -96,6 +100,17 @@ def read_edition(path: str) -> Edition:
         return Edition("", (), label, day)
     kind = "" if version is None else "version of "  # no order among both
     return Edition(f"{kind}{folder}{slash}{stem}", order, label, day)
+
+
+def is_named(path: str, question: str) -> bool:
+    """Whether a question names the version or the year that a path has.
+
+    Example:
+        >>> is_named("Acme_2018.txt", "Acme's revenue in 2018?"), is_named("a-v2.md", "What is a?")
+        (True, False)
+    """
+    label = read_edition(path).label
+    return label != "" and label in question.lower()
 
 
 def read_day(value: object) -> str:

@@ -45,6 +45,8 @@ _COMPARED = re.compile(
     re.IGNORECASE,
 )
 _SEPARATORS = (r",?\s+(?:vs\.?|versus)\s+", r"\s+(?:with|against)\s+", r"\s+to\s+")
+_NAME_BEFORE = re.compile(r"[A-Z][\w&.'-]*(?: [A-Z][\w&.'-]*)*")
+_OF_EACH = re.compile(r"(?P<first>.+?\sof\s.+?),?\sand\sof\s(?P<last>.+)", re.IGNORECASE)
 _AND = re.compile(r",?\s+and\s+|,\s+", re.IGNORECASE)
 _TAIL = re.compile(r"\s+(?:in|for|as|at|on|when|during|under|by)\b.*", re.IGNORECASE)
 _WITHOUT_THING = re.compile(r"'s(?=$| (?:in|for|at)\b)")
@@ -57,6 +59,7 @@ _LEADING_ZH = re.compile("^(?:请问|怎么|怎样|如何|什么是)\\s*")
 _AND_ZH = re.compile(
     "\\s*(?:、|以及|(?<![共温总平缓柔饱附])和(?![平谐解睦尚服气])|(?<![参给赋])与(?![其否会众])|跟|vs)\\s*"
 )
+_SHARED_ZH = re.compile(r"(?:(?:19|20)\d\d财?年[^的]{0,6})?的.*")
 _LATIN = re.compile(r"[!-~]+(?: [!-~]+)*")
 
 # Lists of names, years, and things with a word in common
@@ -165,7 +168,17 @@ def _split_compared(text: str) -> list[str]:
     items = next((pair for pair in pairs if len(pair) == 2), None) or _AND.split(body)
     if len(items) > 2 and body.count(" and ") > 1:  # which "and" is the one?
         return []
+    *others, last = items
+    measure = _NAME_BEFORE.sub("", last)  # of a thing that stands behind the last name
+    if match["versus"] and last != measure and all(map(_NAME_BEFORE.fullmatch, others)):
+        items = [*(other + measure for other in others), last]
     return [f"{topic} {item}" for item in _complete(items)]
+
+
+def _split_of_each(text: str) -> list[str]:
+    """What is asked "of" each of two things."""
+    match = _OF_EACH.fullmatch(text.rstrip("?.！。？"))
+    return _complete([match["first"], match["last"]]) if match else []
 
 
 def _complete(items: Sequence[str]) -> list[str]:
@@ -177,7 +190,8 @@ def _complete(items: Sequence[str]) -> list[str]:
     head, of, _ = first.partition(" of ")
     owned = _TAIL.sub("", first).partition("'s ")[2] or _TAIL.sub("", last).partition("'s ")[2]
     completed = []
-    for item in [*items[:-1], last.removesuffix(ending)]:
+    for listed in [*items[:-1], last.removesuffix(ending)]:
+        item = listed.removeprefix("of ")
         beginning = f"{head} of " if of and " of " not in item else ""
         rest = "" if _TAIL.search(item) else ending
         completed.append(
@@ -199,7 +213,8 @@ def _split_compared_zh(text: str) -> list[str]:
         tail = last[name.end() :]
         is_shared = all(map(str.isascii, others))
     else:
-        tail = "".join(last.partition("的")[1:])
+        shared = _SHARED_ZH.search(last)
+        tail = shared[0] if shared else ""
         is_shared = "的" not in "".join(others)
     return [*(item + tail if is_shared else item for item in others), last]
 
@@ -217,4 +232,10 @@ def _split_list(text: str) -> list[str]:
     return []
 
 
-_SPLITTERS = (_split_questions, _split_compared, _split_compared_zh, _split_list)
+_SPLITTERS = (
+    _split_questions,
+    _split_compared,
+    _split_compared_zh,
+    _split_of_each,
+    _split_list,
+)

@@ -253,6 +253,23 @@ def test_days_of_texts(text, day):
 
 
 @pytest.mark.parametrize(
+    ("text", "day"),
+    [
+        ("Version 2, dated 5 May 2023. The lease.", "2023-05-05"),
+        ("This Agreement is made and entered into as of May 5, 2023 by both.", "2023-05-05"),
+        ("Lease of the house\n\nSigned on 5 May 2023", "2023-05-05"),
+        ("It amends the lease dated 5 May 2023.", ""),
+    ],
+)
+def test_days_of_contracts(text, day):
+    """What a text says of its own day, not of another document's."""
+    docs = Document()
+    docs.add_texts({"lease": text})
+    is_there = bool(docs.search("lease", as_of="2023-05-04"))
+    assert is_there is (day == "")
+
+
+@pytest.mark.parametrize(
     ("metadata", "day"),
     [
         ({"date": "2024-03-01"}, "2024-03-01"),

@@ -76,6 +76,21 @@ def test_answers_are_those_of_the_day():
         docs.ask(QUESTION, as_of="2024")
 
 
+def test_an_older_edition_that_the_question_names_stays_first():
+    """A filing of a year is not replaced where the question is about that year."""
+    texts = {
+        "Acme_2018.txt": "The revenue of Acme was 40 million.",
+        "Acme_2019.txt": "The revenue of Acme was 50 million.",
+    }
+    docs = shelf(texts, None)
+    [first, *_] = docs.search("What was the revenue of Acme in 2018?", as_of="2024-01-01")
+    assert first.path == "Acme_2018.txt"
+    answer = docs.ask("What was the revenue of Acme in 2018?", as_of="2024-01-01")
+    assert answer.text.startswith("“The revenue of Acme was 40 million.”")
+    [newest, *_] = docs.search("What is the revenue of Acme?", as_of="2024-01-01")
+    assert newest.path == "Acme_2019.txt"
+
+
 def test_what_only_the_older_document_says_is_quoted_alone():
     """A newer version that says nothing of it is not quoted."""
     docs = shelf()

@@ -21,6 +21,16 @@ PARTS = {
         "3M's revenue in 2018",
         "Boeing's revenue in 2018",
     ],
+    "net revenue of Boeing in 2020, and of Netflix in 2021": [
+        "net revenue of Boeing in 2020",
+        "net revenue of Netflix in 2021",
+    ],
+    "Compare the price of tea and of milk": ["the price of tea", "the price of milk"],
+    "Netflix vs JPMorgan operating income 2018": [
+        "Netflix operating income 2018",
+        "JPMorgan operating income 2018",
+    ],
+    "对比波音和网飞2020年的收入": ["波音2020年的收入", "网飞2020年的收入"],
     "What is the difference between black tea and green tea?": ["black tea", "green tea"],
     "How do the margins of Acme in 2018 and Bond in 2019 differ?": [
         "the margins of Acme in 2018",
