@@ -308,7 +308,8 @@ def choose_excerpts(
 
     Example:
         >>> text = "It is old. It has leaves. Green tea wants water of 80 degrees."
-        >>> [units] = choose_excerpts("How hot is the tea?", [text], lambda _, units: len(units) < 3)
+        >>> is_short = lambda _, units: len(units) < 3
+        >>> [units] = choose_excerpts("How hot is the tea?", [text], is_short)
         >>> [text[unit.start : unit.end] for unit in units]
         ['It is old.', 'Green tea wants water of 80 degrees.']
     """

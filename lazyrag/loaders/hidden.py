@@ -77,8 +77,8 @@ def unmarked(loaded: LoadedFile) -> LoadedFile:
 
 # Markdown
 
-# code, which has no comments; a comment without an end; a comment, or a link without a target, whose
-# title nobody sees
+# code, which has no comments; a comment without an end; a comment, or a link without a target,
+# whose title nobody sees
 _COMMENT = re.compile(
     r"^ {0,3}(?P<fence>```+|~~~+).*\n(?:(?! {0,3}(?P=fence)).*\n)*(?: {0,3}(?P=fence).*)?"
     r"|``.*?``|`[^`\n]*`|<!--(?:(?!-->)[\s\S])*\Z"

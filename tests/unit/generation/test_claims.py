@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag import CitationManager, Hit
-from lazyrag.data.result import Finding, Statement
 from lazyrag.errors import ConfigError, GenerationError
 from lazyrag.generation import chat_judge
 
@@ -474,12 +473,9 @@ def test_a_judge_without_a_verdict_is_a_problem_too(judge, problem):
 
 def test_a_finding_of_a_statement_is_written_once():
     """Though it is at several places."""
-    against = [Finding("number", "9", (start, start + 1), "8", (0, 1)) for start in (3, 9)]
-    absent = [Finding("name", "Li", (start, start + 2)) for start in (15, 20)]
-    statement = Statement(
-        "A 9 and 9 of Li Li.", (0, 19), "contradicted", findings=(*against, *absent)
-    )
-    assert str(statement).endswith("(“9” against “8”; “Li” not found)")
+    statement = check("The bridge is 1,600 metres long, 1,600 metres in all.", BRIDGE)
+    assert len(statement.findings) > 1
+    assert str(statement).count("“1,600 metres” against “1,800 metres”") == 1
 
 
 def test_a_judge_must_be_a_function():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +14,6 @@ from lazyrag.generation.extractive import (
     quote_answer,
     rank_units,
 )
-from lazyrag.generation.units import units_of
 
 TEA = "# Tea\n\nTea is old. Green tea wants water of 80 degrees. It keeps for two years.\n"
 TABLE = "| tea | water |\n|---|---|\n| green | 80 degrees |\n| black | 95 degrees |\n"
@@ -40,54 +37,6 @@ def context(question: str, *texts: str, **metadata: object) -> RAGContext:
     return RAGContext(question, "", RetrievalResult.from_hits(hits), 0, metadata)
 
 
-@pytest.mark.parametrize(
-    ("text", "kinds"),
-    [
-        ("One. Two.\n\nThree.", ["sentence"] * 3),
-        ("- One. Two.\n- Three\n", ["item"] * 2),
-        (TABLE, ["header", "row", "row"]),
-        ("+----+----+\n| a  | b  |\n+====+====+\n| c  | 1  |\n+----+----+\n", ["header", "row"]),
-        ("Name | Water | Time | More\nGreen | 80 | 2 | x\n", ["header", "row"]),
-        ("| green | 80 |\n| black | 95 |\n", ["row", "row"]),
-        ("```sh\nmake tea\n\nmake it hot\n```\nDone.", ["code", "sentence"]),
-        ("Title\n~~~~~\n\nText.", ["heading", "sentence"]),
-        ("Title of a plain text\n\nText.\n\nLast line", ["heading", "sentence", "sentence"]),
-        (
-            "Returns\nGoods are returned within a month. The buyer pays.\n退货\n商品须在三十天内退回，运费自付。",
-            ["heading", "sentence", "sentence", "heading", "sentence"],
-        ),
-        (
-            "7. Hand tools\n\nShears are sharp.\n\n8. Lending\n\nIt is free.",
-            ["heading", "sentence"] * 2,
-        ),
-        (
-            "1. Fill the can\n\n2. Close it\n\n3. Wait an hour.\n\nDone.",
-            ["item"] * 3 + ["sentence"],
-        ),
-        ("周日休息\n平时早上九点到晚上六点营业，午休一小时", ["sentence"]),
-        ("The first line of some\nprose goes on.\nDear Sir\nand Madam of it all", ["sentence"] * 2),
-        ("Like this::\n\n    make tea\n\n    drink it\n\nDone.", ["sentence", "code", "sentence"]),
-        ("Like this:\n\n    make tea\n\nDone.", ["sentence", "code", "sentence"]),
-        (
-            ".. code-block:: sh\n   :linenos:\n\n   make tea\n\n.. note::\n\n   Hot. Done.",
-            ["code", "sentence", "sentence"],
-        ),
-        ("code that began earlier\n```\n\nText after it.", ["code", "sentence"]),
-        ("cut = 1\n```\nText:\n\n```sh\nmake tea\n```", ["code", "sentence", "code"]),
-        ("    def make(tea):\n        return hot\n\nText.", ["code", "sentence"]),
-        ("Text.\n\n```\ncode that goes on", ["sentence", "code"]),
-        ("```{note}\nTea. Hot.\n```\nText.", ["sentence"] * 3),
-        (":ref:`Tea <tea>` is hot.", ["sentence"]),
-        ("code\n```\n\nText.\n\n```sh\nmake tea\n", ["code", "sentence", "code"]),
-        ("Text.\n\n```sh\nmake tea\n\nmake it hot\n", ["sentence", "code"]),
-        (f"- {'A long item. ' * 40}", ["sentence"] * 40),
-    ],
-)
-def test_units_follow_the_structure_of_a_text(text, kinds):
-    """Markdown, reStructuredText, plain tables, and passages that begin or end inside of code."""
-    assert [unit.kind for unit in units_of(text)] == kinds
-
-
 def test_an_excerpt_has_parts_of_code_and_only_what_fits():
     """Code is chosen by its parts between blank lines; the best unit is there, however long."""
     text = "Make tea:\n\n```py\nheat(water)\n\nsteep(oolong)\n\nserve()\n```\nDone.\n"
@@ -108,17 +57,6 @@ def test_quoted_code_has_both_fences():
         assert answer.count("```") == 2, answer
 
 
-@given(st.text(alphabet="ab1 .。\n|`~#-:天", max_size=80))
-def test_units_are_in_order_and_do_not_overlap(text):
-    """Whatever the text: each has a letter or digit, and no white space at its ends."""
-    units = units_of(text)
-    assert all(first.end <= second.start for first, second in pairwise(units))
-    for unit in units:
-        words = text[unit.start : unit.end]
-        assert words == words.strip()
-        assert any(map(str.isalnum, words))
-
-
 @given(
     st.lists(st.text(alphabet="tea green 80.。\n|`茶水", max_size=900), max_size=4),
     st.sampled_from(["How hot is green tea?", "茶水多热？", ""]),
@@ -128,8 +66,9 @@ def test_quotations_are_complete_units_within_the_limit(texts, question):
     quotes = choose_quotes(question, context(question, *texts).sources)
     assert sum(quote.size for quote in quotes) <= MAX_CHARACTERS
     assert sum(len(quote.units) for quote in quotes) <= 2 * 3
+    ranked = {(unit.source, unit.unit) for unit in rank_units(question, texts)}
     for quote in quotes:
-        assert {*quote.units} <= {*units_of(texts[quote.source])}
+        assert {(quote.source, unit) for unit in quote.units} <= ranked
 
 
 @pytest.mark.parametrize(
