@@ -108,6 +108,7 @@ CASES = {
     ),
     "HttpChatModel": (lambda _: lazyrag.HttpChatModel(_URL, "m"), "openai"),
     "HttpTranscriber": (lambda _: lazyrag.models.HttpTranscriber(_URL, "m"), "openai"),
+    "HttpEntailmentModel": (lambda _: lazyrag.models.HttpEntailmentModel(_URL), "openai"),
     "HttpRerankModel": (lambda _: lazyrag.HttpRerankModel(_URL, "m"), "openai"),
     "lazyrag.interop.langchain": (lambda _: langchain.as_retriever(_nothing), "langchain"),
     "lazyrag.interop.llama_index": (lambda _: llama_index.as_retriever(_nothing), "llama-index"),

@@ -13,6 +13,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "lazyrag.models.local": "AsyncReranker CrossEncoderReranker",
         "lazyrag.models.onnx.models": "MaxSimModel OnnxCrossEncoder OnnxEmbedder",
         "lazyrag.models.openai.client": "Endpoint RateLimit",
+        "lazyrag.models.openai.entailment": "HttpEntailmentModel",
         "lazyrag.models.openai.models": "HttpChatModel HttpEmbedder HttpRerankModel",
         "lazyrag.models.openai.shared_rate_limit": "SharedRateLimit",
         "lazyrag.models.openai.transcription": "HttpTranscriber",

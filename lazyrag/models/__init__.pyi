@@ -10,6 +10,7 @@ from lazyrag.models.onnx.models import OnnxCrossEncoder as OnnxCrossEncoder
 from lazyrag.models.onnx.models import OnnxEmbedder as OnnxEmbedder
 from lazyrag.models.openai.client import Endpoint as Endpoint
 from lazyrag.models.openai.client import RateLimit as RateLimit
+from lazyrag.models.openai.entailment import HttpEntailmentModel as HttpEntailmentModel
 from lazyrag.models.openai.models import HttpChatModel as HttpChatModel
 from lazyrag.models.openai.models import HttpEmbedder as HttpEmbedder
 from lazyrag.models.openai.models import HttpRerankModel as HttpRerankModel
