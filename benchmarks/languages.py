@@ -5,6 +5,9 @@
 
 200 Chinese questions of XQuAD (every fourth one) on its English paragraphs: alone, and beside 200
 Chinese texts of CMRC 2018; the same questions in English; and 100 questions on those Chinese texts.
+German, Spanish, Turkish and Thai questions (every eighth one of the first 16 articles) on the
+English paragraphs of these articles beside the paragraphs of the others in their language, and on
+the paragraphs of these articles in their language beside the others in English.
 The vectors are kept in build/bench/cache. It needs the shared data beside the checkout.
 """
 
@@ -83,6 +86,29 @@ def measure(name: str, texts: dict[str, str], asked: Questions, embedder: Any) -
     return rows
 
 
+def measure_other(language: str, embedder: Any) -> list[results.Row]:
+    """Questions in another language on English paragraphs, and on those in their language."""
+    own, asked = texts_and_questions("own", "xquad", f"xquad.{language}.json", every=8)
+    english, _ = texts_and_questions("en", "xquad", "xquad.en.json")
+    half = len(own) // 2
+    first = [(question, path) for question, path in asked if number_of(path) < half]
+    crossing = [(question, path.replace("own", "en")) for question, path in first]
+    rows: list[results.Row] = []
+    for name, answers, others, questions in (
+        (f"{language} -> en, beside {language}", english, own, crossing),
+        (f"{language} -> {language}, beside en", own, english, first),
+    ):
+        texts = {path: text for path, text in answers.items() if number_of(path) < half}
+        texts |= {path: text for path, text in others.items() if number_of(path) >= half}
+        rows += measure(name, texts, questions, embedder)
+    return rows
+
+
+def number_of(path: str) -> int:
+    """The number of a paragraph, from 0: equal ones are translations."""
+    return int(path.rpartition("/")[2])
+
+
 def main() -> int:
     """Measure, print and save."""
     cache = results.FOLDER / "cache"
@@ -97,6 +123,8 @@ def main() -> int:
     rows += measure("zh -> en, beside zh", both, chinese_asked[:200], embedder)
     rows += measure("en -> en, beside zh", both, english_asked[:200], embedder)
     rows += measure("zh -> zh, beside en", both, on_chinese[:100], embedder)
+    for language in ("de", "es", "tr", "th"):
+        rows += measure_other(language, embedder)
     results.save("languages", rows)
     return 0
 

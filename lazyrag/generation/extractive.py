@@ -311,7 +311,7 @@ def choose_excerpts(
         >>> is_short = lambda _, units: len(units) < 3
         >>> [units] = choose_excerpts("How hot is the tea?", [text], is_short)
         >>> [text[unit.start : unit.end] for unit in units]
-        ['It is old.', 'Green tea wants water of 80 degrees.']
+        ['It has leaves.', 'Green tea wants water of 80 degrees.']
     """
     excerpts: list[list[Unit]] = [[] for _ in texts]
     best: dict[int, float] = {}
@@ -335,7 +335,7 @@ def write_excerpts(query: str, texts: Sequence[str], sizes: Sequence[int]) -> li
     Example:
         >>> text = "It is old. It has leaves. Green tea wants water of 80 degrees."
         >>> write_excerpts("How hot is the water for tea?", [text], [50])
-        ['It is old. … Green tea wants water of 80 degrees.']
+        ['… It has leaves. Green tea wants water of 80 degrees.']
     """
     excerpts = choose_excerpts(
         query, texts, lambda at, units: sum(end - start for start, end, _ in units) <= sizes[at]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from lazyrag.indexes.bm25 import BM25
-from lazyrag.text.scripts import FREQUENT_WORDS, Language
+from lazyrag.text.scripts import LANGUAGES, Language, frequent_terms, main_language
 from lazyrag.text.stop_words import STOP_MARK
 
 if TYPE_CHECKING:
@@ -30,7 +30,8 @@ LanguageMeans: TypeAlias = "Mapping[Language, Vector]"
 def language_means(part: LocalSnapshot, group: str, analyser: str, embed_key: str) -> LanguageMeans:
     """The mean vectors of the visible nodes of each language, cached per state of the Document.
 
-    A language's nodes are the best 64 by its frequent words; one with fewer than 16 is left out.
+    A language's nodes are those among the best 64 by its frequent words whose text is in it by
+    `main_language`; one with fewer than 16 is left out.
 
     Args:
         part: Of one Document.
@@ -50,11 +51,16 @@ def _measured_means(
     part: LocalSnapshot, group: str, analyser: str, embed_key: str
 ) -> LanguageMeans:
     means = {}
-    for language, words in FREQUENT_WORDS.items():
+    for language in LANGUAGES:
+        words = frequent_terms(language)
         terms = [*words, *(STOP_MARK + word for word in words)]  # not all are stop words
         hits = part.rank_terms(group, analyser, terms, _SAMPLE, None, BM25())
         if len(hits) >= _LEAST_SAMPLE:
-            segments = [node.segment for node in part.nodes(group, hits)]
+            segments = [
+                node.segment
+                for node in part.nodes(group, hits)
+                if (main_language(node.get_text()) or "en") == language
+            ]
             vectors = part.vectors(segments, embed_key)
             dense = [vector for vector in vectors if isinstance(vector, np.ndarray)]
             if len(dense) >= _LEAST_SAMPLE:

@@ -43,6 +43,7 @@ from lazyrag.retrieval.retriever import Retriever, matched_share, validate_docum
 from lazyrag.retrieval.similarity import similarities, validate_feedback
 from lazyrag.retrieval.stages import NodeRetriever, Searchable, Stage, StageKind
 from lazyrag.text.analyzers import composed_form
+from lazyrag.text.scripts import FOREIGN_WORD, main_language
 from lazyrag.types import Keywords
 from lazyrag.validation import (
     keyword_names,
@@ -75,6 +76,8 @@ LEAST_SHARE = 0.22
 it, the answer is taken to be in one of them: vectors are compared across languages, and keyword
 search is asked for names and numbers alone.
 """
+LEAST_SHARES = {"th": 0.145}
+"""The same for other languages: Thai words become several terms each."""
 NAMES_WEIGHT = 1 / 8  # of the weight of keyword search
 
 _ASCII_WORDS = re.compile("[0-9A-Za-z][!-~]*")
@@ -82,6 +85,10 @@ _ASCII_WORDS = re.compile("[0-9A-Za-z][!-~]*")
 _OTHER = "Pass embed= a model of that language; explain() has the share of unknown letters."
 
 _PARAMETERS = "fusion_method weights topk depth dedupe vector_retriever bm25_retriever".split()
+
+
+def _least_share(text: str) -> float:
+    return LEAST_SHARES.get(main_language(text), LEAST_SHARE)
 
 
 class HybridRetriever(BaseRetriever[list[DocNode]]):
@@ -286,7 +293,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
                 else:
                     inputs.append(skipped_stage(part, snapshot, "its weight is 0", "weight"))
             language_analyser = "" if left_out else self._language_analyser(query, snapshot)
-            if language_analyser and matched_share(inputs[1]) < LEAST_SHARE:
+            if language_analyser and matched_share(inputs[1]) < _least_share(query.text):
                 (vector, vector_weight), (keyword, weight) = self._weighted()
                 across = replace(query, language_analyser=language_analyser)
                 names = " ".join(_ASCII_WORDS.findall(composed_form(query.text)))
@@ -307,7 +314,8 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         """
         pair = [part for part in self.retrievers if isinstance(part, Retriever)]
         is_pair = len(pair) == len(self.retrievers) == len(self.running) == 2
-        if query.text.isascii() or not is_pair or len(snapshot.parts) != 1:
+        is_english = query.text.isascii() and FOREIGN_WORD.search(query.text) is None
+        if is_english or not is_pair or len(snapshot.parts) != 1:
             return ""
         vector, keyword = pair
         analyser = vector.language_analyser(keyword) if self._fusing.takes_weights else ""

@@ -106,7 +106,30 @@ FREQUENT_WORDS = {
     "zh": ("的",),
     **{language: tuple(words.split()[:3]) for language, words in _SCRIPT_FUNCTION_WORDS.items()},
 }
-"""Words of most texts in English, and in the languages that `main_language` detects."""
+"""Words of most texts in English, and in languages that `main_language` detects by their script."""
+# Frequent words that are no function words: their stems are in the indexes.
+_FREQUENT_LATIN = {
+    "de": "aber anderen beiden damals diese dieser jahre jahren jedoch können mehr neben nur seine"
+    " seit sowie später teil unter werden wieder während zwei zwischen zwar",
+    "es": "además ambos años cada dos durante ese esta estas este estos forma había hasta mayor"
+    " mientras muchos otros parte primera puede también tanto tiene tres",
+    "fr": "ainsi ans après aussi autres celui chaque comme deux depuis dont entre fait leur lors"
+    " mais même notamment partie pendant peut plusieurs premier sont sous tout trois très",
+    "it": "alcuni altri altro anche anni aveva così dopo due durante essere fu furono hanno loro"
+    " mentre molti nel nella ogni parte prima primo quando questa questo stato sul tra",
+    "nl": "aantal alle andere bij deel deze eerste geen heeft jaar jaren kan later meer na niet ook"
+    " onder over sinds tot twee tussen uit veel waren was werd werden worden wordt zich",
+    "pt": "além anos após até cada depois dois durante ela ele entre essa esta este foram grande"
+    " já mais mas muitos numa outras parte pela pelo pode primeira também tem ter uma",
+    "ro": "această ani anul aproape astfel atunci avea cea cel cele cei dar deși dintre două doi"
+    " decât fiecare fie fost iar mult mulți parte poate primul timp timpul toate trei",
+    "tr": "ancak arasındaki aynı ayrıca ardından bazı birçok bunun büyük diğer dönemde edildi"
+    " eden etti ettiği fakat iki ilgili kabul kısa neden olur oluşan özellikle rağmen"
+    " sadece yaptığı yer yeni yılında yüksek",
+    "vi": "bắt biết cao chỉ cùng đã đang đầu hai hơn làm lại lên lớn mới năm nên nhất nhiều nước"
+    " phải qua ra rất sau số sự theo thời trên trước vào việc vùng",
+}
+_FREQUENT_THAI = "ที่ การ และ ของ ใน เป็น ได้ ความ จาก ให้ มี ว่า"
 
 # What the decomposition of a letter does not give.
 _FOLDED_LETTERS = str.maketrans({"ı": "i", "ł": "l", "ø": "o", "đ": "d", "ς": "σ"})
@@ -275,22 +298,52 @@ def script_language(word: str) -> Language:
 
 
 def main_language(text: str) -> Language:
-    """The language of the script of most letters: ``"zh"``, or that of `script_language`; "" for
-    other scripts.
+    """The language of the script of most letters: ``"zh"``, ``"th"``, or that of `script_language`;
+    of Latin letters that of its function words; "" for English and others.
 
     Example:
         >>> main_language("绿茶 of 武夷山怎么泡？"), main_language("green tea")
         ('zh', '')
+        >>> main_language("Wer hat das Rad erfunden?")
+        'de'
     """
-    languages = Counter(map(_letter_language, filter(str.isalpha, text[:_LETTERS_READ])))
-    return max(languages, key=languages.__getitem__, default="")
+    beginning = text[:_LETTERS_READ]
+    languages = Counter(map(_letter_language, filter(str.isalpha, beginning)))
+    language = max(languages, key=languages.__getitem__, default="")
+    if language:
+        return language
+    by_words = latin_language(_LATIN_WORD.findall(beginning.lower()))
+    return "" if by_words == "en" else by_words
+
+
+_LATIN_WORD = re.compile(r"[^\W\d_]+")
+_ALL_FUNCTION_WORDS = frozenset(chain.from_iterable(map(str.split, _FUNCTION_WORDS.values())))
+_FOREIGN = sorted(_ALL_FUNCTION_WORDS - frozenset(_FUNCTION_WORDS["en"].split()))
+FOREIGN_WORD = re.compile(rf"\b(?:{'|'.join(_FOREIGN)})\b", re.IGNORECASE)
+"""A function word of another language of Latin letters than English."""
+
+
+def frequent_terms(language: Language) -> list[str]:
+    """Terms of most texts in a language that `main_language` detects, as indexes have them."""
+    if language in FREQUENT_WORDS:
+        return [*FREQUENT_WORDS[language]]
+    if language == "th":
+        return [*dict.fromkeys(chain.from_iterable(map(cluster_terms, _FREQUENT_THAI.split())))]
+    terms = [latin_term(word, language) for word in _FREQUENT_LATIN[language].split()]
+    return [*dict.fromkeys(filter(None, terms))]
+
+
+LANGUAGES = (*FREQUENT_WORDS, "th", *_FREQUENT_LATIN)
+"""The languages whose texts `frequent_terms` finds."""
 
 
 _LETTERS_READ = 200
 
 
 def _letter_language(letter: str) -> Language:
-    return "zh" if "\u4e00" <= letter < "\ua000" else script_language(letter)
+    if "\u4e00" <= letter < "\ua000":
+        return "zh"
+    return "th" if "\u0e01" <= letter < "\u0e80" else script_language(letter)
 
 
 def is_latin(word: str) -> bool:

@@ -17,9 +17,9 @@ def multilingual(text: str) -> Vector:
     which is the number in them.
     """
     number = int("".join(filter(str.isdigit, text)))
-    is_chinese = "的" in text
+    is_english = "number" in text
     meaning = np.eye(41)[number]
-    meaning[40] = 2.0 if is_chinese else -2.0
+    meaning[40] = -2.0 if is_english else 2.0
     return meaning.astype(np.float32)
 
 
@@ -43,6 +43,29 @@ def test_a_question_finds_texts_in_another_language(docs: Document) -> None:
     assert Retriever(docs, "FineChunk", topk=20)(question)[-1].path.startswith("zh")
     hybrid = HybridRetriever.over(docs, "FineChunk")
     assert hybrid(question)[0].path == "en7"
+
+
+@pytest.mark.parametrize(
+    ("text", "question"),
+    [
+        (
+            "Das Tal und die Jahre, Teil {}: später werden aber mehr Dörfer zwischen",
+            "Welches Schriftstück behandelt die Angelegenheit 7?",
+        ),
+        (
+            "El valle y los años, parte {}: además puede tener entre tres y más aldeas",
+            "¿Qué documento trata el asunto 7?",
+        ),
+        ("หุบเขาและการเดินทางที่ {} ของความทรงจำ", "เอกสารใดกล่าวถึงเรื่อง 7"),
+    ],
+)
+def test_questions_of_other_languages_find_english_texts(text: str, question: str) -> None:
+    """Also in the letters of English, without accents, and in a script without spaces."""
+    docs = Document(embed=multilingual)
+    english = {f"en{n}": f"The history of the valley and number {n}" for n in TOPICS}
+    docs.add_texts(english | {f"own{n}": text.format(n + 20) for n in TOPICS})
+    assert Retriever(docs, "FineChunk", topk=20)(question)[-1].path.startswith("own")
+    assert HybridRetriever.over(docs, "FineChunk")(question)[0].path == "en7"
 
 
 def test_a_question_finds_texts_in_its_language(docs: Document) -> None:
