@@ -344,8 +344,9 @@ class Document:
                 attributes of a node raise a TransformError.
             index_fields: What keyword indexes and embeddings read before a node's text: ``"path"``,
                 the words of the file's path; ``"title"``; ``"headings"``, the headings above it, in
-                source code the first lines of the blocks around it; or the name of metadata of the
-                node or its file. ``node.text`` and ``span`` do not
+                source code the first lines of the blocks around it, and the caption and column
+                names of the table that it begins in; or the name of metadata of the node or its
+                file. ``node.text`` and ``span`` do not
                 change. A mapping gives separate fields for embed keys, for keyword search
                 (``"bm25"``) and for all others (``"*"``). The built-in groups have
                 ``{"*": ["title", "headings"], "bm25": ["path", "title", "headings"]}``.

@@ -14,6 +14,7 @@ from lazyrag.loaders import SOURCE_SUFFIXES
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.models.protocols import Embedded
 from lazyrag.text.indentation import enclosing_lines
+from lazyrag.transforms.tables import document_tables
 from lazyrag.validation import require
 
 
@@ -29,8 +30,8 @@ class FieldReader:
     def __init__(self, names: Sequence[str], root: Segment, *, is_file: bool = True) -> None:
         self._names = names
         self._root = root
-        self._headings = list(_headings(root)) if "headings" in names else []
-        self._starts = [heading.start for heading in self._headings]
+        self._headings = _Labels(_headings(root) if "headings" in names else ())
+        self._tables = _Labels(_table_headers(root) if "headings" in names else ())
         self._prefixes: dict[str | None, str] = {}  # of nodes without metadata, by their heading
         self._path = ""
         if is_file:
@@ -44,10 +45,8 @@ class FieldReader:
         heading: str | None = None
         if node.span is not None and source is not None and source.group == LAZY_ROOT_NAME:
             start = node.span[0]
-            at = bisect_right(self._starts, start) - 1
-            heading = ""
-            if at >= 0 and start < self._headings[at].end:
-                heading = self._headings[at].label
+            header = self._tables.label_at(start - 1)  # a node that begins with its table has it
+            heading = "\n".join(filter(None, [self._headings.label_at(start), header]))
         prefix = None if node.metadata else self._prefixes.get(heading)
         if prefix is None:
             fields = (self._read(name, node, heading) for name in self._names)
@@ -79,6 +78,35 @@ def _headings(root: Segment) -> Iterator[Location]:
         yield from enclosing_lines(content_text(root.content))
     else:
         yield from (location for location in root.locations if location.kind == "heading")
+
+
+def _table_headers(root: Segment) -> Iterator[Location]:
+    """The tables whose rows do not have the names of their columns, each with its caption and these
+    names.
+    """
+    text = content_text(root.content)
+    if "|" not in text or PurePath(root.path).suffix.lower() in SOURCE_SUFFIXES:
+        return
+    for place, table in document_tables(root):
+        last_row = text[place.start : place.end].rstrip().rpartition("\n")[2]
+        if "|" in last_row and not table.sheet:
+            header = "\n".join(filter(None, [table.caption, " | ".join(table.names)]))
+            yield Location(place.start, place.end, place.kind, header)
+
+
+class _Labels:
+    """Locations in the order of their starts."""
+
+    def __init__(self, locations: Iterable[Location]) -> None:
+        self._locations = list(locations)
+        self._starts = [location.start for location in self._locations]
+
+    def label_at(self, place: int) -> str:
+        """The label of the last location that begins at or before a place, if it reaches it."""
+        at = bisect_right(self._starts, place) - 1
+        if at >= 0 and place < self._locations[at].end:
+            return self._locations[at].label
+        return ""
 
 
 def field_texts(

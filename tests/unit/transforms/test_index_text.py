@@ -83,6 +83,22 @@ def test_code_is_found_by_the_blocks_around_it(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("name", ["a.md", "a.html"])
+def test_rows_are_found_by_the_names_of_their_columns(tmp_path: Path, name: str) -> None:
+    """Also where the table began in another chunk; a row that is read alone has its own words."""
+    rows = [(f"Region{number}", str(3 * number)) for number in range(200)]
+    lines = [f"| {region} | {weight} |" for region, weight in rows]
+    text = "\n".join(["# Harvest", "", "| region | saffron |", "| --- | --- |", *lines])
+    if name == "a.html":
+        cells = "".join(f"<tr><td>{region}<td>{weight}" for region, weight in rows)
+        text = f"<h1>Harvest</h1><table><tr><th>region<th>saffron{cells}</table>"
+    (tmp_path / name).write_text(text)
+    docs = Document(tmp_path)
+    [best, *_] = docs.search("saffron of Region150", topk=3)
+    assert "Region150" in best.text
+    assert "saffron" not in best.text
+
+
 def test_the_name_of_a_text_file_is_read(folder: Path) -> None:
     """A .txt file is found by a word of its name, as any other."""
     (folder / "engines.txt").write_text("The heap is turned.")
