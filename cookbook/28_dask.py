@@ -19,7 +19,7 @@ from embedding import embedding_model
 from lazyrag import Document, HybridRetriever
 
 try:
-    from distributed import Client, LocalCluster
+    from distributed import Client, LocalCluster  # pyright: ignore[reportMissingImports]
 except ImportError:
     sys.exit('This script needs Dask. Install it with: pip install "lazyrag[dask]"')
 
