@@ -46,7 +46,7 @@ runpy.run_path({str(ROOT / "tests" / "missing_extras.py")!r}, run_name="__main__
 """
     done = python("-c", script)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    assert done.stdout.count("pip install") == 27
+    assert done.stdout.count("pip install") == 28
 
 
 @pytest.mark.sample(30)
