@@ -59,8 +59,8 @@ def _is_bound(pair: ClaimPair, number: Quantity) -> bool:
     for other in pair.numbers:
         other_size = other.number * other.factor
         smaller, larger = (size, other_size) if is_above else (other_size, size)
-        is_near = smaller <= larger <= _BOUND_FACTOR * smaller
-        if other.dimension == number.dimension and is_near:
+        is_within_bound = smaller <= larger <= _BOUND_FACTOR * smaller
+        if other.dimension == number.dimension and is_within_bound:
             return True
     return False
 

@@ -251,12 +251,12 @@ def compare_dates(pair: ClaimPair) -> Iterator[Mismatch]:
     """Find months and years of a statement that the source has with another year or month."""
     dates = [date for part in pair.passage.sentences for date in part.dates]
     claims = pair.claim.dates
-    known = [claimed for claimed in claims if any(_is_date(claimed, date) for date in dates)]
+    same_dates = [claimed for claimed in claims if any(_is_date(claimed, date) for date in dates)]
     for claimed in claims:
         alike = [date for date in dates if date[1].is_year == claimed[1].is_year]
         for index, other in enumerate(claimed):
             facing = [date[index] for date in alike if date[1 - index].equals(claimed[1 - index])]
-            is_known = any(other in date for date in known)
+            is_known = any(other in date for date in same_dates)
             if facing and not is_known:
                 yield Mismatch("date", (other.start, other.end), (facing[0].start, facing[0].end))
 
