@@ -298,15 +298,15 @@ def test_json_is_one_object_with_a_schema(run):
     """Also for an error; nothing else is printed."""
     run("index")
     status, output, errors = run("search", "green tea", "--json", "-k", 1)
-    told = json.loads(output)
-    assert (status, errors, told["schema"], told["command"], told["ok"]) == (
+    printed = json.loads(output)
+    assert (status, errors, printed["schema"], printed["command"], printed["ok"]) == (
         0,
         "",
         1,
         "search",
         True,
     )
-    [hit] = told["result"]["hits"]
+    [hit] = printed["result"]["hits"]
     assert (hit["rank"], hit["source"], hit["metadata"]["location"]) == (
         1,
         "tea.md",
@@ -555,7 +555,7 @@ def test_a_failure_has_the_remedy_of_the_door(folder: Path, run, monkeypatch: py
     status, output, _ = run("index", "--json", "--loading", "processes=0")
     report = json.loads(output)["result"]["report"]
     assert status == 1
-    assert {one["path"]: one["remedy"] for one in report["failed"]} == remedies
+    assert {failure["path"]: failure["remedy"] for failure in report["failed"]} == remedies
     assert report["skipped"] == [["photo.png", "image, not read without lazyrag index --ocr"]]
     shown = json.loads(run("status", "--json")[1])["result"]
     assert {
@@ -850,11 +850,11 @@ def test_ask_with_a_model_prints_the_answer_and_its_sources(
     status, output, errors = run("ask", "How hot is green tea?", "--model", "m", "-k", 1)
     assert (status, errors) == (0, "")
     assert output.splitlines()[:3] == ["At 80 degrees [1].", "", "[1] tea.md  Tea, lines 1-5"]
-    told = json.loads(run("ask", "How hot is green tea?", "--model", "m", "-k", 1, "--json")[1])[
+    printed = json.loads(run("ask", "How hot is green tea?", "--model", "m", "-k", 1, "--json")[1])[
         "result"
     ]
-    assert told["answer"] == "At 80 degrees [1]."
-    assert [one["source"] for one in told["citations"]] == ["tea.md"]
+    assert printed["answer"] == "At 80 degrees [1]."
+    assert [citation["source"] for citation in printed["citations"]] == ["tea.md"]
     status, output, errors = run("ask", "tea", "--model", "m", "--filters", "file_name = none")
     assert (status, errors) == (1, "")  # nothing found: no model is called
     assert len(model.bodies) == 2
@@ -865,13 +865,18 @@ def test_ask_with_a_model_prints_the_answer_and_its_sources(
     broken = streamed(piece("At 80 degrees [1]."), piece(" And"))
     model.faults = [broken] * 2
     status, output, errors = run("ask", "How hot is green tea?", "--model", "m", "--json")
-    told = json.loads(output)
-    assert (status, errors, told["ok"], told["error"]["type"]) == (2, "", False, "GenerationError")
-    assert (told["result"]["answer"], told["result"]["incomplete"]) == (
+    printed = json.loads(output)
+    assert (status, errors, printed["ok"], printed["error"]["type"]) == (
+        2,
+        "",
+        False,
+        "GenerationError",
+    )
+    assert (printed["result"]["answer"], printed["result"]["incomplete"]) == (
         "At 80 degrees [1]. And",
         True,
     )
-    assert [one["source"] for one in told["result"]["citations"]] == ["tea.md"]
+    assert [citation["source"] for citation in printed["result"]["citations"]] == ["tea.md"]
     status, output, errors = run("ask", "How hot is green tea?", "--model", "m")
     assert output.splitlines() == [
         "At 80 degrees [1]. And (incomplete)",
@@ -1073,8 +1078,8 @@ def test_usage_errors_are_json_too(run):
     ):
         status, output, errors = run(*arguments)
         assert (status, errors) == (2, "")
-        told = json.loads(output)
-        assert (told["command"], told["ok"], told["error"]["type"]) == (
+        printed = json.loads(output)
+        assert (printed["command"], printed["ok"], printed["error"]["type"]) == (
             command,
             False,
             "UsageError",
