@@ -55,7 +55,9 @@ def to_markdown(docs: Collection, path: str) -> str:
     if suffix in _MARKDOWN:
         return text
     if suffix in SOURCE_SUFFIXES:
-        return f"~~~{suffix[1:]}\n{text.rstrip()}\n~~~\n"
+        longest = max(["~~", *re.findall("~+", text)], key=len)
+        fence = f"{longest}~"  # longer than any in the code, which would end it
+        return f"{fence}{suffix[1:]}\n{text.rstrip()}\n{fence}\n"
     blocks = sorted([*_titles(root, text), *_tables(root)])
     pieces = []
     end = 0
@@ -82,10 +84,10 @@ def _titles(root: Segment, text: str) -> Iterator[tuple[Span, str]]:
     for place in root.locations:
         if place.kind not in _TITLES:
             continue
-        *around, title = place.label.split(" > ")
+        *sections, title = place.label.split(" > ")
         span = _line_of(title, place, text)
         if span is not None:
-            yield span, f"{'#' * min(len(around) + 1, _MAX_LEVEL)} {title}"
+            yield span, f"{'#' * min(len(sections) + 1, _MAX_LEVEL)} {title}"
 
 
 def _line_of(title: str, place: Location, text: str) -> Span | None:

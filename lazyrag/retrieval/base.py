@@ -853,8 +853,8 @@ class NodeList(list[DocNode]):
     @overload
     def __getitem__(self, place: slice) -> NodeList: ...
     def __getitem__(self, place: SupportsIndex | slice) -> DocNode | NodeList:
-        found = super().__getitem__(place)
-        return NodeList(found) if isinstance(found, list) else found
+        item = super().__getitem__(place)
+        return NodeList(item) if isinstance(item, list) else item
 
     def __str__(self) -> str:
         """Number, place and first line of each hit."""

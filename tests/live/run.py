@@ -181,7 +181,7 @@ def run_part(name: str, runner: tuple[str, ...]) -> bool:
         *workers,
         *files,
     ]
-    told = f"\n== {name}: {' '.join(Path(file).name for file in files)}\n"
+    output = f"\n== {name}: {' '.join(Path(file).name for file in files)}\n"
     with tempfile.TemporaryDirectory(prefix="lazyrag-live-") as folder:
         with part.server(Path(folder)) if part.server else nullcontext() as server:
             environment = {**os.environ, **({part.variable: server.address} if server else {})}
@@ -194,10 +194,10 @@ def run_part(name: str, runner: tuple[str, ...]) -> bool:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
             )
-        told += done.stdout
+        output += done.stdout
         if server and done.returncode:
-            told += f"\nThe end of the server's log:\n{server.log_end}"
-    print(told, flush=True)
+            output += f"\nThe end of the server's log:\n{server.log_end}"
+    print(output, flush=True)
     # Of a file with a single test, a slice may select none.
     is_empty = done.returncode == _NONE_SELECTED and "LAZYRAG_SLICE" in os.environ
     return done.returncode == 0 or is_empty

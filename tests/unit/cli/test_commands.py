@@ -64,7 +64,7 @@ def run(capsys):
 
     def command(*arguments: object):
         capsys.readouterr()
-        return command_line([str(one) for one in arguments]), *capsys.readouterr()
+        return command_line([str(argument) for argument in arguments]), *capsys.readouterr()
 
     return command
 
@@ -131,8 +131,8 @@ def test_collect_lists_and_counts_all_with_pages(folder: Path, run):
     assert output.endswith("Not looked at: 1 file.\n  empty.md: empty\n")
     assert all(terminal.cells(line) <= 80 for line in output.splitlines())
     page = json.loads(run("collect", "绿茶 OR steeped", "--limit", "1", "--json")[1])["result"]
-    shown = run("collect", "绿茶 OR steeped", "--after", page["next"])[1]
-    assert [line for line in shown.splitlines() if line.startswith("- ")] == [
+    next_page = run("collect", "绿茶 OR steeped", "--after", page["next"])[1]
+    assert [line for line in next_page.splitlines() if line.startswith("- ")] == [
         "- prices.csv  rows 2-3",
         "- tea.md  Tea, line 3",
     ]
@@ -557,18 +557,19 @@ def test_a_failure_has_the_remedy_of_the_door(folder: Path, run, monkeypatch: py
     assert status == 1
     assert {failure["path"]: failure["remedy"] for failure in report["failed"]} == remedies
     assert report["skipped"] == [["photo.png", "image, not read without lazyrag index --ocr"]]
-    shown = json.loads(run("status", "--json")[1])["result"]
+    status_report = json.loads(run("status", "--json")[1])["result"]
     assert {
-        one["path"]: (one["stage"], one["error"], one["remedy"]) for one in shown["failed"]
+        failure["path"]: (failure["stage"], failure["error"], failure["remedy"])
+        for failure in status_report["failed"]
     } == {path: ("load", "LoadError", remedy) for path, remedy in remedies.items()}
-    assert shown["changes"]["skipped"] == report["skipped"]
+    assert status_report["changes"]["skipped"] == report["skipped"]
     for command in (("sync", "--loading", "processes=0"), ("status",)):
         lines = " ".join(run(*command)[1].split())
         assert all(remedy in lines for remedy in remedies.values())
         assert "add_ocr" not in lines
     with find_project().open() as docs:
         assert "Call lazyrag.loaders.scans.add_ocr(docs)" in str(docs.status())
-        assert [one.remedy.split()[0] for one in docs.status().errors] == ["Install", "Call"]
+        assert [error.remedy.split()[0] for error in docs.status().errors] == ["Install", "Call"]
 
 
 @pytest.mark.slow
@@ -603,7 +604,7 @@ CALLS = re.compile(
 
 def messages() -> list[str]:
     """The texts of the errors of loaders, those that are put into them by "x"."""
-    found = []
+    texts = []
     for path in [
         *Path(ROOT, "lazyrag", "loaders").glob("*.py"),
         Path(ROOT, "lazyrag", "ingest", "load_files.py"),
@@ -613,12 +614,12 @@ def messages() -> list[str]:
                 inside = [*ast.walk(node)]
                 parts = {
                     id(part)
-                    for one in inside
-                    if isinstance(one, ast.JoinedStr)
-                    for part in one.values
+                    for inner in inside
+                    if isinstance(inner, ast.JoinedStr)
+                    for part in inner.values
                 }
-                found += [text_of(one) for one in inside if id(one) not in parts]
-    return found
+                texts += [text_of(inner) for inner in inside if id(inner) not in parts]
+    return texts
 
 
 def text_of(node: ast.AST) -> str:
@@ -649,9 +650,9 @@ def test_messages_of_models_and_indexes_name_commands(tmp_path: Path):
         with pytest.raises(LazyRAGError) as caught:
             make()
         assert "Python" in str(caught.value)
-        shown = at_command_line(str(caught.value))
-        assert "Python" not in shown
-        assert shown.endswith((" the model's folder.", "Run: lazyrag index"))
+        message = at_command_line(str(caught.value))
+        assert "Python" not in message
+        assert message.endswith((" the model's folder.", "Run: lazyrag index"))
 
 
 def test_status_after_an_interrupted_index_calls_no_file_missing(

@@ -20,7 +20,7 @@ Block = tuple[str, Any]
 
 def blocks(markdown: str) -> list[Block]:
     """Headings with their levels, paragraphs, items and the rows of tables, in order."""
-    found: list[Block] = []
+    parsed: list[Block] = []
     rows: list[list[str]] = []
     inside = ""
     for token in MarkdownIt().enable("table").parse(markdown):
@@ -29,18 +29,18 @@ def blocks(markdown: str) -> list[Block]:
         elif token.type == "tr_open":
             rows.append([])
         elif token.type == "table_close":
-            found.append(("table", rows))
+            parsed.append(("table", rows))
             rows = []
         elif token.type == "inline" and inside in ("th", "td"):
             rows[-1].append(token.content)
         elif token.type == "inline":
-            found.append((inside, token.content))
+            parsed.append((inside, token.content))
         elif token.type == "fence":
-            found.append((token.info, token.content))
-    return found
+            parsed.append((token.info, token.content))
+    return parsed
 
 
-def written(folder: Path, name: str) -> list[Block]:
+def read_blocks(folder: Path, name: str) -> list[Block]:
     """The blocks of a file of a folder."""
     with Document(folder) as docs:
         return blocks(to_markdown(docs, name))
@@ -62,7 +62,7 @@ def test_a_word_document(tmp_path: Path) -> None:
         cell.text = text
     document.add_paragraph("Last.")
     document.save(str(tmp_path / "a.docx"))
-    assert written(tmp_path, "a.docx") == [
+    assert read_blocks(tmp_path, "a.docx") == [
         ("h1", "Handbook"),
         ("p", "First."),
         ("p", "Second."),
@@ -79,7 +79,7 @@ def test_a_workbook(tmp_path: Path) -> None:
     book.active.append(["tea", "EUR"])
     book.active.append(["green", 4.5])
     book.save(tmp_path / "a.xlsx")
-    assert written(tmp_path, "a.xlsx") == [
+    assert read_blocks(tmp_path, "a.xlsx") == [
         ("h1", "Prices"),
         ("table", [["tea", "EUR"], ["green", "4.5"]]),
     ]
@@ -99,6 +99,7 @@ def test_a_workbook(tmp_path: Path) -> None:
             [("h1", "Guide"), ("p", "Hot water."), ("h2", "Tea"), ("p", "green\nblack")],
         ),
         ("a.py", "def boil():\n    return 100\n", [("py", "def boil():\n    return 100\n")]),
+        ("b.py", 'DOC = """\n~~~~\nx\n~~~~\n"""\n', [("py", 'DOC = """\n~~~~\nx\n~~~~\n"""\n')]),
         ("a.md", "# Tea #\n\n* hot\n", [("h1", "Tea"), ("p", "hot")]),
         ("a.csv", "tea,EUR\ngreen,4\nblack,5\n", [("table", [["tea", "EUR"], ["green", "4"], ["black", "5"]])]),
     ],
@@ -106,7 +107,7 @@ def test_a_workbook(tmp_path: Path) -> None:
 def test_other_formats(tmp_path: Path, name: str, text: str, expected: list[Block]) -> None:
     """Titles lose what adorns them; code is in a fence; Markdown stays as it is."""
     (tmp_path / name).write_text(text)
-    assert written(tmp_path, name) == expected
+    assert read_blocks(tmp_path, name) == expected
 
 
 def test_hidden_and_unknown_documents(tmp_path: Path) -> None:
