@@ -151,24 +151,22 @@ class BinarySheetReader:
         """The rows with cells; values as displayed.
 
         Raises:
-            LoadError: Where the damage of a sheet begins.
+            LoadError: If a cell is outside of the sheet, or the sheet ends within a record.
+            struct.error: If a record is too short.
         """
         row = 0
         cells: list[Cell] = []
         for number, data in _records(archive, part):
-            try:
-                if number == _BRT_ROW_HDR:
-                    if cells:
-                        yield row, cells
-                    row = struct.unpack_from("<I", data)[0] + 1
-                    cells = []
-                elif number == _BRT_MERGE_CELL:
-                    top, bottom, left, right = struct.unpack_from("<IIII", data)
-                    self.merges.append((top + 1, bottom + 1, left + 1, right + 1))
-                elif _BRT_CELL_RK <= number <= _BRT_FMLA_ERROR:
-                    self._enter(cells, number, data)
-            except struct.error as exc:
-                raise LoadError(f"its part {part} has a record that is too short") from exc
+            if number == _BRT_ROW_HDR:
+                if cells:
+                    yield row, cells
+                row = struct.unpack_from("<I", data)[0] + 1
+                cells = []
+            elif number == _BRT_MERGE_CELL:
+                top, bottom, left, right = struct.unpack_from("<IIII", data)
+                self.merges.append((top + 1, bottom + 1, left + 1, right + 1))
+            elif _BRT_CELL_RK <= number <= _BRT_FMLA_ERROR:
+                self._enter(cells, number, data)
         if cells:
             yield row, cells
 
@@ -207,7 +205,7 @@ def _inline(_: Workbook, __: int, data: bytes) -> Cell:
 
 
 def _bool(_: Workbook, __: int, data: bytes) -> Cell:
-    return bool(data[:1] != b"\0")
+    return data[:1] != b"\0"
 
 
 def _error(_: Workbook, __: int, data: bytes) -> Cell:

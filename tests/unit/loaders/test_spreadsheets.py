@@ -568,6 +568,28 @@ def test_a_damaged_sheet_of_a_binary_workbook(tmp_path):
     assert "sheet 'A'" in str(loaded.metadata["notes"])
 
 
+@pytest.mark.parametrize(
+    ("part", "record", "text"),
+    [
+        ("xl/sharedStrings.bin", b"\x13\x01\0", "A\n4.5"),
+        ("xl/styles.bin", b"\x2c\x01\0", "A\ntea | 4.5"),
+        ("xl/worksheets/sheet1.bin", b"\0\x01\0", ""),
+    ],
+)
+def test_a_record_of_a_binary_workbook_that_is_too_short(tmp_path, part, record, text):
+    """It costs the rest of its part, and is noted."""
+    sheets = {"A": [["tea", 4.5]], "B": [["green", 5.5]]}
+    (tmp_path / "a.xlsb").write_bytes(binary_workbook(sheets))
+    path = tmp_path / "b.xlsb"
+    with zipfile.ZipFile(tmp_path / "a.xlsb") as old, zipfile.ZipFile(path, "w") as new:
+        for name in old.namelist():
+            new.writestr(name, (record if name == part else b"") + old.read(name))
+    loaded = load_file(path)
+    assert loaded.text.startswith(text)
+    assert "B\n" in loaded.text
+    assert "it is damaged" in str(loaded.metadata["notes"])
+
+
 @pytest.mark.shared
 def test_the_old_format():
     """A workbook that was saved in both formats gives the same text, places and names of sheets
