@@ -361,7 +361,7 @@ class Client(Closable):
 
     def documents(self, filters: Filters | None = None) -> Iterator[Record]:
         """List the documents in order of their ids, page by page."""
-        after: str | None = None
+        after = None
         while True:
             page = self._send(_documents(after, filters))
             yield from page.documents
@@ -418,7 +418,7 @@ class AsyncClient:
 
     async def documents(self, filters: Filters | None = None) -> AsyncIterator[Record]:
         """See `Client.documents`."""
-        after: str | None = None
+        after = None
         while True:
             page = await self._send(_documents(after, filters))
             for document in page.documents:

@@ -60,7 +60,7 @@ class LocalizedCommand(click.Command):
 
 def _paragraphs(text: str | None) -> list[str]:
     r"""The paragraphs of a text; one that begins with ``\b`` keeps its lines."""
-    lines: list[str] = []
+    lines = []
     for paragraph in translate(inspect.cleandoc(text or "")).split("\n\n"):
         if paragraph.startswith("\b"):
             lines += ["", *(f"  {line}" for line in paragraph.splitlines()[1:])]

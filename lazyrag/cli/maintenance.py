@@ -21,7 +21,7 @@ from lazyrag.project import find_project, new_project
 
 
 def _problem_output(problems: Sequence[Any], summary: str) -> Output:
-    lines: list[str] = []
+    lines = []
     for problem in problems[:20]:
         lines += terminal.wrap(terminal.printable(str(problem)), rest="  ")
     lines += [*output.more_lines(len(problems), 20), summary]

@@ -573,7 +573,7 @@ def parse_filters(conditions: Sequence[str], schema: Mapping[str, Any]) -> Filte
         >>> parse_filters(["file_size > 1000"], BUILT_IN_FIELDS)
         Condition('file_size', 'gt', 1000)
     """
-    combined: Filter | None = None
+    combined = None
     for condition in conditions:
         parsed = _condition(condition, schema)
         combined = parsed if combined is None else combined & parsed

@@ -230,7 +230,7 @@ def _find_matches(
     nodes = snapshot.walk(group, filters)
     if _has_index(snapshot.indexer, alternatives, group):
         # also nodes whose headings have the words
-        candidates: set[str] = set()
+        candidates = set()
         for terms, _ in alternatives:
             candidates.update(snapshot.holders(group, _ANALYSER, [*terms]))
         if len(candidates) <= _FEW:

@@ -312,7 +312,7 @@ def _run_query(
     tables: Sequence[Table], query: str, limit: int
 ) -> tuple[dict[int, Table], str, Sequence[Any]]:
     """Run a query in a process of its own; return the tables in it by number, and the answer."""
-    queried: dict[int, Table] = {}
+    queried = {}
     with subprocess.Popen(  # noqa: S603  our own module
         [sys.executable, "-P", PROGRAM],
         stdin=subprocess.PIPE,

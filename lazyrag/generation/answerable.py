@@ -48,7 +48,7 @@ def answerable(query: str, texts: Sequence[str]) -> float:
     """
     terms_of_texts = [frozenset(chinese_terms(text)) for text in texts[:_TEXTS]]
     words = query_terms(query)
-    weights: dict[str, float] = {}
+    weights = {}
     for term in set(chinese_terms(query)) - _FILLERS:
         frequency = sum(term in terms for terms in terms_of_texts)
         rarity = math.log1p((len(terms_of_texts) + 1) / (frequency + 0.5))

@@ -697,7 +697,7 @@ def quote_checks(
     starts = [marker.start for marker in markers]
     cited = cited_with(response, markers, spans, sources=len(sources))
     texts: dict[int, QuotedText] = {}
-    names: set[str] | None = None
+    names = None
     checks = []
     for (start, end), indices in zip(spans, cited, strict=True):
         if not indices:
@@ -1032,7 +1032,7 @@ class CitationManager:
         require(
             isinstance(mapping, Mapping), "mapping", mapping, "a mapping such as {3: 1, 2: None}"
         )
-        numbers: dict[int, int | None] = {}
+        numbers = {}
         for old, new in mapping.items():
             validate_integer("A number to replace", old, 0)
             numbers[old] = (

@@ -77,7 +77,7 @@ class Marker:
     @property
     def numbers(self) -> tuple[int, ...]:
         """Its numbers, in order, each once."""
-        numbers: dict[int, None] = {}
+        numbers = {}
         for first, last in self.ranges:
             numbers.update(dict.fromkeys(range(first, last + 1)))
         return tuple(numbers)

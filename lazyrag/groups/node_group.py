@@ -344,7 +344,7 @@ def _prepare_entries(
     ready = []
     values = []
     unseen = []
-    parts: dict[str, str] = {}
+    parts = {}
     sees_nodes = False
     for number, args in enumerate(entries):
         as_node = options.trans_node if args.trans_node is None else args.trans_node
@@ -734,7 +734,7 @@ class Definitions:
 
     def all_fingerprints(self) -> dict[str, str]:
         """Return the fingerprints of all groups that are defined with their ancestors, by name."""
-        fingerprints: dict[str, str] = {}
+        fingerprints = {}
         for name in (LAZY_ROOT_NAME, *self.graph):
             with suppress(NotRegisteredError, ConfigError):
                 fingerprints[name] = self.fingerprint(name)

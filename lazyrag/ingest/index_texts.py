@@ -42,7 +42,7 @@ class FieldReader:
         """The fields that a node has, each once, and a text; its headings if its span counts in the
         root node.
         """
-        heading: str | None = None
+        heading = None
         if node.span is not None and source is not None and source.group == LAZY_ROOT_NAME:
             start = node.span[0]
             header = self._tables.label_at(start - 1)  # a node that begins with its table has it

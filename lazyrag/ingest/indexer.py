@@ -590,7 +590,7 @@ class Indexer:
         index of a plan.
         """
         builds = self.ledger.builds
-        lacking = set[int]()
+        lacking = set()
         for group in builds.incomplete(list(groups)):
             lacking |= builds.missing(group, among)
         for index in plan.indexes:

@@ -477,13 +477,13 @@ class BuildPlanner:
         """
         stored = json.loads(description)
         names = dict(map(tuple, stored["names"]))
-        groups: dict[str, LiveGroup] = {}
+        groups = {}
         for number, name, collection, digest in stored["groups"]:
             is_defined = name == LAZY_ROOT_NAME or self.definitions.is_defined(name)
             if not is_defined or self.definitions.fingerprint(name) != digest:
                 raise _defined_differently(f"node group {name!r}")
             groups[name] = LiveGroup(number, name, None, digest, collection, complete=False)
-        indexes: list[IndexTarget] = []
+        indexes = []
         for number, group, key, collection, dimension in stored["indexes"]:
             kind, index_name, identity = key
             index = LiveIndex(

@@ -94,7 +94,7 @@ class TermIndexes:
     def state(self, tree: Tree, index: LiveIndex) -> LexicalState:
         """The index in one state of the tree."""
         versions = tuple((part.id, part.changed) for part in index.parts)
-        previous: LexicalState | None = None
+        previous = None
         if index.id in self._states:
             versions_before, previous = self._states[index.id]
             if versions_before == versions:
@@ -201,7 +201,7 @@ class TermIndexes:
                 merged = [row for row in merged if row.id not in self._joining]
                 self._joining.update(row.id for row in merged)
             builds = [builds_of[row.id].numbers for row in merged]
-            old_builds: set[int] = set()
+            old_builds = set()
             for numbers in builds:
                 old_builds.update(numbers.tolist())
             not_dead = self._ledger.builds.not_dead(old_builds) if old_builds else ()

@@ -642,7 +642,7 @@ class _GroupInspection:
         where = f"{self._group.name} by {index.name}"
         parts: Counter[int] = Counter()
         rows: dict[int, int] = {}
-        numbers_of: dict[int, set[int]] = {}
+        numbers_of = {}
         for row in index.parts:
             damage = self._indexer.ledger.parts.damage(row.id)
             if damage:

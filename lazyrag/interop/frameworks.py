@@ -99,7 +99,7 @@ def add_pieces(docs: Document, pieces: Iterable[tuple[str | None, str, Metadata]
         1 added, 0 failed, 0 skipped
     """
     texts: dict[str, str] = {}
-    metadata: dict[str, Metadata] = {}
+    metadata = {}
     for piece_id, text, fields in pieces:
         fields_of_piece = {
             f"original_{name}" if name in BUILT_IN_FIELDS else name: fields[name]

@@ -260,7 +260,7 @@ class BuildTable(_LedgerTable):
         with self._db.writing(durable=True) as connection:
             changes = self._db.next_change(connection)
             waiting = set(numbers)
-            discarded: set[int] = set()
+            discarded = set()
             while waiting:
                 discarded |= waiting
                 below = select_in(

@@ -395,7 +395,7 @@ def build_objects(connection: sqlite3.Connection, numbers: Collection[int]) -> d
     rows: dict[int, tuple[str, str, int | None, str]] = {}
     to_read = set(numbers)
     while to_read:
-        parents: set[int] = set()
+        parents = set()
         for number, uid, name, parent, counts in select_in(
             connection,
             "SELECT build.number, document.uid, node_group.name, build.parent, build.counts FROM"
@@ -436,7 +436,7 @@ def load_tree(
     state = dict(zip([name for name, *_ in rows.description], rows.fetchone(), strict=True))
     if state["changes"] == previous.changes:
         return previous
-    groups: dict[str, LiveGroup] = {}
+    groups = {}
     for row in _group_rows(connection, ledger):
         before = previous.groups.get(row.name, row)
         indexes = _load_indexes(connection, row.id, before.indexes)

@@ -500,9 +500,9 @@ class ZipLoader:
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
         state = reading()
-        texts: list[str] = []
-        locations: list[Location] = []
-        unread: dict[str, str] = {}
+        texts = []
+        locations = []
+        unread = {}
         has_failed = False
         position = 0
         with open_archive(path, "zip archive", ".zip") as archive, member_folder() as folder:

@@ -95,7 +95,7 @@ def read_binary_workbook(archive: Archive, main: str) -> Workbook:
         archive: The file.
         main: Its part with the list of sheets.
     """
-    strings: list[str] = []
+    strings = []
     part = related(archive, "sharedStrings", main)
     with archive.tolerated(f"part {part}"):
         for number, data in _records(archive, part) if part else ():

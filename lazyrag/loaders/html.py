@@ -335,7 +335,7 @@ def _write_without_blocks(element: html.HtmlElement, writer: _Writer) -> None:
 
 def _outermost(parent: html.HtmlElement, *tags: str) -> Iterator[html.HtmlElement]:
     """The descendants of some tags that are not within one another."""
-    inner = set[html.HtmlElement]()
+    inner = set()
     for element in list(parent.iter(*tags)):
         if element not in inner:
             inner.update(element.iter(*tags))
@@ -405,7 +405,7 @@ def _grid_parts(table: html.HtmlElement) -> list[html.HtmlElement] | None:
     is_data = len(inner_tables) < _MAX_INNER and any(
         _is_own(part, table) for part in table.iter("th", "thead", "caption")
     )
-    nested: set[html.HtmlElement] = set()
+    nested = set()
     if is_data:
         for inner in inner_tables:
             if _is_own(inner, table):

@@ -55,7 +55,7 @@ class OldOfficeLoader:
                 " again."
             )
         suffix = sniffed.suffix
-        problems = list[str]()
+        problems = []
         office = next(filter(None, map(shutil.which, _OFFICE_PROGRAMS)), None)
         programs = [program for program in _TEXT_PROGRAMS[suffix] if shutil.which(program[0])]
         with _named(path, suffix) as copy:

@@ -178,7 +178,7 @@ def picture_format(data: bytes) -> tuple[str, int, int]:
     """
     kind = ""
     ends = True
-    size: tuple[int, ...] | None = None
+    size = None
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
         kind = "png"
         size = _unpacked(">16x2I", data)

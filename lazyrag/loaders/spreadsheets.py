@@ -95,8 +95,8 @@ def read_sheets(
         ['Prices', 'Prices > 2']
     """
     sought = SoughtFields(selection.names)
-    texts: list[str] = []
-    locations: list[Location] = []
+    texts = []
+    locations = []
     names: dict[str, list[str]] = {"sheets": [], "hidden_sheets": [], "formulas_without_values": []}
     start = 0
     for sheet in sheets:

@@ -397,7 +397,7 @@ def islands(rows: Sequence[SheetRow]) -> Iterator[Island]:
         >>> [island.names for island in islands(sheet)]
         [('tea', 'kg'), ('town', 'km')]
     """
-    current: Island | None = None
+    current = None
     waiting: list[SheetRow] = []  # titles, or names with an empty row below
     for run in _runs(rows):
         block = [*waiting, *run]

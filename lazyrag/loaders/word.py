@@ -167,7 +167,7 @@ class Numbering:
         nearest = {"": ""}  # by style: itself or the style above it that has a number
         for name in parents:
             above = name
-            passed = list[str]()
+            passed = []
             while above not in nearest and above not in of_style:
                 nearest[above] = ""  # of a circle
                 passed.append(above)
@@ -357,7 +357,7 @@ class _DocxText(TextLines):
 
     def of_part(self, part: str) -> _DocxText:
         """The same state with the relations of another part, such as a header."""
-        targets: dict[str, Relation] = {}
+        targets = {}
         with self.archive.tolerated(f"relations of {part}"):
             targets = relations(self.archive, part)
         return replace(self, targets=targets)
@@ -368,7 +368,7 @@ class _DocxText(TextLines):
 
 
 def _notes(archive: Archive, main: str, page: _DocxText) -> Iterator[tuple[str, str, str]]:
-    words_of = dict[str, dict[str, str]]()
+    words_of = {}
     # none within notes, which might refer to themselves
     references = tuple(page.noted)
     for number, (kind, key) in enumerate(references, start=1):

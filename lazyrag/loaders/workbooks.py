@@ -143,7 +143,7 @@ class SheetReader:
                 reading().note(f"{first} {self._lost[0]}: the workbook lacks their texts.")
 
     def _row(self, row: Element, number: int) -> list[Cell]:
-        values: dict[int, Cell] = {}
+        values = {}
         column = 0
         for cell in row:
             reference = cell.get("r", "")

@@ -131,7 +131,7 @@ def _rows_digest(rows: Sequence[Any]) -> str:
     """
     if not rows or isinstance(rows[0], Segment):
         return output_digest(rows)
-    parts: list[str] = []
+    parts = []
     for row in rows:
         parts += [row.key, vector_digest(row.vector), repr(sorted(row.fields.items()))]
     return digest(parts)

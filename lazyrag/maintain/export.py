@@ -448,7 +448,7 @@ class _Importer:
     def _register_documents(self) -> None:
         """Enter the documents, and find what an interrupted import has written of them."""
         rows = []
-        inputs: list[dict[str, str]] = []
+        inputs = []
         with self._folder.decoding(DOCUMENTS):
             for document in self._folder.lines(DOCUMENTS):
                 rows.append(decode_document(document))

@@ -97,7 +97,7 @@ class CheckedEmbedder:
         """Return for each text its vector, or an error; see `embed`."""
         checked = validate_embed_texts(texts)
         distinct = list(dict.fromkeys(text for text in checked if isinstance(text, str)))
-        embedded: dict[str, Embedded] = {}
+        embedded = {}
         for batch in self.batches(distinct, dimension, input_type):
             for at, result in zip(batch.positions, batch.results, strict=True):
                 embedded[distinct[at]] = result
@@ -186,7 +186,7 @@ class CheckedEmbedder:
         results: list[Embedded] = []
         start = 0
         since = time.monotonic()
-        interrupt: BaseException | None = None
+        interrupt = None
         with closing(self._single_calls(texts, input_type)) as calls:
             while start + len(results) < len(texts) and interrupt is None:
                 try:

@@ -168,7 +168,7 @@ class _Reader:
     def _object(self, depth: int) -> JsonObject:
         closing = _CLOSING[self._text[self._at]]
         self._at += 1
-        values: JsonObject = {}
+        values = {}
         while not self._ends(closing):
             mark = self._next()
             key = self._string(mark) if mark in _QUOTES else self._word()

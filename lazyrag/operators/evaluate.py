@@ -272,7 +272,7 @@ def evaluate_traces(
     names = []
     rows = []
     for trace in map(validate_data, many):
-        values: Values = {}
+        values = {}
         for step in chosen:
             values.update(step.measure(trace))
         names.append(trace_name(trace))

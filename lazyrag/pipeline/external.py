@@ -502,7 +502,7 @@ class ChromaFinder:
 
 
 def _chroma_filter(filters: FilterLike | None) -> JsonObject | None:
-    parts: list[JsonObject] = []
+    parts = []
     for name, values in _filter_values(filters, "a Chroma collection").items():
         is_valid = all(isinstance(value, (str, int, float)) for value in values)
         require(

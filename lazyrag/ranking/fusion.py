@@ -331,7 +331,7 @@ def comb_max_contributions(
         for uid, part in ranking:
             if uid not in best or part > best[uid][1]:
                 best[uid] = number, part
-    contributions: Contributions[K] = {}
+    contributions = {}
     for uid, (number, part) in best.items():
         contributions[uid] = [0.0] * len(rankings)
         contributions[uid][number] = part
@@ -411,7 +411,7 @@ def validate_weights(weights: Any, count: int, unit: str = "rankings") -> list[f
 
 def _by_uid(parts: Rankings[K]) -> Contributions[K]:
     """The contribution of each ranking, by uid; 0 where it does not have the uid."""
-    contributions: Contributions[K] = {}
+    contributions = {}
     for number, ranking in enumerate(parts):
         for uid, part in ranking:
             if uid not in contributions:

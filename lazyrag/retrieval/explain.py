@@ -281,7 +281,7 @@ def build_explanation(
         hits = [replace(hit, superseded_by=_superseded_by(hit.node)) for hit in hits]
     summaries = []
     all_dropped = []
-    parts: Sequence[str] = ()
+    parts = ()
     for number, stage in enumerate(tracks.stages, start=1):
         if stage.kind == "queries":
             parts = stage.settings.get("parts", ())
@@ -351,7 +351,7 @@ class Tracks:
 
     def dropped(self, stage: Stage) -> list[DocNode]:
         """The nodes of a stage's inputs that none of its nodes represents."""
-        dropped: dict[DocNode, None] = {}
+        dropped = {}
         for source in stage.inputs:
             dropped.update(dict.fromkeys(source.nodes))
         for node in stage.nodes:
@@ -587,7 +587,7 @@ class _HitTrack:
                 )
             if is_fusion or id(stage) in under_fusion:
                 under_fusion.update(map(id, stage.inputs))
-            before: dict[DocNode, None] = {}
+            before = {}
             for node in there:
                 before.update(dict.fromkeys(self._best_first(stage, node)))
             for source in stage.inputs:

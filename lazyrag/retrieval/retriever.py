@@ -22,7 +22,7 @@ from lazyrag.indexes.bm25 import Variant
 from lazyrag.models.concurrency import map_in_threads
 from lazyrag.read.languages import language_means, without_languages
 from lazyrag.read.scope import Collection, Reader, related
-from lazyrag.read.snapshot import Hits, LocalSnapshot, NodeKey, Snapshot, read
+from lazyrag.read.snapshot import LocalSnapshot, NodeKey, Snapshot, read
 from lazyrag.read.source import Needs
 from lazyrag.retrieval.base import (
     DEFAULT_TOPK,
@@ -329,7 +329,7 @@ class Retriever(BaseRetriever[T_co]):
             return self._preferring(query, snapshot, embed_key, topk)
         begun = time.perf_counter()
         query = query.with_topk(topk)
-        hits: Hits = []
+        hits = []
         if not query.is_blank:
             hits = self.search.rank(self._request(query, snapshot, embed_key, topk))
         ranked = LazyStage(

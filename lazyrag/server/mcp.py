@@ -414,7 +414,7 @@ def grep(
     expression of RE2. The rest is counted up to 1,000 matches of a set.
     """
     condition = filter_of(filters)
-    matches: list[JsonObject] = []
+    matches = []
     for scope in caller.scopes(set):
         matches_in_set = find_text(
             scope.docs, text, condition, limit=1_000, ignore_case=ignore_case, regex=regex

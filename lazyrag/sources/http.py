@@ -480,7 +480,7 @@ def _tls() -> ssl.SSLContext:
 
 def _connected(url: WebUrl, rule: AddressRule, limits: Limits, ends_at: float) -> socket.socket:
     """Connect to the first address that accepts; the name serves only to check the certificate."""
-    failed: OSError | None = None
+    failed = None
     for address in rule.resolved(url):
         try:
             connection = socket.create_connection(

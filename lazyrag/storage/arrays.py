@@ -30,7 +30,6 @@ import numpy as np
 from lazyrag.errors import ConfigError, StoreError
 from lazyrag.progress.blocks import contextmanager
 from lazyrag.storage.database import flush_file
-from lazyrag.types import JsonObject
 
 with suppress(ImportError):
     import fcntl  # not on Windows
@@ -111,7 +110,7 @@ def encoded(arrays: Arrays) -> tuple[str, list[memoryview]]:
         >>> name, sum(map(len, pieces))
         ('5573a7a5d46f7fe8c3e212b2e901a622.arr', 204)
     """
-    entries: list[JsonObject] = []
+    entries = []
     pieces = []
     hasher = hashlib.blake2b(digest_size=16)
     length = 0

@@ -506,7 +506,7 @@ class PostgresVectorStore(MapFileVectorStore):
             condition=condition,
             topk=topk,
         )
-        hits: Ranking = []
+        hits = []
         if condition == _EVERY:
             depth = min(max(_LEAST_DEPTH, topk), _MOST_DEPTH)
             hits = connection.run(f"SET LOCAL hnsw.ef_search = {depth}; {query}").fetchall()

@@ -114,7 +114,7 @@ def segment_rows(
         [(7, 'u-1', 3, 1, None, 1, True, '0', '{}', None, None, '[]')]
     """
     texts: dict[int, StoredText] = {}  # by the id of an object: the segments keep them alive
-    rows: list[SegmentRow] = []
+    rows = []
     for key, segment in segments:
         content = segment.content
         parent = segment.parent
@@ -822,7 +822,7 @@ def _matching_origins(
 ) -> list[tuple[int]]:
     """The origins whose fields match a filter."""
     decided: dict[str | bytes, bool] = {}
-    origins: list[tuple[int]] = []
+    origins = []
     for number, fields in connection.execute(
         "SELECT id, fields FROM segment_origin WHERE collection = ?", (collection,)
     ):

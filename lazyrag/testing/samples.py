@@ -149,7 +149,7 @@ def make_sparse_rows() -> list[VectorRow]:
     sign.
     """
     chance = np.random.default_rng(17)
-    vectors: list[SparseVector] = []
+    vectors = []
     for _ in FIELDS:
         dimensions = chance.choice(12, chance.integers(1, 7), replace=False).tolist()
         weights = chance.normal(size=len(dimensions)).astype(np.float32).tolist()

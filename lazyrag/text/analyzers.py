@@ -135,7 +135,7 @@ def part_words(text: str) -> list[str]:
         >>> part_words("An HTTPServer, getFileName")
         ['http', 'server', 'get', 'file', 'name']
     """
-    names: list[str] = []
+    names = []
     end = 0
     for match in _PART_OF_NAME.finditer(text):
         if match.start() < end:  # another part of the last name

@@ -169,7 +169,7 @@ class TermCodes:
             TransformError: If the analyser raises, or returns anything but a list of texts.
         """
         every: list[str | bytes | tuple[str, Language]] = []
-        sizes: list[int] = []
+        sizes = []
         wide = []
         for at, text in enumerate(texts):
             words: list[Any]
@@ -283,7 +283,7 @@ def _slices(texts: Sequence[tuple[int, str]]) -> Iterator[tuple[str, Int32Array]
     """Numbered texts, joined with an end of line behind each up to a size; with the number at each
     character.
     """
-    some: list[tuple[int, str]] = []
+    some = []
     size = 0
     for at, text in enumerate(texts, start=1):
         some.append(text)

@@ -434,7 +434,7 @@ def fill_prompt(
         answer_in: Language of the answer: ``"en"``, ``"zh"`` or ``"auto"``; None leaves it to the
             template.
     """
-    used: set[str] = set()
+    used = set()
     for value in values.values():
         used.update(_TAG.findall(value))
     numbers = ("", *map(str, range(1, len(used) + 2)))
@@ -628,7 +628,7 @@ def read_pair_list(answer: str, is_cut: bool) -> list[tuple[str, str]]:
     """
     text = _without_frame(answer)
     labels = list(_PAIR_LABEL.finditer(text))
-    pairs: list[tuple[str, str]] = []
+    pairs = []
     question = ""
     ends = [*(label.start() for label in labels), len(text)]
     for label, end in zip(labels, ends[1:], strict=True):

@@ -304,7 +304,7 @@ class WeightRerankRunner(_ScoringRunner):
             for at, (text, vector) in enumerate(zip(texts, vectors[1:], strict=True))
         ]
         by_vector = [(int(node.uid), clipped_cosine(cosine(vectors[0], node))) for node in nodes]
-        by_keyword: PlaceRanking = []
+        by_keyword = []
         if query.strip():
             scored = normalised(bm25_chinese(query, nodes), "max")
             by_keyword = [(int(node.uid), score) for node, score in scored]

@@ -147,7 +147,7 @@ def documents_by_id(documents: Any, parent: str | None = None) -> dict[str, Docu
     require(
         is_list_of(documents, Document), name, documents, "a list of lazyrag.interop.dify.Document"
     )
-    by_id: dict[str, Document] = {}
+    by_id = {}
     for number, document in enumerate(documents):
         this = f"documents[{number}]" if parent is None else f"child {number} of {parent!r:.80}"
         doc_id = document.metadata.get("doc_id")

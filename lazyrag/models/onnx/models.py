@@ -830,7 +830,7 @@ class MaxSimModel:
             for document in documents
             if document not in cached and self._has_tokens(document)
         ]
-        embedded: dict[str, Matrix] = {}
+        embedded = {}
         if new:
             vectors = self.embedder.token_embeddings(new, "document")
             embedded = dict(zip(new, vectors, strict=True))

@@ -534,10 +534,10 @@ def _tree(call: SetRequest) -> Facts:
     status = documents.status_of(call)
     built = {group["name"]: group for group in status["groups"]}
     failed = [stage.partition(" ")[2].partition(" with ")[0] for _, stage in status["failed"]]
-    working = set[str]()
+    working = set()
     for job in documents.own_jobs(call, None, 5, "WORKING"):
         working.update(job.arguments.get("names", ()))
-    by_name: dict[str, JsonObject] = {}
+    by_name = {}
     for name in docs.groups:
         line = docs.reader.line(name)
         group = {

@@ -31,7 +31,6 @@ from lazyrag.server.core.set_request import Administration, Reading, SetRequest,
 from lazyrag.server.page import page
 from lazyrag.server.page.page import Facts, Form, text_of
 from lazyrag.text.sentences import resolve_language
-from lazyrag.types import JsonObject
 
 router = APIRouter(include_in_schema=False)
 
@@ -503,7 +502,7 @@ async def change_retrieval(request: Request, form: Form, principal: Whole) -> Re
     """Change the defaults of a set, or take the last change back."""
     service = service_of(request)
     name = text_of(form, "set")
-    values: JsonObject = {}
+    values = {}
     if not form.get("undo"):
         topk = text_of(form, "topk")
         if not (topk.isdecimal() and 1 <= int(topk) <= 100):

@@ -102,7 +102,7 @@ def query_bar(call: SetRequest, knobs: Knobs) -> Facts:
     knobs.group = next(chosen, names[0])
     knobs.retriever = knobs.retriever or defaults["retriever"]
     knobs.topk = knobs.topk or defaults["topk"]
-    conditions: list[Condition] = []
+    conditions = []
     problem = None
     try:
         conditions = knobs.conditions(call.docs)

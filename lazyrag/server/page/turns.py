@@ -228,7 +228,7 @@ def _hits(call: SetRequest, answer: JsonObject) -> list[Hit]:
     """What the model read; of an answer that is not complete, what it cites."""
     if answer["hits"]:
         return [Hit(**{**hit, "score": 0.0}) for hit in answer["hits"]]
-    cited = dict[int, Hit]()
+    cited = {}
     for citation in answer["citations"]:
         with suppress(ProblemError, LazyRAGError):
             cited[citation["index"]] = Hit.from_node(call.node(citation["uid"]))
@@ -262,7 +262,7 @@ def _checked(turn: ThreadTurn, checks: Sequence[QuoteCheck], hits: Sequence[Hit]
     """Count and list what was checked; the styles of the statements."""
     turn.quotes = len(checks)
     turn.misquoted = [check.quote for check in checks if not check.ok]
-    marks: list[Mark] = []
+    marks = []
     for statement in turn.answer["statements"]:
         sentence = statement["text"]
         is_bare = not statement["indices"] and is_statement(sentence)
