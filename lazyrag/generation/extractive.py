@@ -103,10 +103,6 @@ class _Passage:
             end = unit.end
 
 
-def _are_rows(*units: Unit) -> bool:
-    return all(unit.kind == "row" for unit in units)
-
-
 def _is_in_table(between: str) -> bool:
     """Whether there is no more than a rule between two rows."""
     return not between.strip("|:-+= \t\n\r")
@@ -270,7 +266,7 @@ class _Scorer:
             return self._weights.recall(passage.announcing - terms)
         if not 0 <= near < len(passage.units):
             return 0.0
-        if _are_rows(passage.units[number], passage.units[near]):
+        if passage.units[number].kind == passage.units[near].kind == "row":
             return 0.0
         return self._weights.recall(passage.terms[near] - terms)
 

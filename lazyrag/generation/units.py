@@ -179,15 +179,15 @@ class _UnitReader:
         """Whether a paragraph before others is one short line without a sign or a number, but for
         that of a section: an item that stands alone.
         """
-        is_apart = _BLANK_LINE.match(self._text, self._start)
-        number = _SECTION.match(paragraph) if self._is_item else None
-        is_alone = number if self._is_item else True
         following = _WORD.match(self._text, self._start)
-        if not (is_apart and is_alone and following):
+        if not (following and _BLANK_LINE.match(self._text, self._start)):
             return False
-        if number and _SECTION.match(self._text, following.end() - 1):
+        if not self._is_item:
+            return _may_be_title(paragraph.strip())
+        number = _SECTION.match(paragraph)
+        if number is None or _SECTION.match(self._text, following.end() - 1):
             return False
-        return _may_be_title(paragraph[number.end() if number else 0 :].strip())
+        return _may_be_title(paragraph[number.end() :].strip())
 
     def _is_title_line(self, line: str) -> bool:
         """Whether a line stands directly above its text, as in Word: the line before it is
