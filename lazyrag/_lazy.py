@@ -38,8 +38,7 @@ def lazy_names(
             hint = f"See dir({package})."
             if near:
                 hint = f"Did you mean {' or '.join(map(by_folded.__getitem__, near))}?"
-            msg = f"module {package!r} has no attribute {name!r}. {hint}"
-            raise AttributeError(msg)
+            raise AttributeError(f"module {package!r} has no attribute {name!r}. {hint}")
         value = getattr(importlib.import_module(modules[name]), name)
         setattr(importlib.import_module(package), name, value)
         return value

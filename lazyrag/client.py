@@ -64,8 +64,7 @@ class Record(dict[str, Any]):
     def __getattr__(self, name: str) -> Any:
         if name in self:
             return self[name]
-        msg = f"The record has no {name!r}. {known_names(name, list(self))}"
-        raise AttributeError(msg)
+        raise AttributeError(f"The record has no {name!r}. {known_names(name, list(self))}")
 
 
 @dataclass(frozen=True)

@@ -454,10 +454,9 @@ def validate_template(
     try:
         parts = list(string.Formatter().parse(value))
     except (TypeError, ValueError) as exc:
-        msg = (
+        raise ConfigError(
             f"{name} must be a template; got {value!r:.80} ({exc}). Write {{{{ and }}}} for braces."
-        )
-        raise ConfigError(msg) from exc
+        ) from exc
     fields = {
         field + (f":{form}" if form else "") + (conversion or "")
         for _, field, form, conversion in parts
@@ -465,11 +464,10 @@ def validate_template(
     }
     allowed = sorted({*required, *optional})
     for field in sorted(fields.difference(allowed)):
-        msg = (
+        raise ConfigError(
             f"{name} has the unknown field {field!r}. {known_names(field, allowed)} Write {{{{ and"
             " }} for braces."
         )
-        raise ConfigError(msg)
     missing = " and ".join(f"{{{field}}}" for field in required if field not in fields)
     if missing:
         raise ConfigError(f"{name} must have the field {missing}; got {value!r:.80}.")

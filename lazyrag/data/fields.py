@@ -288,11 +288,10 @@ def check_scalar(
     convert, expected = _SCALARS[data_type]
     checked: Scalar | None = convert(value)
     if checked is None:
-        msg = (
+        raise ConfigError(
             f"Field {name!r} is {data_type.name}; {value!r:.100} ({type(value).__name__}) is not."
             f" {expected}"
         )
-        raise ConfigError(msg)
     if max_size is not None and isinstance(checked, str) and len(checked) > max_size:
         excerpt = f"{len(checked)}: {checked[:40]!r}..."
         raise ConfigError(

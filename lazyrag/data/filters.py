@@ -59,11 +59,10 @@ class _Combinable:
 
     def __bool__(self) -> bool:
         # `a and b` would be b alone, `a or b` a alone: a filter would be lost silently.
-        msg = (
+        raise ConfigError(
             f"{self!r} is neither true nor false by itself. Join filters with & | ~, not with and,"
             " or, not."
         )
-        raise ConfigError(msg)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +93,10 @@ class Condition(_Combinable):
         op = _SYMBOLS.get(self.op, self.op) if isinstance(self.op, str) else self.op
         if op not in OPERATORS:
             hint = known_names(str(self.op), OPERATORS)
-            msg = (
+            raise ConfigError(
                 f"A filter on {self.field!r} has the operator {self.op!r}. {hint} Also:"
                 f" {' '.join(_SYMBOLS)}"
             )
-            raise ConfigError(msg)
         value = self.value
         name = f"The value of filter {op!r} on {self.field!r}"
         if value is _MISSING:
@@ -272,11 +270,10 @@ def bind_filter(filter: Filter, schema: Schema) -> Filter:  # noqa: A002  the wo
     if isinstance(filter, (And, Or)):
         return type(filter)(*(bind_filter(part, schema) for part in filter.filters))
     if not isinstance(filter.field, str) or filter.field not in schema:
-        msg = (
+        raise ConfigError(
             f"Unknown filter field {filter.field!r}. {known_names(str(filter.field), schema)}"
             " Declare others with Document(doc_fields=...)."
         )
-        raise ConfigError(msg)
     if filter.op == "exists":
         return filter
     return Condition(filter.field, filter.op, _bind_value(filter, schema[filter.field]))

@@ -640,11 +640,10 @@ class DocNode(SuggestsNames):
             if memory is not None and name in memory:
                 answer: T = memory[name]
                 return answer
-            msg = (
+            raise StoreError(
                 f"The Document of {self!r} is closed, so its {name} cannot be read. Read it before,"
                 " or open it again."
             )
-            raise StoreError(msg)
         answer = read(self._segment)
         if memory is not None:
             memory[name] = answer
@@ -689,11 +688,10 @@ class DocNode(SuggestsNames):
 
     def __reduce__(self) -> Any:
         if self._reader is not None:
-            msg = (
+            raise TypeError(
                 f"{self!r} belongs to an open Document and cannot be sent elsewhere. Send"
                 " Hit.from_node(node)."
             )
-            raise TypeError(msg)
         state = dict(getattr(self, "__dict__", {}))
         return _restored, (type(self), self.segment, self._embeddings, self._score, state)
 

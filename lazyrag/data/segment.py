@@ -292,11 +292,10 @@ def _check_json(name: str, value: Any) -> None:
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError) as exc:
-        msg = (
+        raise ConfigError(
             f"{name} must be a string or another JSON value; got {value!r:.60}"
             f" ({type(value).__name__})."
-        )
-        raise ConfigError(msg) from exc
+        ) from exc
 
 
 def content_text(content: Content) -> str:

@@ -297,11 +297,10 @@ def _require_text_only(transform: object) -> None:
         reads = "path"
     else:
         return
-    msg = (
+    raise ConfigError(
         f"memo must be False for {type(transform).__name__}: it reads the file's {reads}, and memo"
         " caches by text."
     )
-    raise ConfigError(msg)
 
 
 def _with_ref(name: str, transform: Any, *, receives_nodes: bool) -> Callable[[DocNode], Any]:
@@ -486,12 +485,11 @@ class GroupGraph:
                         self._groups[group.name] = same
                     return
                 if not replace:
-                    msg = (
+                    raise AlreadyRegisteredError(
                         f"The node group {group.name!r} is defined already, with {difference}. Pass"
                         " replace=True to rebuild it, or choose another name. Definitions with the"
                         " same code and the same version='...' are equal."
                     )
-                    raise AlreadyRegisteredError(msg)
             if group.fingerprint.unseen and group.version is None:
                 group = dataclasses.replace(group, revision=next(_revisions))
             self._groups[group.name] = group

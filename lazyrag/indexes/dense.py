@@ -173,11 +173,10 @@ class Codes:
         split = shapes[1][-1]
         tail_shape = (rows, dimension - split)
         if shapes != [(dimension, dimension), (rows, split), tail_shape, (5, rows)]:
-            msg = (
+            raise StoreError(
                 f"A part of an index has {rows} vectors of {dimension} numbers, and codes of shapes"
                 f" {shapes}. Its file is damaged: build the index again."
             )
-            raise StoreError(msg)
         return cls(rotation, head, tail, facts)
 
 
@@ -475,8 +474,7 @@ class Graph:
         faiss = _faiss()
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_size <= _DIGEST_BYTES:
-                msg = "was cut"
-                raise DamagedError(msg)
+                raise DamagedError("was cut")
             with (
                 mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
                 memoryview(mapped) as view,
@@ -485,17 +483,14 @@ class Graph:
                 digest = bytes(view[-_DIGEST_BYTES:])
                 with content:
                     if _digest(content, name) != digest:
-                        msg = "is damaged, or over other rows"
-                        raise DamagedError(msg)
+                        raise DamagedError("is damaged, or over other rows")
                     copy = np.frombuffer(content, np.uint8).copy()
         try:
             index = faiss.deserialize_index(copy)
         except RuntimeError as exc:
-            msg = f"cannot be read by this version of faiss ({exc})"
-            raise DamagedError(msg) from exc
+            raise DamagedError(f"cannot be read by this version of faiss ({exc})") from exc
         if not isinstance(index, faiss.IndexIDMap) or index.d != dimension:
-            msg = f"is not over vectors of {dimension} numbers"
-            raise DamagedError(msg)
+            raise DamagedError(f"is not over vectors of {dimension} numbers")
         return cls(index)
 
 
@@ -511,8 +506,7 @@ def read_faiss_index(path: Path) -> Any:
         return faiss.read_index(str(path))
     except RuntimeError as exc:
         reason = str(exc).splitlines()[0]
-        msg = f"{path} is no index of faiss, or cannot be read: {reason}"
-        raise ConfigError(msg) from exc
+        raise ConfigError(f"{path} is no index of faiss, or cannot be read: {reason}") from exc
 
 
 def check_installed() -> None:
@@ -543,11 +537,11 @@ def _add(index: Any, numbers: IndexArray, directions: Matrix) -> None:
     except (RuntimeError, MemoryError) as exc:
         if "interrupted" in str(exc):  # all that faiss passes on of a signal
             raise KeyboardInterrupt from exc
-        msg = (
+        raise StoreError(
             f"The graph of {index.ntotal} rows cannot take more ({exc}). Make room in memory, or"
-            " use index='exact'."
-        )
-        raise StoreError(msg, store="map") from exc
+            " use index='exact'.",
+            store="map",
+        ) from exc
 
 
 def _digest(content: memoryview, name: str) -> bytes:
@@ -696,11 +690,10 @@ class DenseBlock(RowPart):
         matrix, norms = pick(arrays, "matrix", "norms")
         rows = RowBlock.from_arrays(arrays)
         if matrix.ndim != 2 or not len(matrix) == len(norms) == len(rows):
-            msg = (
+            raise StoreError(
                 f"A part of an index has {len(rows)} keys, a matrix of {matrix.shape} and"
                 f" {len(norms)} norms."
             )
-            raise StoreError(msg)
         codes = Codes.from_arrays(arrays, *matrix.shape) if "head" in arrays else None
         return cls(rows, matrix, norms, codes)
 

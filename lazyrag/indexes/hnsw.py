@@ -74,11 +74,11 @@ def approximate_rankings(
         [[('a', 1.0)]]
     """
     if state.metric != "cosine":
-        msg = (
+        raise UnsupportedError(
             f"An approximate search ranks by cosine; these vectors are ranked by {state.metric!r}."
-            " Search exactly."
+            " Search exactly.",
+            store="map",
         )
-        raise UnsupportedError(msg, store="map")
     exact_queries = checked_queries(queries, topk, state.dimension)
     vector_queries = [VectorQuery(vector, "cosine") for vector in exact_queries]
     exact = []

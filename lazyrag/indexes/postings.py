@@ -91,11 +91,10 @@ def array_text(array: NDArray[np.uint8]) -> str:
     try:
         return array.tobytes().decode("utf-8", "surrogatepass")
     except UnicodeDecodeError as exc:
-        msg = (
+        raise StoreError(
             "An array of an index is not a text: its file is damaged."
             " Run docs.maintenance.verify() and repair()."
-        )
-        raise StoreError(msg) from exc
+        ) from exc
 
 
 def pick(arrays: Arrays, *names: str) -> list[NDArray[Any]]:
@@ -106,12 +105,11 @@ def pick(arrays: Arrays, *names: str) -> list[NDArray[Any]]:
     """
     missing = [name for name in names if name not in arrays]
     if missing:
-        msg = (
+        raise StoreError(
             f"A part of an index lacks the arrays {', '.join(missing)}; it has"
             f" {', '.join(sorted(arrays)) or 'none'}. Its file is damaged or of another kind: build"
             " the index again."
         )
-        raise StoreError(msg)
     return [arrays[name] for name in names]
 
 
@@ -309,11 +307,10 @@ class RowBlock:
         """
         keys, field_ids, fields = pick(arrays, "keys", "field_ids", "fields")
         if keys.dtype.kind != "S" or keys.shape != field_ids.shape or keys.ndim != 1:
-            msg = (
+            raise StoreError(
                 f"A part of an index has {keys.shape} keys ({keys.dtype}) and {field_ids.shape}"
                 " numbers of fields."
             )
-            raise StoreError(msg)
         return cls(keys, field_ids, FieldTable.of_text(fields))
 
 
@@ -425,12 +422,11 @@ def _read_terms(text: str) -> list[str]:
     try:
         terms: list[str] = json.loads(text)
     except ValueError as exc:
-        msg = (
+        raise StoreError(
             "The vocabulary of an index cannot be read: its file is damaged."
             " Run docs.maintenance.verify() and"
             " repair()."
-        )
-        raise StoreError(msg) from exc
+        ) from exc
     return terms
 
 

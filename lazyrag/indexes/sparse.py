@@ -193,11 +193,10 @@ class SparsePart(RowPart):
         has_all_rows = len(row_starts) == len(block) + 1
         if not (has_all_dimensions and has_all_weights and has_all_rows):
             lengths = ", ".join(f"{name} {len(arrays[name])}" for name in _ARRAYS)
-            msg = (
+            raise StoreError(
                 f"A part of an index has {len(block)} rows and {count} dimensions with {size}"
                 f" weights, and arrays of other lengths: {lengths}. Its file is damaged."
             )
-            raise StoreError(msg)
         postings = Postings(starts, rows, weights)
         return cls(block, dimensions, postings, row_starts, positions, lowest, highest)
 
@@ -242,11 +241,10 @@ def dimension_array(dimensions: Iterable[int], count: int) -> NDArray[np.uint64]
     try:
         return np.fromiter(map(operator.index, dimensions), np.uint64, count)
     except (OverflowError, TypeError, ValueError) as exc:
-        msg = (
+        raise ConfigError(
             "Sparse vector dimensions must be integers from 0 to 2**64 - 1; got another one"
             f" ({exc})."
-        )
-        raise ConfigError(msg) from exc
+        ) from exc
 
 
 def weight_array(weights: Iterable[float], count: int) -> Float32Array:
@@ -263,8 +261,7 @@ def weight_array(weights: Iterable[float], count: int) -> Float32Array:
         with np.errstate(over="ignore"):
             values = np.fromiter(weights, np.float64, count).astype(np.float32)
     except (OverflowError, TypeError, ValueError) as exc:
-        msg = f"A sparse vector has a weight that is no number ({exc})."
-        raise ConfigError(msg) from exc
+        raise ConfigError(f"A sparse vector has a weight that is no number ({exc}).") from exc
     is_finite = bool(np.isfinite(values).all())
     require(is_finite, "The weights of a sparse vector", values, "finite, as float32 too")
     return values

@@ -268,11 +268,10 @@ def _read_selections(store: StoreFile) -> dict[str, Selection]:
         stored = json.loads(file.read_text(encoding="utf-8"))
         return {name: Selection().changed(**chosen) for name, chosen in stored.items()}
     except (OSError, ValueError, TypeError, AttributeError) as exc:
-        msg = (
+        raise StoreError(
             f"{file} cannot be read ({exc}). Delete it, and pass include=, exclude= and"
             " use_gitignore= again."
-        )
-        raise StoreError(msg) from exc
+        ) from exc
 
 
 def _write_selection(store: StoreFile, name: str, chosen: Selection) -> None:
@@ -370,11 +369,10 @@ def find_named_files(files: Any, argument: str) -> list[FoundFile]:
             )
     for file in named:
         if file.path.is_dir():
-            msg = (
+            raise ConfigError(
                 f"{argument} contains a folder: {file.path}. Pass single files, or a folder as"
                 " dataset_path."
             )
-            raise ConfigError(msg)
     return sorted(named, key=lambda file: file.identity)
 
 
@@ -826,12 +824,11 @@ def file_events(watched: WatchedFiles, stop: threading.Event, tick_s: float) -> 
         except FileNotFoundError:  # gone since the check
             stop.wait(tick_s)
         except (OSError, RuntimeError) as exc:
-            msg = (
+            raise DatasetPathError(
                 f"{', '.join(watched.folders)} cannot be watched ({exc}). Raise the system's limit"
                 " of watched files (on Linux fs.inotify.max_user_watches), or pass poll_s= to use"
                 " polling."
-            )
-            raise DatasetPathError(msg) from exc
+            ) from exc
         finally:
             changes.close()
 

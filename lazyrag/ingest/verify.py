@@ -182,11 +182,11 @@ def verify(indexer: Indexer) -> Findings:
             if not findings.problems or before == indexer.ledger.file.commit_counter():
                 return findings
         if time.monotonic() > deadline:
-            msg = (
+            raise StoreBusyError(
                 f"{indexer.where} keeps changing while it is verified. Call verify() when no"
-                " program writes."
+                " program writes.",
+                store=indexer.ledger.file.address,
             )
-            raise StoreBusyError(msg, store=indexer.ledger.file.address)
     raise AssertionError  # the count has no end
 
 

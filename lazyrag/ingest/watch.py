@@ -49,17 +49,15 @@ def make_watcher(
 ) -> Watcher:
     """Return a watcher of a Document's files that is not started; see `Document.watch`."""
     if not indexer.dataset.is_given:
-        msg = (
+        raise ConfigError(
             f"{indexer.where} has no folder and no doc_files to watch. Pass dataset_path= or"
             " doc_files= to Document."
         )
-        raise ConfigError(msg)
     if indexer.ledger.file.read_only:
-        msg = (
+        raise ConfigError(
             f"{indexer.where} is open with read_only=True and cannot sync. Watch in the program"
             " that writes."
         )
-        raise ConfigError(msg)
     _validate_wait("debounce_s", debounce_s)
     _validate_wait("max_wait_s", max_wait_s)
     require(

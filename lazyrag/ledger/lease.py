@@ -343,12 +343,12 @@ class Lease:
         ).fetchone()
         if holder != self.program.id:
             who = f" by {Program.from_json(description, holder)}" if holder else ""
-            msg = (
+            raise StoreBusyError(
                 f"The right to write {self._file.address} has run out and was taken over{who}: this"
                 " program did not go on for too long. Nothing of what is finished is lost; do it"
-                " again."
+                " again.",
+                store=self._file.address,
             )
-            raise StoreBusyError(msg, store=self._file.address)
 
     def _acquire(self, wait_s: float, then: InTransaction) -> None:
         deadline = time.monotonic() + wait_s
@@ -357,11 +357,11 @@ class Lease:
             if holder is None:
                 return
             if time.monotonic() >= deadline:
-                msg = (
+                raise StoreBusyError(
                     f"{self._file.address} is being written by {holder}. Wait until it is done, or"
-                    " open it with read_only=True to ask what is live."
+                    " open it with read_only=True to ask what is live.",
+                    store=self._file.address,
                 )
-                raise StoreBusyError(msg, store=self._file.address)
             raise_if_canceled()
             time.sleep(_POLL_S)
 
@@ -554,12 +554,11 @@ class LedgerConnection:
             theirs_by_name = json.loads(theirs)
             for name, fingerprint in definitions.items():
                 if theirs_by_name.get(name, fingerprint) != fingerprint:
-                    msg = (
+                    raise StoreBusyError(
                         f"The node group {name!r} is in use under another definition, by {other}."
                         " End that program, or give this one's group another name, or this"
                         " Document another name."
                     )
-                    raise StoreBusyError(msg)
         connection.execute(
             "INSERT INTO program VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
             "seen_at = excluded.seen_at, definitions = excluded.definitions",

@@ -63,12 +63,11 @@ class Build:
                     uids += child_uids(above, self.group, range(1, count + 1))
                 self._uids = tuple(uids)
             else:
-                msg = (
+                raise StoreError(
                     f"The ledger contradicts itself: group {self.group!r} of document"
                     f" {self.document} does not fit the group above it."
                     " Run docs.maintenance.verify() and repair()."
                 )
-                raise StoreError(msg)
         return self._uids
 
     @property

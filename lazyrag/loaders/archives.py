@@ -71,11 +71,10 @@ class Archive:
         self._reading = reading()
         self.tolerated = self._reading.tolerated
         if len(self.names) > MAX_ENTRIES:
-            msg = (
+            raise LoadError(
                 f"The {kind} holds {len(self.names)} entries; at most {MAX_ENTRIES} are read. Split"
                 f" it, or {save_as}."
             )
-            raise LoadError(msg)
 
     def __contains__(self, name: str) -> bool:
         return name in self._known

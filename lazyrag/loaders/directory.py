@@ -216,11 +216,10 @@ def find_files(
             walk.list_folder(current, prefix, rules)
         except OSError as exc:
             if not prefix:
-                msg = (
+                raise DatasetPathError(
                     f"The dataset's folder {folder} cannot be listed ({exc.strerror}). Pass an"
                     " existing folder."
-                )
-                raise DatasetPathError(msg) from exc
+                ) from exc
             walk.unreadable.append(prefix[:-1])
             walk.skipped.append((prefix[:-1], f"cannot be listed: {exc.strerror}"))
     if before is not None and walk.folders == before.folders:
@@ -329,11 +328,10 @@ class _Walk:
                     Path(path).read_text(encoding="utf-8", errors="replace")
                 ).splitlines()
             except OSError as exc:
-                msg = (
+                raise ConfigError(
                     f"The ignore file {path} cannot be read ({exc.strerror}). Make it a readable"
                     " file, or remove it."
-                )
-                raise ConfigError(msg) from exc
+                ) from exc
             wrong = {
                 number: line for number, line in enumerate(lines, start=1) if not _is_pattern(line)
             }

@@ -103,11 +103,10 @@ class MboxLoader:
         finally:
             box.close()
         if not mails:
-            msg = (
+            raise LoadError(
                 "The file is no mailbox: no line begins with 'From '. Save it again as .mbox, or"
                 " one mail as .eml."
             )
-            raise LoadError(msg)
         numbers = [("message", str(number)) for number in range(1, len(mails) + 1)]
         text, outer = join_parts([mail.text for mail in mails], numbers)
         locations = []

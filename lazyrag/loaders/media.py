@@ -144,11 +144,10 @@ def register_media_reader(
         if current is not _LOADERS[kind] and registered is None:
             continue
         if registered not in (None, (kind, reader)) and not replace:
-            msg = (
+            raise AlreadyRegisteredError(
                 f"{kind} files have a reader already: {registered[1]!r}. Pass replace=True to"
                 " replace it."
             )
-            raise AlreadyRegisteredError(msg)
         loaders.register(suffix, Registered, replace=True)
     return reader
 
@@ -184,11 +183,10 @@ def _read(reader: MediaReader, path: Path, kind: MediaKind) -> LoadedFile:
         raise
     except Exception as exc:
         raised = sentence(f"The reader {name} of {kind} files raised {type(exc).__name__}: {exc}")
-        msg = (
+        raise LoadError(
             f"{raised} It must return a text, or pieces (start, end, text). Fix it, or let it raise"
             " LoadError."
-        )
-        raise LoadError(msg) from exc
+        ) from exc
     return _transcript(pieces)
 
 

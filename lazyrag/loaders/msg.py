@@ -83,11 +83,10 @@ def open_container(path: Path) -> Iterator[Container]:
     with path.open("rb") as stream:
         header = stream.read(_HEADER)
     if not header.startswith(MAGIC):
-        msg = (
+        raise LoadError(
             "The file is of another format than its suffix says, or is damaged: it is no compound"
             f" file. {_ADVICE}"
         )
-        raise LoadError(msg)
     # olefile reads as many tables as the header says, and copies them all for each one.
     tables = int.from_bytes(header[44:48], "little"), int.from_bytes(header[72:76], "little")
     if max(tables) * _HEADER > size:

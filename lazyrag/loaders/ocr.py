@@ -281,11 +281,10 @@ class RapidOcr:
                 return _best_words(engine, image)
             except Exception as exc:
                 if options.terminate:
-                    msg = (
+                    raise TimeoutError(
                         f"OCR took longer than {self.max_seconds:g} s; allow more:"
                         " RapidOcr(max_seconds=...)"
-                    )
-                    raise TimeoutError(msg) from exc
+                    ) from exc
                 raise
             finally:
                 timer.cancel()

@@ -65,11 +65,10 @@ class YamlLoader(JsonLoader):
                 raise too_deep() from exc
             mark = getattr(exc, "problem_mark", None)
             where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-            msg = (
+            raise LoadError(
                 f"The YAML breaks{where} ({getattr(exc, 'problem', None) or 'invalid character'})."
                 " Fix it."
-            )
-            raise LoadError(msg) from exc
+            ) from exc
         if len(documents) > 1 and not self._records:
             return read_value(list(documents), self._selection, len(text), kind="document")
         return read_value(
@@ -214,8 +213,7 @@ def _scalar(loader: yaml.SafeLoader, node: yaml.Node, line: int) -> Any:
     try:
         return loader.construct_object(node)
     except ValueError as exc:  # what looks like a day, and is none
-        msg = (
+        raise ConfigError(
             f"line {line}: {node.value!r:.40} cannot be read ({exc}). Put it in quotes if it is a"
             " text."
-        )
-        raise ConfigError(msg) from exc
+        ) from exc

@@ -95,11 +95,11 @@ def export(indexer: Indexer, folder: PathLike) -> Path:
         unfinished.replace(target)
         sync_folder(target.parent)
     except OSError as exc:
-        msg = (
+        raise StoreError(
             f"The export to {target} cannot be written: {exc.strerror or exc}. No part of it"
-            " remains."
-        )
-        raise StoreError(msg, store=str(target)) from exc
+            " remains.",
+            store=str(target),
+        ) from exc
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     return target
@@ -246,11 +246,10 @@ def import_from(indexer: Indexer, folder: PathLike) -> int:
     export_folder = _ExportFolder(folder_path(folder), schema_digest(indexer.nodes.schema))
     with indexer.writing():
         if indexer.ledger.tree.document_count:
-            msg = (
+            raise ConfigError(
                 f"{indexer.where} contains documents already. Import into an empty Document, or one"
                 " of another name."
             )
-            raise ConfigError(msg)
         return _Importer(indexer, export_folder).run()
 
 

@@ -193,12 +193,11 @@ def _refuse_unfit_target(here: LedgerConnection, target: StoreConf) -> None:
     target.check_use(here.name, None, embeds=embeds)
     for group in groups:
         if not group.fields:
-            msg = (
+            raise ConfigError(
                 f"The ledger of {here.name!r} was written by an earlier release, which did not"
                 f" store the fields of group {group.name!r}. Open the Document once with this"
                 " release and sync() it, or export() it."
             )
-            raise ConfigError(msg)
 
 
 def _copy_cache(source: OpenStores, target: OpenStores) -> None:

@@ -43,11 +43,10 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     """
     if on_loop():
         work.close()
-        msg = (
+        raise RuntimeError(
             "A coroutine of the private loop called a function that waits for that loop; await its"
             " coroutine instead."
         )
-        raise RuntimeError(msg)
     waiting = _WAITING.get()
     future = _submit(work)
     waiting.add(future)

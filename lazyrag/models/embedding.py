@@ -400,11 +400,10 @@ def as_vector(value: Any) -> Embedding:
     except (TypeError, ValueError, OverflowError) as exc:
         raise ValueError(f"returned {shown(value)}, not a list of numbers") from exc
     if vector.ndim != 1 or not len(vector) or not np.isfinite(vector).all():
-        msg = (
+        raise ValueError(
             f"returned {value!r:.60}, shape {vector.shape}; "
             "a vector is one-dimensional, not empty, and all its numbers are finite"
         )
-        raise ValueError(msg)
     return vector
 
 
@@ -412,10 +411,9 @@ def _sparse(value: Mapping[Any, Any]) -> SparseVector:
     try:
         weights = {_dimension(key): float(weight) for key, weight in value.items()}
     except (TypeError, ValueError, OverflowError) as exc:
-        msg = (
+        raise ValueError(
             f"returned {shown(value)}; a sparse vector maps integers from 0 to 2**64 - 1 to numbers"
-        )
-        raise ValueError(msg) from exc
+        ) from exc
     with np.errstate(over="ignore"):  # found below
         rounded = np.array(list(weights.values()), np.float64).astype(np.float32)
     if not np.isfinite(rounded).all():

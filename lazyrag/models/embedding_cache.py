@@ -201,11 +201,10 @@ def encode_vector(text: str, vector: Embedding | bytes, dimension: int) -> Store
             f"The text {text!r:.60} has no vector that can be stored: its embedder {exc}."
         ) from exc
     if dimension and kind == _DENSE and len(checked) != dimension:
-        msg = (
+        raise ConfigError(
             f"The vector of the text {text!r:.60} has {len(checked)} numbers; those of its space"
             f" have {dimension}."
         )
-        raise ConfigError(msg)
     text_hash = hash_of(text)
     return StoredVector(text_hash, kind, numbers, _checksum(text_hash, kind, numbers))
 
@@ -463,11 +462,11 @@ class EmbeddingCache(Closable):
                 connection.backup(copy)
             unfinished.replace(target)
         except (OSError, sqlite3.Error) as exc:
-            msg = (
+            raise StoreError(
                 f"The embedding cache cannot be copied to {str(target)!r}: {exc}. Look at its"
-                " folder's room and rights."
-            )
-            raise StoreError(msg, store=str(target)) from exc
+                " folder's room and rights.",
+                store=str(target),
+            ) from exc
         finally:
             with suppress(OSError):
                 unfinished.unlink(missing_ok=True)
@@ -754,12 +753,11 @@ def _check_lengths(
         lengths.add(len(first))
     if len(lengths) > 1:
         counts = " and ".join(map(str, sorted(lengths)))
-        msg = (
+        raise ConfigError(
             f"Vectors of {counts} numbers cannot be the same model's. Give each model, and each"
             " dimension of one, an identity of its own; if a model has changed under its identity,"
             " clear the cache."
         )
-        raise ConfigError(msg)
 
 
 def _total(connection: sqlite3.Connection) -> int:
@@ -943,12 +941,11 @@ def _identity(embedder: Embedder, declared: str | None) -> str:
         function = getattr(embedder, "function", embedder)
         # its repr may show keys
         name = getattr(function, "__qualname__", type(function).__qualname__)
-        msg = (
+        raise ConfigError(
             f"CachedEmbedder got {name}, which does not say which model it is; a cache could give"
             " its vectors to another model, or another's to it. Pass identity='provider:model', or"
             " give it an attribute identity."
         )
-        raise ConfigError(msg)
     return identity
 
 

@@ -79,13 +79,12 @@ def _folder(model: LocalModel) -> Path:
             or Path(model).is_file()
         ):
             raise
-        msg = (
+        raise ConfigError(
             f"There is no rerank model {str(model)!r} on this machine, neither a folder nor in the"
             " cache of the hub or of ModelScope. Nothing is downloaded by itself. Run:"
             f" {ways_to_download(str(model))}. For torch weights run hf download. Or pass a folder"
             f" or a model: OnnxCrossEncoder({str(model)!r}, download=True), HttpRerankModel."
-        )
-        raise ConfigError(msg) from exc
+        ) from exc
 
 
 def _load(folder: Path, batch_size: int | None) -> RerankModel:
@@ -93,11 +92,10 @@ def _load(folder: Path, batch_size: int | None) -> RerankModel:
         return OnnxCrossEncoder(folder, batch_size=batch_size)
     if any(folder.glob("*.safetensors")) or any(folder.glob("pytorch_model*.bin")):
         return SentenceTransformerCrossEncoder(folder, batch_size=batch_size or 32)
-    msg = (
+    raise ConfigError(
         f"{folder} has neither an ONNX file nor torch weights. Export the model there ('optimum-cli"
         " export onnx --model NAME FOLDER'), or download all of it."
     )
-    raise ConfigError(msg)
 
 
 class AsyncReranker:

@@ -148,11 +148,10 @@ def checked_ranking(returned: Any, count: int, name: str = "The rerank model") -
         ) from exc
     is_invalid = any(not 0 <= index < count or not math.isfinite(score) for index, score in pairs)
     if is_invalid or len(dict(pairs)) < len(pairs):
-        msg = (
+        raise RetrievalError(
             f"{name} returned {returned!r:.80} for {count} documents: an index is out of range or"
             " repeated, or a score is not finite."
         )
-        raise RetrievalError(msg)
     return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
 
 

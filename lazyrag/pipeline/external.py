@@ -604,11 +604,10 @@ def _faiss_hits(documents: PathLike | Sequence[Mapping[str, Any]]) -> list[Hit]:
     except ConfigError:
         raise
     except (OSError, ValueError) as exc:
-        msg = (
+        raise ConfigError(
             f"The documents of the faiss index at {path} cannot be read: {exc}. Write one JSON"
             " object per line."
-        )
-        raise ConfigError(msg) from exc
+        ) from exc
 
 
 def _faiss_hit(number: int, row: Any, where: str) -> Hit:

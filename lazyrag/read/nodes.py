@@ -151,12 +151,12 @@ class NodeStore:
         if mode != "approximate":
             return store.search
         if "approximate" not in store.features or not isinstance(store, Approximate):
-            msg = (
+            raise UnsupportedError(
                 "index='ann' needs a vector store that searches approximately, and"
                 f" {type(store).__name__} does not. Use index='exact', or keep"
-                " the vectors in the map store."
+                " the vectors in the map store.",
+                store=type(store).__name__,
             )
-            raise UnsupportedError(msg, store=type(store).__name__)
         return store.search_approximately
 
     def nearest(
@@ -242,12 +242,12 @@ class NodeStore:
         """
         store = self.segments
         if "native text" not in store.features or not isinstance(store, NativeText):
-            msg = (
+            raise UnsupportedError(
                 "index='server' is a search server's own ranking by text, and the segment store"
                 f" {type(store).__name__} has none. Use index='exact', or the segment store"
-                " 'opensearch'."
+                " 'opensearch'.",
+                store=type(store).__name__,
             )
-            raise UnsupportedError(msg, store=type(store).__name__)
         return store
 
     @cached_property
@@ -350,12 +350,12 @@ def live_hits(
         try:
             hits = search(depth)
         except ConfigError as exc:  # the query is as the ledger says
-            msg = (
+            raise StoreError(
                 f"What is stored of {group.name!r} is not what was written ({exc})."
                 " Run docs.maintenance.verify()"
-                " and repair()."
-            )
-            raise StoreError(msg, collection=collection) from exc
+                " and repair().",
+                collection=collection,
+            ) from exc
         builds = [int(key.rpartition("-")[2]) for key, _ in hits]  # `key_build`, inline for speed
         is_live = verdicts(builds)
         live = [hit for hit, build in zip(hits, builds, strict=True) if is_live[build]]

@@ -594,17 +594,17 @@ class LocalSnapshot(Snapshot):
         get = partial(self._nodes.segments.get, live.collection)
         segments = fetch_rows(get, keys, self.state.rows) if self.state.rows else get(keys)
         if len(segments) < len(hits):
-            msg = (
+            raise StoreError(
                 f"The store has {len(segments)} of {len(hits)} nodes of {group!r} that were found."
-                " Run docs.maintenance.verify()."
+                " Run docs.maintenance.verify().",
+                collection=live.collection,
             )
-            raise StoreError(msg, collection=live.collection)
         if self._scope is not None and not all(map(self.sees, segments)):
-            msg = (
+            raise StoreError(
                 f"The store found nodes of {group!r} that a restricted Document must not show. Run"
-                " docs.maintenance.verify()."
+                " docs.maintenance.verify().",
+                collection=live.collection,
             )
-            raise StoreError(msg, collection=live.collection)
         nodes = [
             DocNode.from_segment(segment, self.source, score=score, embed_key=embed_key)
             for segment, (_, score) in zip(segments, hits, strict=True)
@@ -889,11 +889,10 @@ class LocalSnapshot(Snapshot):
             if index is None or not index.complete:
                 index = self.indexer.planner.live_index(self._require(step), step)
             if index is None:
-                msg = (
+                raise StaleNodeError(
                     f"The analyzer or embedding needed to {step} was replaced during the query."
                     " Retry the query."
                 )
-                raise StaleNodeError(msg)
             self.state.view.handles[step] = index
         return index
 

@@ -872,8 +872,7 @@ class NodeList(list[DocNode]):
                 return object.__getattribute__(self, name)  # raises its own error
             suggestion = suggest_name(DocNode, name)
             hint = f"A hit has it: hits[0].{suggestion}." if suggestion else "It is a list of hits."
-            message = f"NodeList has no attribute {name!r}. {hint}"
-            raise AttributeError(message, name=name, obj=self)
+            raise AttributeError(f"NodeList has no attribute {name!r}. {hint}", name=name, obj=self)
 
     def _repr_html_(self) -> str:
         from lazyrag.data.notebook import hits_html

@@ -261,11 +261,10 @@ class Jobs:
             parameters = ", ".join(
                 name for name in method.parameters if name not in ("on_progress", "cancel", "docs")
             )
-            msg = (
+            raise ConfigError(
                 f"arguments must be JSON values for {kind}({parameters}); got {sorted(arguments)}:"
                 f" {exc}."
-            )
-            raise ConfigError(msg) from exc
+            ) from exc
         if files is not None:
             inside = indexer_of(self._docs).dataset.relative_path
             named = [inside(file.path) or file.identity for file in files]

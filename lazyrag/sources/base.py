@@ -523,11 +523,11 @@ def _writing(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as exc:
-        msg = (
+        raise LoadError(
             f"The folder {folder} cannot be filled ({exc.strerror or exc}). Make room, or give"
-            " another one."
-        )
-        raise LoadError(msg, path=str(folder)) from exc
+            " another one.",
+            path=str(folder),
+        ) from exc
 
 
 class _FolderSync:
@@ -624,17 +624,15 @@ def _holds(path: Path, content: bytes) -> bool:
 
 def _checked(item: SourceItem) -> SourceItem:
     if not isinstance(item, SourceItem) or not isinstance(item.identity, str) or not item.identity:
-        msg = (
+        raise LoadError(
             f"A source gave {item!r:.80}; it gives SourceItems with an identity, FailedItems and"
             " CutShort."
         )
-        raise LoadError(msg)
     if not isinstance(item.content, (bytes, bytearray)):
-        msg = (
+        raise LoadError(
             f"A source gave the item {item.identity!r:.80} with {type(item.content).__name__} as"
             " content; give bytes."
         )
-        raise LoadError(msg)
     if not _SUFFIX.fullmatch(item.suffix):
         raise LoadError(
             f"A source gave an item with the suffix {item.suffix!r:.40}; give one such as '.txt'."

@@ -101,11 +101,10 @@ def _sqlalchemy_url(url: str) -> Any:
     try:
         return make_url(url)
     except Exception as exc:
-        msg = (
+        raise ConfigError(
             "connect must be a URL of SQLAlchemy such as 'sqlite:///teas.db'; the one given is not"
             " shown."
-        )
-        raise ConfigError(msg) from exc
+        ) from exc
 
 
 @contextmanager

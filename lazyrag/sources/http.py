@@ -147,11 +147,10 @@ def web_url(url: Any, base: WebUrl | None = None) -> WebUrl:
         problem = _problem(url, parts, host, port)
     if problem:
         public = url.partition("?")[0].partition("#")[0].rpartition("@")[2]
-        msg = (
+        raise ConfigError(
             f"The URL {public!r:.200} {problem}. Give one of http or https, such as"
             " 'https://example.com/tea'."
         )
-        raise ConfigError(msg)
     target = _path(parts.path) + (f"?{_quoted(parts.query, _IN_QUERIES)}" if parts.query else "")
     return WebUrl(parts.scheme, host, PORTS[parts.scheme] if port is None else port, target)
 
@@ -264,12 +263,11 @@ class AddressRule:
         try:
             entries = socket.getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as exc:
-            msg = (
-                f"{url.shown}: the host {url.host!r} has no address"
-                f" ({getattr(exc, 'strerror', None) or exc})."
-            )
             raise FetchError(
-                msg, url=url.shown, transient=getattr(exc, "errno", 0) == socket.EAI_AGAIN
+                f"{url.shown}: the host {url.host!r} has no address"
+                f" ({getattr(exc, 'strerror', None) or exc}).",
+                url=url.shown,
+                transient=getattr(exc, "errno", 0) == socket.EAI_AGAIN,
             ) from exc
         addresses = list(dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in entries))
         if url.host not in self.allow_hosts and f"{url.host}:{url.port}" not in self.allow_hosts:

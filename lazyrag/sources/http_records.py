@@ -370,11 +370,11 @@ class HttpRecordsSource(BaseSource):
             names = (
                 [name for name, _ in value.items][:50] if isinstance(value, OrderedFields) else []
             )
-            msg = (
+            raise LoadError(
                 f"The response of {url.shown} has no list at {self._records!r}."
-                f" {known_names(self._records, names)}"
+                f" {known_names(self._records, names)}",
+                path=url.shown,
             )
-            raise LoadError(msg, path=url.shown)
         try:
             return answer, records, self._paging.following(Page(url, answer, value, len(records)))
         except ConfigError as exc:

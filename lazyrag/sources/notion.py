@@ -452,11 +452,10 @@ def _ids(name: str, links: Sequence[str]) -> list[str]:
     for link in validate_texts(name, links):
         match = _ID.search(link.strip().partition("?")[0].partition("#")[0])
         if not match:
-            msg = (
+            raise ConfigError(
                 f"Ids of Notion must have 32 hexadecimal digits; got {link!r:.100}. Copy the link"
                 " of the page."
             )
-            raise ConfigError(msg)
         ids.append(str(uuid.UUID("".join(match.groups()))))
     return ids
 

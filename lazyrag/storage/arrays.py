@@ -218,11 +218,10 @@ def _plain(name: str, array: NDArray[Any]) -> NDArray[Any]:
         if _PLAIN.fullmatch(dtype.str):
             return np.asarray(array, dtype, order="C")
     kind = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
-    msg = (
+    raise ConfigError(
         f"The array {name!r} is of type {kind}. Array files hold numpy arrays of truth values,"
         " numbers of up to 64 bits, times, and texts or bytes of a fixed width."
     )
-    raise ConfigError(msg)
 
 
 def _read_header(
@@ -615,11 +614,10 @@ class _Memory:
 def _checked(name: str) -> str:
     """Check a name, which comes from a file: it must not lead elsewhere."""
     if not isinstance(name, str) or FILE_NAME.fullmatch(name) is None:
-        msg = (
+        raise StoreError(
             f"{name!r:.80} is no name of an array file, which is 32 hexadecimal digits and '.arr'."
             f" {_REPAIR}"
         )
-        raise StoreError(msg)
     return name
 
 
@@ -700,11 +698,11 @@ def _flushing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as exc:
-        msg = (
+        raise StoreError(
             f"The store {path} cannot be flushed: {exc.strerror or exc}. Check its folder and the"
-            " disk."
-        )
-        raise StoreError(msg, store=str(path)) from exc
+            " disk.",
+            store=str(path),
+        ) from exc
 
 
 @contextmanager

@@ -219,11 +219,10 @@ class Database(Closable):
             "timeout_s", timeout_s, expected, lambda seconds: 0 <= seconds <= _MAX_WAIT_S
         )
         if path is None and read_only:
-            msg = (
+            raise ConfigError(
                 f"A {file_format.name} in memory begins empty: there is nothing to read. Leave"
                 " read_only=True out."
             )
-            raise ConfigError(msg)
         self.path = Path(_MEMORY) if path is None else _absolute(path, file_format.name)
         self.address = os.fspath(self.path)
         self.in_memory = path is None

@@ -575,11 +575,10 @@ class PostgresDatabase(Closable):
         try:
             raw = self._connect()
         except TypeError as exc:
-            msg = (
+            raise ConfigError(
                 f"The URL of {self.address} lacks the user, or has a parameter that the driver does"
                 f" not take: {exc}. Add the user, or leave the parameter out."
-            )
-            raise ConfigError(msg) from exc
+            ) from exc
         raw.autocommit = True  # transactions begin where we say so
         self._finalizer()
         self._finalizer = weakref.finalize(self, _close, raw, self._process)

@@ -188,12 +188,11 @@ class ChromaVectorStore:
             )
             raise UnsupportedError(msg, store=_STORE, collection=collection)
         if self._index.get("space", schema.metric) != schema.metric:
-            msg = (
+            raise ConfigError(
                 f"index_kwargs of chromadb has space={self._index['space']!r}, but the metric of"
                 f" {collection!r} is {schema.metric!r}. Leave the space out, or pass the metric's"
                 " name."
             )
-            raise ConfigError(msg)
         try:
             present = self._find(collection)
         except CollectionGoneError:

@@ -208,13 +208,12 @@ class StoreConf:
         if locations and ledger is None and segment.uri is None:
             if dataset is not None:
                 return cls.parse({**conf, "ledger": dataset / ".lazyrag" / "ledger.db"})
-            msg = (
+            raise ConfigError(
                 f"store_conf stores nodes or vectors at {locations[0].address}, and no file for the"
                 " ledger, which lists them. Give store_conf['ledger'], the path of a file on this"
                 " machine, a segment store of type 'map' with a 'uri', or"
                 " Document(dataset_path=...), a folder."
             )
-            raise ConfigError(msg)
         parsed = cls(segment, vector, ledger, "vector_store" in conf, search, exact_rows)
         parsed._check_memory()
         return parsed
@@ -223,12 +222,11 @@ class StoreConf:
         """Refuse a ledger in a file beside a store in memory."""
         is_in_file = (self.ledger or self.segment.uri) is not None
         if is_in_file and (self.segment.is_in_memory or self.vector.is_in_memory):
-            msg = (
+            raise ConfigError(
                 "store_conf has a ledger in a file, and a store in memory, which is lost when the"
                 " program ends. Give the map store a 'uri', chromadb a 'dir', or leave the file"
                 " out."
             )
-            raise ConfigError(msg)
 
     @property
     def ledger_file(self) -> Path | None:
@@ -272,19 +270,17 @@ class StoreConf:
             # All of it is in the readable part of the names of collections.
             name = f"{dataset.name[:4]}-{digest([str(dataset)])[:6]}"
         if servers and name is None:
-            msg = (
+            raise ConfigError(
                 "The Document has no name, and its nodes or vectors are on the server at"
                 f" {servers[0].address}, where collections are named after their Document. Give"
                 " Document(name=...), or a folder as dataset_path."
             )
-            raise ConfigError(msg)
         if embeds and self.segment.type != "map" and not self.vectors_named:
-            msg = (
+            raise ConfigError(
                 "The Document has an embed, and its store_conf names the segment store"
                 f" {self.segment.type!r} and no vector store. Name one: 'chromadb', 'milvus', or"
                 " 'map' with a 'uri', the path of a file."
             )
-            raise ConfigError(msg)
         return name or "default"
 
     def open(self, *, read_only: bool = False) -> OpenStores:
@@ -359,10 +355,9 @@ def _conf_of_flat(flat: Mapping[str, Any]) -> dict[str, Any]:
     nested = validate_mapping("store_conf['kwargs']", kwargs.pop("kwargs", None) or {})
     repeated = sorted(map(str, nested.keys() & kwargs.keys()))
     if repeated:
-        msg = (
+        raise ConfigError(
             f"store_conf has {repeated[0]!r} twice: beside 'kwargs' and in it. Remove one of them."
         )
-        raise ConfigError(msg)
     kwargs |= nested
     return {part: {"type": store_type, "kwargs": kwargs}, **beside}
 
@@ -398,11 +393,11 @@ def _open(
     path = local_path(store)
     torn = torn_marks(path) if path is not None else []
     if torn and read_only:
-        msg = (
+        raise StoreDamagedError(
             f"A power cut may have torn the store {path}. Open the Document without read_only=True:"
-            " that rebuilds it."
+            " that rebuilds it.",
+            store=str(path),
         )
-        raise StoreDamagedError(msg, store=str(path))
     with locked(Path(f"{path}").parent) if torn else nullcontext():
         # another program may have set the store aside meanwhile
         torn = [mark for mark in torn if mark.exists()]
@@ -490,11 +485,10 @@ def _parse_store(part: str, store_conf: Mapping[str, Any], registry: Registry[An
         if name not in kwargs:
             raise ConfigError(f"{where} lacks {name!r}, which a store of type {type_name!r} needs.")
     if kind == "chromadb" and {"uri", "dir"} <= kwargs.keys():
-        msg = (
+        raise ConfigError(
             f"{where} for chromadb takes 'uri' (a server) or 'dir' (a folder), or none of them for"
             " memory."
         )
-        raise ConfigError(msg)
     return StoreChoice(kind, dict(kwargs))
 
 

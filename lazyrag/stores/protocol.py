@@ -539,11 +539,10 @@ def check_deletion(keys: Sequence[str] | None, filter: Filter | None) -> None:
         >>> check_deletion([], None)
     """
     if (keys is None) == (filter is None):
-        msg = (
+        raise ConfigError(
             "delete() takes keys= or filter=: give exactly one of them. To remove everything, drop"
             " the collection."
         )
-        raise ConfigError(msg)
 
 
 segment_stores: Registry[type[SegmentStore]] = Registry(

@@ -342,12 +342,12 @@ class StoreFile(Closable):
                 # SQLite would write into a file that nobody finds any more
                 if not self.is_in_place:
                     path = os.fspath(self.path or "")
-                    msg = (
+                    raise StoreError(
                         f"The store {path!r} was deleted or replaced while it was open. This change"
                         " was not written. Close the Document, put the file back, and open it"
-                        " again."
+                        " again.",
+                        store=path,
                     )
-                    raise StoreError(msg, store=path)
         finally:  # it may be committed, and interrupted then
             self._is_flushed = False
 

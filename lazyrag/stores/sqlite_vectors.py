@@ -345,11 +345,11 @@ class MapFileVectorStore:
         try:
             return part_of_arrays(decoded_arrays(joined([memoryview(content)]), name), dimension)
         except DamagedError as exc:
-            msg = (
+            raise StoreError(
                 f"Part {part} of the vectors in {self.file!r} {exc}."
-                " Run docs.maintenance.verify() and repair()."
-            )
-            raise StoreError(msg, store="map") from exc
+                " Run docs.maintenance.verify() and repair().",
+                store="map",
+            ) from exc
 
     def compact(self, collection: str) -> None:
         """See `Compactable.compact`."""

@@ -88,10 +88,9 @@ def _import(option: str, name: str) -> MakeStore:
     """Import the callable that an option names."""
     module, _, attribute = name.partition(":")
     if not (module and attribute):
-        msg = (
+        raise pytest.UsageError(
             f"{option} must be MODULE:CALLABLE, such as my_package.store:make_store; got {name!r}."
         )
-        raise pytest.UsageError(msg)
     try:
         loaded = importlib.import_module(module)
     except ModuleNotFoundError as exc:

@@ -136,11 +136,10 @@ class _StoreContract:
 
     def make_store(self) -> Any:
         """A new, empty, closed store."""
-        msg = (
+        raise NotImplementedError(
             f"{type(self).__name__} must override make_store(self): return a new, empty, closed"
             " store."
         )
-        raise NotImplementedError(msg)
 
     def reopen_store(self, store: Any) -> Any:
         """A new, closed store over the rows of a closed one, as a later program makes it. For

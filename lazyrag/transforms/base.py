@@ -359,11 +359,10 @@ class _TextNode(DocNode):
     def __getattribute__(self, name: str) -> Any:
         if name.startswith("_") or name in ("content", "text", "get_text"):
             return super().__getattribute__(name)
-        msg = (
+        raise TransformError(
             "With memo=True a transform may read only the node's text, and this one reads"
             f" node.{name}: a cached result could be wrong. Leave out memo, or use node.text alone."
         )
-        raise TransformError(msg)
 
     def __repr__(self) -> str:
         return f"DocNode(text={self.text!r:.40})"
@@ -536,11 +535,10 @@ class NodeTransform:
             case [name]:
                 cls.transform = cls.forward = vars(cls)[name]  # type: ignore[method-assign]
             case [_, _]:
-                msg = (
+                raise ConfigError(
                     f"{cls.__name__} defines transform and forward, which are one method. Define"
                     " one of them."
                 )
-                raise ConfigError(msg)
         if cls.transform is NodeTransform.transform and not isinstance(cls, ABCMeta):
             raise ConfigError(
                 f"{cls.__name__} must override transform(self, node), or forward(self, node)."
@@ -789,17 +787,15 @@ def _results(returned: Any) -> Iterable[Any]:
             returned.close()
         raise TransformError(msg)
     if isinstance(returned, (set, frozenset)):
-        msg = (
+        raise TransformError(
             "The transform returned a set, whose order changes from run to run. Return sorted(...)"
             " or a list."
         )
-        raise TransformError(msg)
     if isinstance(returned, (bytes, bytearray)) or not isinstance(returned, Iterable):
-        msg = (
+        raise TransformError(
             f"The transform returned {type(returned).__name__}. "
             "Allowed: str, DocNode, a number, a mapping, None, or an iterable of those."
         )
-        raise TransformError(msg)
     return returned
 
 
@@ -811,11 +807,10 @@ def _draft(result: Any, parent: DocNode) -> Draft | None:
     if isinstance(result, DocNode):
         return _node_draft(result, parent)
     if not (isinstance(result, (str, Mapping)) or _is_scalar(result)):
-        msg = (
+        raise TransformError(
             f"The transform returned an iterable with {type(result).__name__} in it"
             f" ({result!r:.60}). Allowed: str, DocNode, a number, a mapping or None."
         )
-        raise TransformError(msg)
     try:
         return Draft(check_content(result))
     except ConfigError as exc:
@@ -829,11 +824,10 @@ def _node_draft(node: DocNode, parent: DocNode) -> Draft | None:
     # The span of a node of a tree refers to another text.
     span = node.span if not node.group else None
     if span is not None and parent.get_text()[span[0] : span[1]] != text:
-        msg = (
+        raise TransformError(
             f"The transform returned a node with span {span}, where its parent's text differs"
             " from its text."
         )
-        raise TransformError(msg)
     return Draft(node.content, dict(node.metadata) if node.has_metadata else EMPTY, span)
 
 

@@ -135,12 +135,11 @@ def _one_rule(rule_like: PreProcessingRule | Mapping[str, Any] | str) -> PreProc
             f"Unknown pre-processing rule {name!r}. {known_names(str(name), _REMOVERS)}"
         )
     if rule.enabled and rule.id not in _REMOVERS:
-        msg = (
+        raise ConfigError(
             "The pre-processing rule 'remove_stopwords' is not supported: without 'not' a sentence"
             " means the opposite, and bm25 ignores such words anyway. Leave it out, or pass"
             " enabled=False."
         )
-        raise ConfigError(msg)
     return rule
 
 

@@ -319,11 +319,11 @@ def _image_url(node: DocNode) -> str:
             raise TransformError(str(exc), uid=node.uid) from exc
     path = node.metadata.get("image_path") or node.global_metadata.get("image_path")
     if path is None:
-        msg = (
+        raise TransformError(
             "The node has no metadata 'image_path'. Make the group below the group 'image'"
-            " (parent='image')."
+            " (parent='image').",
+            uid=node.uid,
         )
-        raise TransformError(msg, uid=node.uid)
     kind = mimetypes.guess_type(str(path))[0] or "image/png"
     try:
         data = Path(str(path)).read_bytes()

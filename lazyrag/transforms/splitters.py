@@ -761,10 +761,9 @@ def _piece_ends(text: str, split: Callable[[str], Iterable[str]]) -> array[int]:
         start = text.find(piece, position) if isinstance(piece, str) else -1
         if start < 0:
             name = getattr(split, "__qualname__", repr(split))
-            msg = (
+            raise TransformError(
                 f"The separator {name} must return pieces of its text, in order; got {piece!r:.60}."
             )
-            raise TransformError(msg)
         if piece and start > starts[-1]:
             starts.append(start)
         position = start + len(piece)

@@ -59,11 +59,10 @@ class ModelFolder:
         """
         path = self.path / name
         if not path.is_file():
-            msg = (
+            raise ConfigError(
                 f"{self.path} has no {name}. It lies beside the model's other files where the model"
                 " comes from."
             )
-            raise ConfigError(msg)
         return path
 
     def graph(self, file: str | None = None) -> Path:
@@ -240,11 +239,10 @@ def choose_graph(files: Iterable[str], requested: str | None, where: str) -> str
             )
         return requested
     if not graphs:
-        msg = (
+        raise ConfigError(
             f"{where} has no ONNX file. Export the model ('optimum-cli export onnx --model NAME"
             " FOLDER'), or use sentence-transformers for it."
         )
-        raise ConfigError(msg)
     usual = next((graph for graph in _USUAL_GRAPHS if graph in graphs), None)
     if usual is None and len(graphs) > 1:
         raise ConfigError(

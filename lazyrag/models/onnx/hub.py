@@ -68,11 +68,10 @@ def find_model(
     path = Path(model).expanduser()
     if path.is_dir():
         if revision is not None:
-            msg = (
+            raise ConfigError(
                 f"revision is {revision!r} and {str(model)!r} a folder; only models on the hub have"
                 " revisions."
             )
-            raise ConfigError(msg)
         return ModelFolder(path, _name(path.resolve()))
     if path.is_file():
         raise ConfigError(
@@ -81,23 +80,21 @@ def find_model(
         )
     identifier = str(model)
     if not _HUB_ID.fullmatch(identifier):
-        msg = (
+        raise DatasetPathError(
             f"There is no folder {identifier!r}. Give a folder with a model, or an id on the hub:"
             " 'organisation/name'."
         )
-        raise DatasetPathError(msg)
     identifier = identifier if "/" in identifier else _full_id(identifier)
     folder = _find_snapshot(identifier, revision, marker_files)
     if download and not _complete(folder, file):
         folder = _fetch(identifier, revision, file, on_fetch)
     if folder is None:
         at = "" if revision is None else f" at revision {revision!r}"
-        msg = (
+        raise ConfigError(
             f"{identifier!r} is not on this machine: no folder, and no model of that id{at} in the"
             f" cache of the hub or of ModelScope. Run: {ways_to_download(identifier)}. Or pass the"
             " model's folder; in Python, download=True fetches it."
         )
-        raise ConfigError(msg)
     return folder
 
 
@@ -208,11 +205,10 @@ def _fetch(
     except ConfigError:
         raise
     except Exception as exc:  # the client's errors differ from release to release
-        msg = (
+        raise ConfigError(
             f"{identifier!r} cannot be fetched from {hub.constants.ENDPOINT}:"
             f" {_reason(exc, identifier, revision)}"
-        )
-        raise ConfigError(msg) from exc
+        ) from exc
     return ModelFolder(path.parent, _last(identifier))
 
 

@@ -159,11 +159,10 @@ class OnnxCrossEncoder:
         query_ids, *document_ids = self._model.ids([query, *documents])
         room = self.max_tokens - self._model.two.size - len(query_ids)
         if room < 1:
-            msg = (
+            raise ConfigError(
                 f"The query has {len(query_ids)} tokens, and {self.name!r} reads {self.max_tokens}"
                 " at once, those of a document and special ones among them. Shorten the query."
             )
-            raise ConfigError(msg)
         rows = []
         for number, ids in enumerate(document_ids):
             rows += [
@@ -210,11 +209,10 @@ def _output(folder: ModelFolder, model: TextModel) -> str:
     others = sorted(types - {"Transformer"})
     if others or not outputs:
         has = f"the {'steps' if others else 'outputs'} {', '.join(others or model.ranks)}"
-        msg = (
+        raise ConfigError(
             f"{folder.path} has {has}; a cross-encoder is a sequence classification model with the"
             " output 'logits'. Is it an embedding model?"
         )
-        raise ConfigError(msg)
     return outputs[0]
 
 
@@ -491,11 +489,10 @@ class OnnxEmbedder:
 
     def _require_tokens(self) -> None:
         if not self._recipe.hidden:
-            msg = (
+            raise ConfigError(
                 f"The graph of {self.name!r} gives one vector for each text and none for its"
                 " tokens. Give another file."
             )
-            raise ConfigError(msg)
 
     def count_tokens(self, text: str) -> int:
         """Count the tokens of a text, without special tokens, prefix and limit.
@@ -519,12 +516,11 @@ class OnnxEmbedder:
         prefix = self._recipe.prefix(input_type)
         ids = self._model.ids([prefix])[0]
         if self._room(len(ids)) < 1:
-            msg = (
+            raise ConfigError(
                 f"{self.name!r} reads {self.max_tokens} tokens at once; the {input_type}_prefix"
                 f" {prefix!r:.60} and the {self._model.one.size} special tokens leave no room for a"
                 " text. Shorten it, or raise max_tokens."
             )
-            raise ConfigError(msg)
         return ids
 
     def _room(self, prefix: int) -> int:
@@ -535,11 +531,10 @@ class OnnxEmbedder:
         row = self._model.one.row(*self._model.ids(["a"]))
         length = len(self._recipe.of_row(row, self._model.run([row], self._recipe.output)[0])[1])
         if requested is not None and requested > length:
-            msg = (
+            raise ConfigError(
                 f"dimension is {requested}; {self.name!r} gives vectors of {length} numbers. Give"
                 " at most so many, or None."
             )
-            raise ConfigError(msg)
         return min(length, self._recipe.dimension or length)
 
     def _computed(

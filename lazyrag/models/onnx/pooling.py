@@ -291,27 +291,24 @@ def _output(folder: ModelFolder, ranks: Mapping[str, int], *, needs_tokens: bool
     if len(ranks) == 1 and [*ranks.values()] == [2]:
         return next(iter(ranks))
     shapes = ", ".join(f"{name} with {rank} axes" for name, rank in ranks.items())
-    msg = (
+    raise ConfigError(
         f"The graph of {folder.path} gives {shapes}; an embedding model gives {_HIDDEN[0]} with 3"
         f" axes (batch, tokens, dimension), or {_READY} with 2. Is it a cross-encoder, or a model"
         " that writes?"
     )
-    raise ConfigError(msg)
 
 
 def _check_pooled(folder: ModelFolder, steps: PoolingSettings, poolings: tuple[str, ...]) -> None:
     if steps.others:
-        msg = (
+        raise ConfigError(
             f"{folder.path / 'modules.json'} has the steps {', '.join(steps.others)}, which the"
             f" graph does not take. Export the model with them, so that it gives {_READY!r}, or use"
             " SentenceTransformerEmbedder."
         )
-        raise ConfigError(msg)
     if not poolings:
         # A wrong guess works, only worse: nobody would notice.
-        msg = (
+        raise ConfigError(
             f"{folder.path} does not say how token vectors become one: it has no modules.json."
             " Fetch that and 1_Pooling/config.json from where the model comes from, or pass"
             f" pooling=..., one of {', '.join(POOLINGS)}."
         )
-        raise ConfigError(msg)

@@ -447,11 +447,10 @@ def _max_tokens(folder: ModelFolder, limit: int | None) -> int:
     if limit is not None:
         return validate_integer("max_tokens", limit, 1, folder.positions)
     if folder.max_tokens is None:
-        msg = (
+        raise ConfigError(
             f"{folder.path} does not say how many tokens the model reads at once. Pass"
             " max_tokens=..., 512 for most."
         )
-        raise ConfigError(msg)
     return folder.max_tokens
 
 
@@ -517,17 +516,15 @@ def _checked_inputs(path: Path, inputs: Sequence[Any]) -> dict[str, type]:
     """What a graph wants to be fed, by name."""
     for node in inputs:
         if node.name not in _INPUTS or node.type not in _TYPES:
-            msg = (
+            raise ConfigError(
                 f"{path} wants {node.name!r} as {node.type}; a model of text takes"
                 f" {', '.join(_INPUTS)} as numbers."
             )
-            raise ConfigError(msg)
         if any(isinstance(size, int) for size in node.shape):
-            msg = (
+            raise ConfigError(
                 f"{path} wants {node.name!r} of shape {node.shape}. Export it again with free batch"
                 " and sequence axes."
             )
-            raise ConfigError(msg)
     return {node.name: _TYPES[node.type] for node in inputs}
 
 

@@ -300,11 +300,11 @@ class Endpoint(Closable):
             )
             raise EndpointError(msg, retries=ALWAYS, unreachable=True) from exc
         except http.TimeoutException as exc:
-            msg = (
+            raise EndpointError(
                 f"the server was silent for timeout_s={self.timeout_s:g}. Raise that for a slow"
-                " model."
-            )
-            raise EndpointError(msg, retries=ALWAYS) from exc
+                " model.",
+                retries=ALWAYS,
+            ) from exc
         except http.ConnectError as exc:
             msg = f"it cannot be reached ({exc}). Check base_url and the server."
             raise EndpointError(msg, retries=ALWAYS, unreachable=True) from exc
@@ -521,11 +521,10 @@ class _Call:
             async with asyncio.timeout(self._left_s):
                 return await awaitable
         except TimeoutError as exc:
-            msg = (
+            raise EndpointError(
                 f"it took longer than deadline_s={self._endpoint.deadline_s:g}. Raise that if it"
                 " may."
-            )
-            raise EndpointError(msg) from exc
+            ) from exc
 
     @property
     def _left_s(self) -> float:
@@ -651,11 +650,11 @@ def parse_json(body: bytes | str, hidden: Callable[[str], str] = str) -> Any:
     try:
         value = json.loads(body)
     except (ValueError, RecursionError) as exc:
-        msg = (
+        raise EndpointError(
             f"the answer is not JSON: {_beginning(body, hidden)!r}. Check base_url, and proxies in"
-            " between."
-        )
-        raise EndpointError(msg, retries=1) from exc  # once: it may have been cut
+            " between.",
+            retries=1,
+        ) from exc  # once: it may have been cut
     error = value.get("error") if isinstance(value, dict) else None
     if not error:
         return value
