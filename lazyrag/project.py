@@ -238,8 +238,7 @@ def open(  # noqa: A001  as lazyrag.open
     from lazyrag.document.document import use_default_chat_model
 
     is_path = isinstance(folder, (str, os.PathLike)) and os.fspath(folder) != ""
-    hint = "For the current folder pass '.'."
-    require(is_path, "folder", folder, "the path of a folder", hint)
+    require(is_path, "folder", folder, "the path of a folder", "For the current folder pass '.'.")
     require(embed is None or isinstance(embed, str), "embed", embed, _EMBED)
     path = Path(folder).expanduser()
     if not path.is_dir():

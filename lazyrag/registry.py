@@ -230,11 +230,10 @@ class Registry(Generic[T]):
             raise ConfigError(f"{self._a_kind} needs a non-empty name, not {name!r}.")
 
     def _taken(self, name: str, present: object) -> AlreadyRegisteredError:
-        msg = (
+        return AlreadyRegisteredError(
             f"{self._a_kind} named {name!r} is registered already ({_describe(present)}). "
             "Choose another name, or pass replace=True to take this one over."
         )
-        return AlreadyRegisteredError(msg)
 
     def _third_party(self) -> dict[str, EntryPoint]:
         if self._entry_points is None:

@@ -230,8 +230,7 @@ def _hits(nodes: Sequence[DocNode]) -> list[JsonObject]:
 def _nothing_found(docs: Document, query: str, *, is_filtered: bool) -> list[str]:
     count = docs.status().documents
     among = f"those of {count} files that --filters allows" if is_filtered else f"{count} files"
-    text = f"Nothing found for {terminal.printable(query)!r} in {among}."
-    return terminal.wrap(text)
+    return terminal.wrap(f"Nothing found for {terminal.printable(query)!r} in {among}.")
 
 
 @app.command()

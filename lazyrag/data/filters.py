@@ -208,13 +208,12 @@ def parse_filter(filters: FilterLike | None) -> Filter | None:
     )
     conditions = []
     for name, value in filters.items():
-        hint = f"For anything else write a Condition, such as Condition({name!r}, '>', 2000)."
         require(
             not isinstance(value, Mapping),
             f"The filter on {name!r}",
             value,
             "a value or a list of values",
-            hint,
+            f"For anything else write a Condition, such as Condition({name!r}, '>', 2000).",
         )
         conditions.append(Condition(name, "in", value if _is_list(value) else (value,)))
     if not conditions:

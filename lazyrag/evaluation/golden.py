@@ -562,9 +562,8 @@ def _thresholds(
             raise value.error(f"reads {names}, and no question has any. Add some.")
         if measure in thresholds:
             raise value.error(f"is named twice: {measure.name} is the same. Remove one.")
-        expected = "a number above 0 and at most 1"
         thresholds[measure] = value.validated(
-            validate_number, expected, lambda share: 0 < share <= 1
+            validate_number, "a number above 0 and at most 1", lambda share: 0 < share <= 1
         )
     if not thresholds:
         raise entry.error(

@@ -386,8 +386,7 @@ class Indexer:
             why = "it is not built for every document"
             way_out = "Call sync() in the program that writes"
         problem = f"This Document is open with read_only=True, and cannot {step}: {why}."
-        msg = f"{problem} {way_out}. ({self.where})"
-        return ReadOnlyError(msg, store=self.ledger.file.address)
+        return ReadOnlyError(f"{problem} {way_out}. ({self.where})", store=self.ledger.file.address)
 
     # Write
 

@@ -450,8 +450,7 @@ def restore_state(
         enter_state(connection, part, parts.builds(part), parts.lengths(part), nothing)
     except StoreError:
         parts.ensure_damaged(part)
-        query = "INSERT INTO term_state VALUES (?, 1, ?, NULL, NULL)"
-        connection.execute(query, (part, UNKNOWN))
+        connection.execute("INSERT INTO term_state VALUES (?, 1, ?, NULL, NULL)", (part, UNKNOWN))
     connection.execute("UPDATE term_state SET changed = ? WHERE part = ?", (changes, part))
 
 

@@ -361,8 +361,7 @@ class _ExportFolder:
             EOFError,
             zipfile.BadZipFile,
         ) as exc:
-            reason = f"it cannot be decoded ({type(exc).__name__}: {exc})"
-            raise self.damaged(name, reason) from exc
+            raise self.damaged(name, f"it cannot be decoded ({type(exc).__name__}: {exc})") from exc
 
     def damaged(self, name: str, reason: str) -> StoreError:
         """Return the error for a damaged file."""

@@ -1035,8 +1035,7 @@ def _attempt(
 
 def stale_error(segment: Segment) -> StaleNodeError:
     """The error for a node that is gone or out of scope: nobody learns which."""
-    msg = (
+    return StaleNodeError(
         f"Node {segment.uid} of group {segment.group!r} is not in the tree: its group, one above it"
         " or its document was rebuilt, or a restricted Document hides it. Retrieve the node again."
     )
-    return StaleNodeError(msg)

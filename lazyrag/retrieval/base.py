@@ -766,15 +766,12 @@ def check_retrievers(
         raise ConfigError(msg.rstrip())
     for retriever in retrievers:
         is_valid = callable(retriever) or callable(getattr(retriever, "search", None))
-        expected = (
-            "a callable (query, filters=None, topk=None) -> nodes, or an object with search(query,"
-            " top_k)"
-        )
         require(
             is_valid and not isinstance(retriever, type),
             f"{owner}'s retriever",
             retriever,
-            expected,
+            "a callable (query, filters=None, topk=None) -> nodes, or an object with search(query,"
+            " top_k)",
             hint,
         )
         output_format = getattr(retriever, "output_format", None)

@@ -127,13 +127,12 @@ def _uploaded(file: Any, storage: Any) -> LoadedItem:
     key = getattr(file, "key", None)
     filename = getattr(file, "filename", None) or getattr(file, "name", None) or key
     if isinstance(key, str) and not hasattr(stream, "read"):
-        hint = "Pass extract(setting, storage=...)."
         require(
             callable(getattr(storage, "load", None)),
             "storage",
             storage,
             "an object with load(key)",
-            hint,
+            "Pass extract(setting, storage=...).",
         )
         stream = io.BytesIO(storage.load(key))
     is_upload = isinstance(filename, str) and callable(getattr(stream, "read", None))

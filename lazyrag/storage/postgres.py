@@ -711,11 +711,10 @@ class _ArrayRows:
         try:
             folder.parent.mkdir(0o700, parents=True, exist_ok=True)
         except OSError as exc:
-            text = (
+            raise database._error(
                 f"needs a folder for copies, and {folder.parent} cannot be made: {exc.strerror}."
                 " Set XDG_CACHE_HOME."
-            )
-            raise database._error(text) from exc
+            ) from exc
         self._downloads = 0
 
     def load(self, name: str) -> memoryview:

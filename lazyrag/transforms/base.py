@@ -565,13 +565,12 @@ class NodeTransform:
         Raises:
             ConfigError: If it is no node.
         """
-        hint = "Wrap text in DocNode(text=...)."
         require(
             isinstance(node, DocNode),
             f"The argument of {type(self).__name__}",
             node,
             "a DocNode",
-            hint,
+            "Wrap text in DocNode(text=...).",
         )
         kind = self.reads_source
         texts = (

@@ -472,9 +472,8 @@ class SemanticSplitter(NodeTransform):
                 "threshold", threshold, "a number from 0 to 2", lambda number: 0 <= number <= 2
             )
         percentile = 95 if percentile is None else percentile
-        expected = "a number from 0 to 100"
         self.percentile = validate_number(
-            "percentile", percentile, expected, lambda number: 0 <= number <= 100
+            "percentile", percentile, "a number from 0 to 100", lambda number: 0 <= number <= 100
         )
         self.window = validate_integer("window", window, 0)
         if type(self) is SemanticSplitter:

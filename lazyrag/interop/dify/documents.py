@@ -70,13 +70,12 @@ def unit_score(score: Any, name: str = "score") -> float:
         1.0
     """
     is_number = isinstance(score, numbers.Real) and not isinstance(score, bool)
-    hint = "Normalise the scores of a complete result: Document.from_nodes(nodes, normalise='max')."
     require(
         is_number and -_ROUNDING <= score <= 1 + _ROUNDING,
         name,
         score,
         "a number from 0 to 1",
-        hint,
+        "Normalise the scores of a complete result: Document.from_nodes(nodes, normalise='max').",
     )
     return min(max(float(score), 0.0), 1.0)
 
@@ -161,13 +160,12 @@ class Document:
 
     def __init__(self, page_content: str, metadata: JsonObject | None = None) -> None:
         is_valid = isinstance(page_content, str) and 0 < len(page_content) <= MAX_CHARACTERS
-        hint = "Cut longer files into paragraphs: lazyrag.interop.dify.extract(setting, rule=rule)."
         require(
             is_valid,
             "page_content",
             page_content,
             f"a text of 1 to {MAX_CHARACTERS:,} characters",
-            hint,
+            "Cut longer files into paragraphs: lazyrag.interop.dify.extract(setting, rule=rule).",
         )
         require(
             metadata is None or isinstance(metadata, dict), "metadata", metadata, "a dict or None"

@@ -374,11 +374,10 @@ class TextModel:
         return {name: np.ndim(value) for name, value in zip(names, values, strict=True)}
 
     def _unfit(self, exc: Exception) -> ConfigError:
-        msg = (
+        return ConfigError(
             f"{self.path} fails on its first texts: {sentence(exc)} Is it a model of text, and its"
             " tokenizer's?"
         )
-        return ConfigError(msg)
 
 
 def unknown_share(tokenizer: Any, text: str) -> float:

@@ -444,8 +444,7 @@ async def sync(
 
 def require_all(call: SetRequest) -> None:
     """Refuse what concerns all documents to a principal with labels."""
-    detail = "This concerns documents that the token does not see."
-    require_unrestricted(call.principal, detail)
+    require_unrestricted(call.principal, "This concerns documents that the token does not see.")
 
 
 _ACTIONS: Mapping[str, tuple[str, Any, str]] = {

@@ -177,9 +177,8 @@ def format_when(language: str, value: dt.datetime | float | str | None) -> Marku
             key = f"time.{way}.{unit}" if size else "time.now"
             text = translate(language, key, count=max(1, int(abs(ago) // (size or 1))))
             break
-    title = f"{at:%Y-%m-%d %H:%M:%S} UTC"
     return Markup('<time datetime="{}" title="{}">{}</time>').format(
-        at.isoformat("T", "seconds"), title, text
+        at.isoformat("T", "seconds"), f"{at:%Y-%m-%d %H:%M:%S} UTC", text
     )
 
 
