@@ -273,12 +273,10 @@ def _call_other(system: RAGInterface[Any], default: str, *args: Any) -> Any:
     """Call the other form from a default. If that is a default too, raise instead of recursing."""
     other = _OTHER[default]
     if not _overrides(type(system), other):
-        problem = (
+        raise InterfaceError(
             f"The default {type(system).__name__}.{default}() calls {other}(), which is not"
             " implemented either."
-        )
-        raise InterfaceError(
-            f"{problem} Implement one of them without calling super().{default}()."
+            f" Implement one of them without calling super().{default}()."
         )
     returned = concurrency.settle(getattr(system, other)(*args))
     kinds, expected = _RETURNS[other]

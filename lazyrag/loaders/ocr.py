@@ -256,12 +256,10 @@ class RapidOcr:
         detection = sorted(folder.glob("*det*.onnx"))
         recognition = sorted(folder.glob("*rec*.onnx"))
         if len(detection) != 1 or len(recognition) != 1:
-            msg = (
+            raise ConfigError(
                 "models must be a folder with one *det*.onnx and one *rec*.onnx; got"
                 f" {self.models!r}."
-            )
-            raise ConfigError(
-                f"{msg} None are downloaded: install rapidocr 3.10, whose wheel has them, or fetch"
+                " None are downloaded: install rapidocr 3.10, whose wheel has them, or fetch"
                 " others."
             )
         return detection + recognition

@@ -71,13 +71,10 @@ class OldOfficeLoader:
                     problems.append(str(exc))
         others = " or ".join(program[0] for program in _TEXT_PROGRAMS[suffix])
         reason = " ".join(problems) or "None of the programs that read it is installed."
-        hint = (
-            f"{reason} Install LibreOffice (soffice), {others}, or save the file as"
-            f" {_SAVE_AS[suffix]}."
-        )
         raise LoadError(
             f"The format of {suffix} files, of office programs before 2007, needs another program."
-            f" {hint}"
+            f" {reason} Install LibreOffice (soffice), {others}, or save the file as"
+            f" {_SAVE_AS[suffix]}."
         )
 
 

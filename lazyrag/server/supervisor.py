@@ -337,12 +337,10 @@ def listen(host: str, port: int | None, wait_s: float = 0.0) -> socket.socket:
             elif port is None:
                 port = 0
             else:
-                msg = (
+                raise ConfigError(
                     f"The service cannot listen on {host}, port {port}"
                     f" ({str(exc.strerror).partition(' (')[0]})."
-                )
-                raise ConfigError(
-                    f"{msg} Choose another one, or a free one: --port 0, or Document(manager=True)."
+                    " Choose another one, or a free one: --port 0, or Document(manager=True)."
                 ) from exc
         else:
             # Its connections inherit it: asyncio sets it only where the protocol is named, and

@@ -319,12 +319,11 @@ def read_manifest(folder: Path) -> tuple[str, dict[str, ManifestEntry]]:
             else:
                 entries.pop(name, None)
     except (ValueError, KeyError, IndexError, TypeError) as exc:
-        hint = (
-            "Delete it together with the files of its folder, and fetch anew; equal content is not"
-            " embedded again."
-        )
         raise LoadError(
-            f"{path} is damaged ({type(exc).__name__}). {hint}", path=str(path)
+            f"{path} is damaged ({type(exc).__name__})."
+            " Delete it together with the files of its folder, and fetch anew; equal content is not"
+            " embedded again.",
+            path=str(path),
         ) from exc
     return str(source), entries
 

@@ -278,11 +278,9 @@ class AddressRule:
     def _check(self, address: str, url: WebUrl) -> None:
         kind = blocked_kind(address, allow_private=self.allow_private)
         if kind:
-            hint = (
-                f"allow_hosts=[{url.host!r}] opens this host, allow_private=True private networks."
-            )
             raise url.error(
-                f"resolves to {address}, which is {kind}. Only public addresses are allowed; {hint}"
+                f"resolves to {address}, which is {kind}. Only public addresses are allowed;"
+                f" allow_hosts=[{url.host!r}] opens this host, allow_private=True private networks."
             )
 
 

@@ -94,12 +94,10 @@ def _import(option: str, name: str) -> MakeStore:
     try:
         loaded = importlib.import_module(module)
     except ModuleNotFoundError as exc:
-        hint = (
-            "Install its project, run python -m pytest in its folder, or set pythonpath in pytest's"
-            " settings."
-        )
         raise pytest.UsageError(
-            f"{option} is {name!r}: {exc}. Python must be able to import it. {hint}"
+            f"{option} is {name!r}: {exc}. Python must be able to import it."
+            " Install its project, run python -m pytest in its folder, or set pythonpath in pytest's"
+            " settings."
         ) from exc
     make_store: MakeStore | None = getattr(loaded, attribute, None)
     if not callable(make_store):
