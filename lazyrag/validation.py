@@ -246,7 +246,7 @@ def known_keywords(function: F) -> F:
         lazyrag.errors.UnknownKeywordError: search takes no argument 'limit'. Known: query.
     """
     # inspect.signature takes a tenth of a millisecond, for each of dozens of functions at import.
-    code: CodeType = cast("Any", inspect.unwrap(function)).__code__
+    code: CodeType = inspect.unwrap(function).__code__
     parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     arguments = [name for name in parameters if name not in ("self", "self_or_class")]
     names = frozenset(arguments)

@@ -164,9 +164,7 @@ class RAGInterface(Generic[M_co]):
         Raises:
             ConfigError: If the queries are a single string.
         """
-        return cast(
-            "list[list[str]]", _run_batch(self, "retrieve", attrgetter("contexts"), queries)
-        )
+        return _run_batch(self, "retrieve", attrgetter("contexts"), queries)
 
     def batch_retrieve_with_metadata(self, queries: Sequence[str]) -> list[RetrievalResult[M_co]]:
         """Run `retrieve_with_metadata` for many queries.
@@ -178,8 +176,7 @@ class RAGInterface(Generic[M_co]):
             n results, in the order of the queries. By default `retrieve_with_metadata` for each
             query; if you implement the old form and `batch_retrieve`, the lists of the latter.
         """
-        results = _run_batch(self, "retrieve_with_metadata", RetrievalResult, queries)
-        return cast("list[RetrievalResult[M_co]]", results)
+        return _run_batch(self, "retrieve_with_metadata", RetrievalResult, queries)
 
     def batch_generate(
         self, queries: Sequence[str], contexts_list: Sequence[list[str]]
@@ -197,8 +194,7 @@ class RAGInterface(Generic[M_co]):
         Raises:
             ConfigError: If the numbers of queries and lists differ.
         """
-        answers = _run_batch(self, "generate", attrgetter("response"), queries, contexts_list)
-        return cast("list[str]", answers)
+        return _run_batch(self, "generate", attrgetter("response"), queries, contexts_list)
 
     def batch_generate_with_metadata(
         self, queries: Sequence[str], contexts_list: Sequence[list[str]]
@@ -216,10 +212,7 @@ class RAGInterface(Generic[M_co]):
         Raises:
             ConfigError: If the numbers of queries and lists differ.
         """
-        results = _run_batch(
-            self, "generate_with_metadata", GenerationResult, queries, contexts_list
-        )
-        return cast("list[GenerationResult[M_co]]", results)
+        return _run_batch(self, "generate_with_metadata", GenerationResult, queries, contexts_list)
 
 
 _RETURNS: Mapping[str, tuple[type | tuple[type, ...], str]] = {

@@ -14,7 +14,6 @@ from typing import (
     Protocol,
     TypeAlias,
     TypeGuard,
-    cast,
     runtime_checkable,
 )
 
@@ -211,7 +210,7 @@ def as_messages(prompt: Prompt, name: str = "The prompt") -> tuple[Message, ...]
     messages = []
     for message in prompt if isinstance(prompt, Sequence) else [prompt]:
         if isinstance(message, Mapping) and message.keys() == {"role", "content"}:
-            message = Message(cast("Any", message["role"]), message["content"])  # noqa: PLW2901
+            message = Message(message["role"], message["content"])  # noqa: PLW2901
         if not isinstance(message, Message):
             raise ConfigError(
                 "A message must be a Message or {'role': ..., 'content': ...};"

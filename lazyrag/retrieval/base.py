@@ -843,7 +843,7 @@ class NodeList(list[DocNode]):
         """
         from lazyrag.data.encoding import to_dict
 
-        return cast("list[JsonObject]", _in_one_read(self, lambda: to_dict(list(self))))
+        return _in_one_read(self, lambda: to_dict(list(self)))
 
     @overload
     def __getitem__(self, place: SupportsIndex) -> DocNode: ...

@@ -137,7 +137,7 @@ def decode_fields(metadata: Metadata | None, schema: Schema) -> Fields:
 
 def _rest(metadata: Metadata | None) -> JsonObject:
     text = None if metadata is None else metadata.get(_REST)
-    return {} if text is None else cast("JsonObject", json.loads(text))
+    return {} if text is None else json.loads(text)
 
 
 def schema_metadata(schema: VectorSchema) -> dict[str, str]:
