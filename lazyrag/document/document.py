@@ -54,7 +54,7 @@ from lazyrag.registry import services
 from lazyrag.stores.config import StoreConf
 from lazyrag.text.analyzers import term_function
 from lazyrag.text.field_values import DERIVED_FIELDS
-from lazyrag.types import FieldValue, Metadata, PathLike
+from lazyrag.types import Closable, FieldValue, Metadata, PathLike
 from lazyrag.validation import (
     known_arguments,
     known_keywords,
@@ -142,7 +142,7 @@ else:
 
 
 @known_arguments
-class Document:
+class Document(Closable):
     """A collection of files as a tree of node groups (spec 001).
 
     Nothing is loaded until a query, `get_nodes` or `activate_group` needs it; then all files are
@@ -1287,15 +1287,9 @@ class Document:
                 self._watcher.close()
             self._indexer.close()
 
-    def __enter__(self) -> Self:
-        return self
-
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         """Refuse `copy.copy`, `copy.deepcopy` and pickle."""
         return self._reader.__reduce_ex__(protocol)
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         is_closed = self._indexer.is_closed

@@ -13,7 +13,7 @@ import enum
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from lazyrag.interop.frameworks import TwoWayEmbeddings, embedder_of
 from lazyrag.models.embedding import EmbedCallable
 from lazyrag.models.embedding_cache import CachedEmbedder, EmbeddingCache, VectorSpace, spec_names
 from lazyrag.models.protocols import Embedder, InputType
-from lazyrag.types import PathLike
+from lazyrag.types import Closable, PathLike
 from lazyrag.validation import known_arguments, require
 
 
@@ -73,7 +73,7 @@ class Embeddings(abc.ABC):
 
 
 @known_arguments
-class CacheEmbedding(Embeddings):
+class CacheEmbedding(Embeddings, Closable):
     """Embeddings computed once for each text, model and kind of text: an adapter of
     `lazyrag.CachedEmbedder`.
 
@@ -126,12 +126,6 @@ class CacheEmbedding(Embeddings):
     def close(self) -> None:
         """Close the cache if it was given as a path. Idempotent."""
         self.embedder.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _embed(self, texts: Sequence[str], input_type: InputType) -> list[list[float]]:
         vectors = self.embedder.embed(texts, input_type) if texts else []
