@@ -15,7 +15,7 @@ from lazyrag.errors import ConfigError, DatasetPathError, StoreError
 from lazyrag.loaders.directory import STORE_FOLDER
 from lazyrag.models.defaults import base_url, make_embedder, read_defaults
 from lazyrag.types import JsonObject, PathLike
-from lazyrag.validation import known_keywords, require, validate_boolean, without_none
+from lazyrag.validation import folder_path, known_keywords, require, validate_boolean, without_none
 
 if TYPE_CHECKING:
     from lazyrag.data.fields import DocField
@@ -237,10 +237,8 @@ def open(  # noqa: A001  as lazyrag.open
     """
     from lazyrag.document.document import use_default_chat_model
 
-    is_path = isinstance(folder, (str, os.PathLike)) and os.fspath(folder) != ""
-    require(is_path, "folder", folder, "the path of a folder", "For the current folder pass '.'.")
+    path = folder_path(folder, "For the current folder pass '.'.")
     require(embed is None or isinstance(embed, str), "embed", embed, _EMBED)
-    path = Path(folder).expanduser()
     if not path.is_dir():
         raise DatasetPathError(f"folder must be a folder that exists; got {os.fspath(folder)!r}.")
     project = new_project(path).with_options(embed=embed)

@@ -6,8 +6,10 @@ import functools
 import inspect
 import math
 import numbers
+import os
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from types import CodeType
 from typing import Any, TypeVar, cast
 
@@ -375,6 +377,30 @@ def is_list_of(value: Any, kinds: type | tuple[type, ...]) -> bool:
         (True, False)
     """
     return isinstance(value, (list, tuple)) and all(isinstance(item, kinds) for item in value)
+
+
+def folder_path(folder: Any, hint: str = "") -> Path:
+    """Return the path of a folder, which need not exist.
+
+    Args:
+        folder: A text or a path that is not empty.
+        hint: What to pass instead, as a sentence.
+
+    Raises:
+        ConfigError: If it is something else.
+    """
+    is_path = isinstance(folder, (str, os.PathLike)) and os.fspath(folder) != ""
+    require(is_path, "folder", folder, "the path of a folder", hint)
+    return Path(folder).expanduser()
+
+
+def validate_string(name: str, value: Any) -> None:
+    """Check that a value is a string.
+
+    Raises:
+        ConfigError: If it is something else.
+    """
+    require(isinstance(value, str), name, value, "a string")
 
 
 def validate_text(name: str, value: Any) -> str:

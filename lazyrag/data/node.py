@@ -31,7 +31,7 @@ from lazyrag.data.segment import (
 from lazyrag.data.suggestions import SuggestsNames
 from lazyrag.errors import ConfigError, StaleNodeError, StoreError
 from lazyrag.types import Embedding, JsonObject, Metadata
-from lazyrag.validation import known_arguments, require
+from lazyrag.validation import known_arguments, validate_string
 
 SOURCE_LOCATION = "source_location"
 """Name of the metadata with a chunk's place in the source text of its file, where that is not the
@@ -375,7 +375,7 @@ class DocNode(SuggestsNames):
     @text.setter
     def text(self, text: str) -> None:
         """Set the text of a node that you made; its span goes."""
-        require(isinstance(text, str), "text", text, "a string")
+        validate_string("text", text)
         self._write(content=check_content(text), span=None)
 
     def get_text(self) -> str:

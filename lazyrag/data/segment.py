@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar, cast
 
 from lazyrag.errors import ConfigError
-from lazyrag.types import Fields, Metadata
+from lazyrag.types import Fields, JsonObject, Metadata
 from lazyrag.validation import normal_name, require
 
 K = TypeVar("K")
@@ -284,6 +284,23 @@ def check_content(value: Any) -> Content:
     _check_json("A node's content", value)
     checked: Content = copy_value(value)
     return checked
+
+
+def common_metadata(metadata: Sequence[Metadata]) -> JsonObject:
+    """The values that several metadata share.
+
+    Example:
+        >>> common_metadata([{"kind": "tea", "page": 1}, {"kind": "tea", "page": 2}])
+        {'kind': 'tea'}
+    """
+    common = dict(metadata[0]) if metadata else {}
+    for values in metadata:
+        common = {
+            name: value
+            for name, value in common.items()
+            if name in values and values[name] == value
+        }
+    return common
 
 
 def _check_json(name: str, value: Any) -> None:

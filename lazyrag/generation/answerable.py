@@ -62,6 +62,6 @@ def answerable(query: str, texts: Sequence[str]) -> float:
     return 1 / (1 + math.exp(-(_BEST * best / total + _BIAS)))
 
 
-def is_weak(query: str, texts: Sequence[str], below: float = WEAK_BELOW) -> bool:
+def is_weak(query: str, texts: Sequence[str]) -> bool:
     """Whether a library does not seem to answer a question: the probability is below a limit."""
-    return answerable(query, texts) < below
+    return answerable(query, texts) < WEAK_BELOW

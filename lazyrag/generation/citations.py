@@ -30,7 +30,7 @@ from lazyrag.generation.markers import (
 )
 from lazyrag.text.analyzers import english_terms
 from lazyrag.text.sentences import CJK_LETTERS, last_break, sentence_ends, sentence_spans
-from lazyrag.validation import is_list_of, require, validate_integer
+from lazyrag.validation import is_list_of, require, validate_integer, validate_string
 
 # Claims
 
@@ -753,7 +753,7 @@ def _validate_sources(sources: Sequence[Hit]) -> Sequence[Hit]:
 
 
 def _validate_response(response: Any) -> str:
-    require(isinstance(response, str), "response", response, "a string")
+    validate_string("response", response)
     return response  # type: ignore[no-any-return]  # validated above
 
 
@@ -819,7 +819,7 @@ class CitationStream:
             ConfigError: If it is not a string.
             GenerationError: If the stream is finished.
         """
-        require(isinstance(text, str), "text", text, "a string")
+        validate_string("text", text)
         if self._resolved is not None:
             raise GenerationError(
                 "The citation stream is finished; make one stream for each answer."

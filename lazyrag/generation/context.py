@@ -34,6 +34,7 @@ from lazyrag.validation import (
     validate_boolean,
     validate_choice,
     validate_integer,
+    validate_string,
     validate_text,
     without_none,
 )
@@ -343,7 +344,7 @@ class ContextBuilder:
             >>> ContextBuilder(counter="utf8").count_tokens("绿茶")
             2
         """
-        require(isinstance(text, str), "text", text, "a string")
+        validate_string("text", text)
         return self.counter.count(text)
 
     def build_context(
@@ -494,7 +495,7 @@ class ContextBuilder:
         hits: Sequence[Hit],
         spoken_before: Any = None,
     ) -> _ContextPage:
-        require(isinstance(query, str), "query", query, "a string")
+        validate_string("query", query)
         query = query.strip()
         # Without a question the language is that of the sources.
         sample = query or " ".join(hit.text[:200] for hit in hits[:3])

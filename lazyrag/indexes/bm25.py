@@ -742,15 +742,10 @@ class LexicalState:
     ) -> FloatArray:
         """Scores of some rows, which are ascending."""
         scores = np.zeros(len(rows))
-        ends = rows.searchsorted(self._rows.firsts).tolist()
-        for number, part in enumerate(self.parts):
-            start, end = ends[number : number + 2]
-            if start < end:  # such a row has a term, so its part has postings
-                part_rows = rows[start:end] - np.int32(self._rows.firsts[number])
-                norms = saturations[number].norms
-                scores[start:end] = exact_scores(
-                    part.postings, norms, part_rows, ranges[number], weights
-                )
+        for number, places, part_rows in self._rows.by_part(rows):
+            postings = self.parts[number].postings  # there are some: such a row has a term
+            norms = saturations[number].norms
+            scores[places] = exact_scores(postings, norms, part_rows, ranges[number], weights)
         return scores
 
     def _statistics(self, terms: int, ranges: Ranges, model: BM25) -> Statistics:

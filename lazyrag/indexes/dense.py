@@ -313,14 +313,19 @@ def unit_rows(vectors: Matrix, norms: FloatArray) -> FloatArray:
     return np.asarray(vectors * scales[:, None], np.float64)
 
 
+def _sampled_rows(matrix: Matrix, norms: FloatArray) -> FloatArray:
+    """Evenly spaced rows, divided by their lengths."""
+    step = max(1, math.ceil(len(matrix) / _ROWS_SAMPLED))
+    return unit_rows(matrix[::step], norms[::step])
+
+
 def _rotation(matrix: Matrix, norms: FloatArray, split: int) -> FloatArray:
     """(d, d) orthonormal: the head's axes span the directions along which the vectors are longest.
 
     Within the head and within the tail the axes are mixed, so that no number of a rotated vector is
     much larger than the others: they share a scale.
     """
-    step = max(1, math.ceil(len(matrix) / _ROWS_SAMPLED))
-    sample = unit_rows(matrix[::step], norms[::step])
+    sample = _sampled_rows(matrix, norms)
     _, eigenvectors = np.linalg.eigh(sample.T @ sample)  # by ascending eigenvalue
     axes = eigenvectors[:, ::-1].T
     generator = np.random.default_rng(0)
@@ -405,9 +410,7 @@ class Graph:
         )
         graph.hnsw.efConstruction = _BREADTH
         index = faiss.IndexIDMap(graph)
-        step = max(1, math.ceil(len(matrix) / _ROWS_SAMPLED))
-        sample = unit_rows(matrix[::step], norms[::step])
-        index.train(sample.astype(np.float32))
+        index.train(_sampled_rows(matrix, norms).astype(np.float32))
         with ProgressTask("graph of vectors", len(matrix), "row") as work:
             for start in range(0, len(matrix), _ROWS_AT_ONCE):
                 end = min(start + _ROWS_AT_ONCE, len(matrix))
@@ -1054,8 +1057,8 @@ class DenseState(VectorRows[DenseBlock, "Vector"]):
         searches = []
         if len(rows) > topk:  # else all of them are among the best
             searches = [
-                (first, BlockSearch(block, block_rows, queries))
-                for block, first, block_rows, _ in self._by_block(rows)
+                (int(self._rows.firsts[at]), BlockSearch(self.parts[at], block_rows, queries))
+                for at, _, block_rows in self._rows.by_part(rows)
             ]
         for number, query in enumerate(queries):
             left = rows
@@ -1072,24 +1075,10 @@ class DenseState(VectorRows[DenseBlock, "Vector"]):
 
     def _scores(self, rows: IndexArray, query: VectorQuery) -> FloatArray:
         scores = np.empty(len(rows))
-        for block, _, block_rows, position in self._by_block(rows):
-            vectors = block.matrix[block_rows].astype(np.float64)
-            scores[position] = query.scores(vectors)
+        for number, places, block_rows in self._rows.by_part(rows):
+            vectors = self.parts[number].matrix[block_rows].astype(np.float64)
+            scores[places] = query.scores(vectors)
         return scores
-
-    def _by_block(self, rows: IndexArray) -> list[tuple[DenseBlock, int, IndexArray, slice]]:
-        """For each block with some of the rows, which are ascending: the number of its first row,
-        its own numbers of them, and their places among them.
-        """
-        ends = rows.searchsorted(self._rows.firsts).tolist()
-        firsts = self._rows.firsts.tolist()
-        by_block = []
-        for number, block in enumerate(self.parts):
-            start, end = ends[number : number + 2]
-            if start < end:
-                block_rows = rows[start:end] - firsts[number]
-                by_block.append((block, firsts[number], block_rows, slice(start, end)))
-        return by_block
 
 
 class DenseIndex(TieredIndex[DenseBlock, DenseState]):

@@ -10,7 +10,7 @@ import json
 import threading
 import zlib
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 V_co = TypeVar("V_co", covariant=True)
 P = TypeVar("P", bound="VectorPart[Any]")
+N = TypeVar("N", bound="np.integer[Any]")
 
 Mask: TypeAlias = "NDArray[np.bool_]"
 """One boolean for each row of a part: shape (n,)."""
@@ -652,6 +653,16 @@ class LiveRows:
         masks = [block.mask(filter) for block in self.blocks]
         mask = masks[0] if len(masks) == 1 else np.concatenate(masks)
         return mask if self.alive is None else mask & self.alive
+
+    def by_part(self, rows: NDArray[N]) -> Iterator[tuple[int, slice, NDArray[N]]]:
+        """For each part with some of the rows, which are ascending: its number, their places among
+        them, and its own numbers of them.
+        """
+        ends = rows.searchsorted(self.firsts).tolist()
+        for number, first in enumerate(self.firsts[:-1].tolist()):
+            start, end = ends[number : number + 2]
+            if start < end:
+                yield number, slice(start, end), rows[start:end] - first
 
     def keys(self, rows: NDArray[np.integer]) -> list[str]:
         """The keys of some rows, in their order."""

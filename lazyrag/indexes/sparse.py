@@ -411,14 +411,11 @@ class SparseState(VectorRows[SparsePart, "SparseVector"]):
     def _scores(self, rows: Int32Array, parsed: _Query) -> FloatArray:
         """Scores of some rows, which are ascending."""
         scores = np.zeros(len(rows))
-        ends = rows.searchsorted(self._rows.firsts).tolist()
-        for number, part in enumerate(self.parts):
-            start, end = ends[number : number + 2]
-            if start < end:  # such a row has a weight, so its part has postings
-                part_rows = rows[start:end] - np.int32(self._rows.firsts[number])
-                scores[start:end] = bm25.exact_products(
-                    part.postings, part_rows, parsed.ranges[number], parsed.weights
-                )
+        for number, places, part_rows in self._rows.by_part(rows):
+            postings = self.parts[number].postings  # there are some: such a row has a weight
+            scores[places] = bm25.exact_products(
+                postings, part_rows, parsed.ranges[number], parsed.weights
+            )
         return scores
 
 

@@ -378,7 +378,7 @@ class _StepEstimate:
 def _calls(indexer: Indexer, embed_key: str, texts: int) -> int:
     """Return how many calls embed so many texts."""
     embedder = indexer.embedders.get(embed_key)
-    return 0 if embedder is None else -(-texts // batch_size_of(embedder.embedder, 1))
+    return 0 if embedder is None else -(-texts // batch_size_of(embedder.embedder))
 
 
 def _diffs(indexer: Indexer, comparison: FileComparison) -> list[GroupDiff]:

@@ -14,7 +14,7 @@ from lazyrag.data.segment import copy_value, digest
 from lazyrag.document.document import Document
 from lazyrag.errors import ConfigError
 from lazyrag.ingest.report import IngestReport
-from lazyrag.models.embedding import EmbedCallable, as_embedder
+from lazyrag.models.embedding import EmbedCallable, as_embedder, callable_identity
 from lazyrag.models.protocols import Embedder, InputType, is_embedder
 from lazyrag.retrieval.stages import NodeRetriever
 from lazyrag.types import JsonObject, Metadata
@@ -159,8 +159,7 @@ class AdaptedEmbedder:
 
     def __init__(self, embeddings: TwoWayEmbeddings) -> None:
         self.embeddings = embeddings
-        names = [getattr(embeddings, name, None) for name in ("identity", "model_name", "model")]
-        self.identity = next((name for name in names if isinstance(name, str) and name), "")
+        self.identity = callable_identity(embeddings, "model")
 
     def embed(self, texts: Sequence[str], input_type: InputType = "document") -> Sequence[Any]:
         """Return the object's vectors."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from lazyrag.data.node import DocNode
 from lazyrag.data.pictures import LINKED_PICTURES, FoundPictures
-from lazyrag.data.segment import EMPTY, HIDDEN, NOT_SHOWN, Location, check_metadata
+from lazyrag.data.segment import EMPTY, HIDDEN, NOT_SHOWN, Location, check_metadata, common_metadata
 from lazyrag.errors import (
     LoaderEndedError,
     LoadError,
@@ -751,7 +751,8 @@ def _loaded(result: Any, name: str) -> LoadedFile:
     labels = [_part_label(part, number) for number, part in enumerate(parts, start=1)]
     named = any(kind != "part" for kind, _ in labels)
     text, locations = join_parts(texts, labels)
-    metadata = {**_common_metadata(parts), **_file_metadata(parts, name)}
+    of_parts = [part.metadata if isinstance(part, DocNode) else EMPTY for part in parts]
+    metadata = {**common_metadata(of_parts), **_file_metadata(parts, name)}
     return LoadedFile(text, locations if named or len(parts) > 1 else (), metadata)
 
 
@@ -774,19 +775,6 @@ def _checked(loaded: LoadedFile, name: str) -> LoadedFile:
     else:
         return replace(loaded, locations=tuple(locations))
     raise LoadError(f"The loader {name} returned a LoadedFile with {problem}.")
-
-
-def _common_metadata(parts: list[str | DocNode]) -> JsonObject:
-    """Metadata that all parts share."""
-    metadata = [part.metadata if isinstance(part, DocNode) else EMPTY for part in parts]
-    common = dict(metadata[0]) if metadata else {}
-    for values in metadata:
-        common = {
-            name: value
-            for name, value in common.items()
-            if name in values and values[name] == value
-        }
-    return common
 
 
 def _file_metadata(parts: list[str | DocNode], loader: str) -> JsonObject:

@@ -6,7 +6,7 @@ import itertools
 import json
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -307,7 +307,7 @@ def _write(page: html.HtmlElement, *, in_cell: bool = False) -> _Writer:
         _open(element, writer, inside)
         if tag == "table" and not inside and (rows := _grid_rows(element)) is not None:
             if in_cell:
-                writer.write(one_line("\n".join(read_table(rows)[0])), verbatim=False)
+                writer.write(one_line(read_table(rows)[0]), verbatim=False)
             else:
                 _write_table(element, rows, writer)
             walker.skip_subtree()
@@ -373,8 +373,7 @@ def _write_table(
     if caption is not None and not _is_hidden(caption):
         writer.write(_cell_text(caption), verbatim=False)
         writer.line(1, folded=False)
-    lines, grid = read_table(rows, header=_header_count(table), caption=_caption(table))
-    writer.table(lines, grid)
+    writer.table(*read_table(rows, header=_header_count(table), caption=_caption(table)))
 
 
 def _grid_rows(table: html.HtmlElement) -> list[list[GridCell]] | None:
@@ -560,13 +559,12 @@ class _Writer:
             if tail:
                 self._owe_space(tail)
 
-    def table(self, lines: Sequence[str], table: FoundTable | None) -> None:
+    def table(self, text: str, tables: Iterable[FoundTable]) -> None:
         """Add a table."""
-        text = "\n".join(lines)
         if text:
             self._append(text)
-        if table is not None:
-            self.tables.append(table.location(self._length - len(text), self._length))
+        start = self._length - len(text)
+        self.tables += (table.location(start, self._length) for table in tables)
 
     def line(self, breaks: int, *, folded: bool) -> None:
         """Request line ends, or a space inside a table cell."""

@@ -489,12 +489,11 @@ class _Scope:
 
     def _end_table(self) -> None:
         self._end_cell()
-        lines, table = read_table(self.tables.pop().rows)
-        text = "\n".join(lines)
+        text, tables = read_table(self.tables.pop().rows)
         if self.tables:
             self.out.append(one_line(text))
         elif text:
-            kept = self.document.keep(text, *filter(None, [table]))
+            kept = self.document.keep(text, *tables)
             self.out += (_BREAK, kept, _BREAK)
 
     def _fraction(self) -> None:

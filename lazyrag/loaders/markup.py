@@ -169,9 +169,9 @@ class _MarkupText(TextLines):
     def put_table(self, rows: Iterable[Iterable[GridCell]], header: int) -> None:
         self.table = []
         self.end_paragraph()
-        lines, table = read_table(rows, header=header)
-        if lines:
-            self.add("\n".join(lines), [table] if table else [])
+        text, tables = read_table(rows, header=header)
+        if text:
+            self.add(text, tables)
 
 
 class _OrgText(_MarkupText):

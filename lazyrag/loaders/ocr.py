@@ -11,7 +11,6 @@ import importlib.util
 import json
 import operator
 import re
-import socket
 import threading
 import unicodedata
 import urllib.error
@@ -596,7 +595,7 @@ class HttpOcr:
                 f"{where} answered {exc.code} {exc.reason}: {reply:.{_SHOWN}}".rstrip(": ")
             )
             raise LoadError(f"{msg} {hint}") from None
-        except (TimeoutError, socket.timeout) as exc:
+        except TimeoutError as exc:
             msg = f"{where} did not answer within {self.timeout:g} s."
             raise LoadError(f"{msg} Allow more: HttpOcr(timeout=...).") from exc
         except OSError as exc:

@@ -300,8 +300,8 @@ def _table(table: Element, page: _OdfText) -> tuple[str, list[FoundTable]]:
             if local_name(cell) == "table-cell":
                 cells += _repeated(read(cell), _count(cell, "number-columns-repeated"))
         rows.append(cells)
-    lines, data = read_table(rows, header=header)
-    return "\n".join(lines), [*([data] if data else []), *nested]
+    text, tables = read_table(rows, header=header)
+    return text, tables + nested
 
 
 def _own(parent: Element, name: str) -> Iterator[Element]:

@@ -178,8 +178,7 @@ def _table(table: Element) -> tuple[str, list[FoundTable]]:
         rows.append(cells)
     properties = table.find("{*}tblPr")
     header = properties is not None and properties.get("firstRow") in _TRUE
-    lines, data = read_table(rows, header=int(header))
-    return "\n".join(lines), [data] if data else []
+    return read_table(rows, header=int(header))
 
 
 def _chart(chart: Element) -> Iterator[str]:

@@ -108,8 +108,8 @@ def is_grouped(row: Sequence[GridCell]) -> bool:
 
 def read_table(
     rows: Iterable[Iterable[GridCell]], *, header: int = 0, caption: str = ""
-) -> tuple[list[str], FoundTable | None]:
-    """Turn a table into lines, and into data if it has two columns and rows or more.
+) -> tuple[str, list[FoundTable]]:
+    r"""Turn a table into text, and into data if it has two columns and rows or more.
 
     A row is a line with ``|`` between the cells; a merged cell that fills a row stands there once.
 
@@ -121,9 +121,9 @@ def read_table(
     Example:
         >>> title = [GridCell("Teas", columns=2)]
         >>> rows = [title, [GridCell("tea"), GridCell("kg")], [GridCell("green"), GridCell("4")]]
-        >>> lines, table = read_table(rows)
-        >>> lines, table.caption, table.names, table.rows
-        (['Teas', 'tea | kg', 'green | 4'], 'Teas', ('tea', 'kg'), (('green', '4'),))
+        >>> text, [table] = read_table(rows)
+        >>> text, table.caption, table.names, table.rows
+        ('Teas\ntea | kg\ngreen | 4', 'Teas', ('tea', 'kg'), (('green', '4'),))
     """
     full = expand(rows)
     grid = [row for row in full if any(_texts(row))]
@@ -131,7 +131,7 @@ def read_table(
     reading().spend(sum(map(len, grid)))
     used = _used_columns(map(_texts, grid))
     texts = [_row_texts(row, used) for row in grid]
-    lines = [row_line(row) for row in texts]
+    text = "\n".join(map(row_line, texts))
     titles = len(list(itertools.takewhile(is_title, grid)))
     caption = caption or " ".join(row[0].text for row in grid[:titles])
     grid = grid[titles:]
@@ -139,9 +139,10 @@ def read_table(
     header = max(0, header - titles)
     header = min(header or _header_rows(grid, texts), len(texts) - 1)
     if not _is_data(texts, len(used)):
-        return lines, None
+        return text, []
     padded = [(*row, *[""] * (len(used) - len(row))) for row in texts]
-    return lines, FoundTable(joined_names(padded[:header]), tuple(padded[header:]), header, caption)
+    names = joined_names(padded[:header])
+    return text, [FoundTable(names, tuple(padded[header:]), header, caption)]
 
 
 def _texts(row: Sequence[GridCell]) -> list[str]:

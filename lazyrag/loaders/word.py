@@ -494,8 +494,8 @@ def _table(table: Any, page: _DocxText) -> tuple[str, list[FoundTable]]:
         )
         header += header == len(rows) and row.find(f"{_W}trPr/{_W}tblHeader") is not None
         rows.append(cells)
-    lines, data = read_table(rows, header=header, caption=_caption(table, page.captions))
-    return "\n".join(lines), [*([data] if data else []), *nested]
+    text, tables = read_table(rows, header=header, caption=_caption(table, page.captions))
+    return text, tables + nested
 
 
 def _caption(table: Any, styles: frozenset[str]) -> str:

@@ -40,7 +40,7 @@ from lazyrag.storage.arrays import sync_folder
 from lazyrag.storage.database import batches_reaching
 from lazyrag.stores.protocol import VectorRow
 from lazyrag.types import Embedding, JsonMapping, JsonObject, PathLike
-from lazyrag.validation import require
+from lazyrag.validation import folder_path
 
 _FORMAT = 2
 _FORMAT_WITHOUT_CHECKSUMS = 1
@@ -103,13 +103,6 @@ def export(indexer: Indexer, folder: PathLike) -> Path:
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     return target
-
-
-def folder_path(folder: Any) -> Path:
-    """Check the path of a folder."""
-    is_path = isinstance(folder, (str, os.PathLike)) and bool(os.fspath(folder))
-    require(is_path, "folder", folder, "the path of a folder")
-    return Path(folder).expanduser()
 
 
 @contextmanager

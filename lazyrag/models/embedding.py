@@ -521,12 +521,10 @@ def stack_dense(results: Sequence[Embedded], name: str, dimension: int = 0) -> M
     return vectors
 
 
-def batch_size_of(embedder: object, default: int) -> int:
-    """Return the ``batch_size`` of an embedder or a callable if it is an integer > 1, else a
-    default.
-    """
-    size = getattr(embedder, "batch_size", default)
-    return size if isinstance(size, int) and not isinstance(size, bool) and size > 1 else default
+def batch_size_of(embedder: object) -> int:
+    """Return the ``batch_size`` of an embedder or a callable if it is an integer > 1, else 1."""
+    size = getattr(embedder, "batch_size", 1)
+    return size if isinstance(size, int) and not isinstance(size, bool) and size > 1 else 1
 
 
 def _halves(part: range) -> tuple[range, range]:
@@ -585,7 +583,7 @@ class CallableEmbedder:
         is_model = "an Embedder, or a callable from text to list of numbers"
         require(callable(function), f"The {name}", function, is_model, way_out)
         self.function = function
-        self.batch_size = batch_size_of(function, 1)
+        self.batch_size = batch_size_of(function)
         self._asks_type = "input_type" in keyword_names(function, skip=1)[0]
 
     @property
@@ -604,9 +602,11 @@ class CallableEmbedder:
         return vectors
 
 
-def callable_identity(function: object) -> str:
-    """Return the ``identity`` or ``model_name`` of a callable; "" if it has none."""
-    names = (getattr(function, name, None) for name in ("identity", "model_name"))
+def callable_identity(function: object, *more: str) -> str:
+    """Return the ``identity``, the ``model_name`` or another attribute of a callable; "" if it has
+    none.
+    """
+    names = (getattr(function, name, None) for name in ("identity", "model_name", *more))
     return next((name for name in names if isinstance(name, str) and name), "")
 
 

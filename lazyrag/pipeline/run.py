@@ -297,13 +297,12 @@ class Run:
         topk = _limit("rerank_top_k", top_k, self.parts.settings.rag_rerank_top_k)
         if not retrieved.items:
             return retrieved
-        capture = self.parts.capture_content
         span = rerank_span(
             self.parts.reranker,
             self.search_query,
             len(retrieved.items),
             topk,
-            capture_content=capture,
+            capture_content=self.parts.capture_content,
         )
         with self._timed("rerank"), span as reranking:
             best = await self.parts.rerank(self.search_query, retrieved, topk)

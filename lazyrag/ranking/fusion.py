@@ -181,18 +181,18 @@ def from_lowest(ranking: ScoredKeys[K], lowest: float) -> RankedKeys[K]:
 
 def _z_score(ranking: ScoredKeys[K]) -> RankedKeys[K]:
     values, _, sigma = _spread(ranking)
-    worst = min(values, default=0.0)
-    parts = [(value - worst) / sigma if sigma > 0 else 0.0 for value in values]
-    return [(uid, part) for (uid, _), part in zip(ranking, parts, strict=True)]
+    worst = min((value for _, value in values), default=0.0)
+    return [(uid, (value - worst) / sigma if sigma > 0 else 0.0) for uid, value in values]
 
 
 def _distribution(ranking: ScoredKeys[K]) -> RankedKeys[K]:
     values, mean, sigma = _spread(ranking)
-    parts = [(value - mean) / (6 * sigma) + 0.5 if sigma > 0 else 0.5 for value in values]
-    return [(uid, part) for (uid, _), part in zip(ranking, parts, strict=True)]
+    return [
+        (uid, (value - mean) / (6 * sigma) + 0.5 if sigma > 0 else 0.5) for uid, value in values
+    ]
 
 
-def _spread(ranking: ScoredKeys[K]) -> tuple[list[float], float, float]:
+def _spread(ranking: ScoredKeys[K]) -> tuple[RankedKeys[K], float, float]:
     """Scores divided by the largest absolute one, which keeps squares in a float's range; their
     mean and sigma.
     """
@@ -200,11 +200,12 @@ def _spread(ranking: ScoredKeys[K]) -> tuple[list[float], float, float]:
         return [], 0.0, 0.0
     _check_finite(ranking)
     largest = max(abs(score) for _, score in ranking) or 1.0
-    values = [score / largest for _, score in ranking]
+    scaled = [(uid, score / largest) for uid, score in ranking]
+    values = [value for _, value in scaled]
     if min(values) == max(values):  # the mean of equal numbers may be rounded
-        return values, values[0], 0.0
+        return scaled, values[0], 0.0
     mean = math.fsum(values) / len(values)
-    return values, mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
+    return scaled, mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
 
 
 def _check_finite(ranking: ScoredKeys[K]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from lazyrag.data.node import DocNode
-from lazyrag.data.segment import ReadOnly, Segment, Span, content_text, digest
+from lazyrag.data.segment import ReadOnly, Segment, Span, common_metadata, content_text, digest
 from lazyrag.ledger.tree import Build
 from lazyrag.read.snapshot import LocalSnapshot
 
@@ -182,14 +182,7 @@ def _merge_window(
     segments = [node.segment for node in nodes]
     text, span = join_window_text(segments, snapshot.source_of, snapshot.sees)
     first = segments[0]
-    common = dict(first.metadata)
-    for segment in segments:
-        metadata = segment.metadata
-        common = {
-            name: value
-            for name, value in common.items()
-            if name in metadata and metadata[name] == value
-        }
+    common = common_metadata([segment.metadata for segment in segments])
     uids = tuple(segment.uid for segment in segments)
     merged = first._replace(
         uid=_window_uid(uids), content=text, span=span, metadata=ReadOnly(common)

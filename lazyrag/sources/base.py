@@ -25,7 +25,7 @@ from lazyrag.loaders.directory import Signature, signature_of
 from lazyrag.loaders.records import FieldSelection, OrderedFields, RecordValue, SoughtFields, leaves
 from lazyrag.progress.blocks import contextmanager
 from lazyrag.types import JsonMapping, Metadata, PathLike
-from lazyrag.validation import known_arguments, require, validate_texts
+from lazyrag.validation import folder_path, known_arguments, require, validate_texts
 
 
 class FetchError(LoadError):
@@ -381,7 +381,7 @@ def metadata_of(folder: str | Path) -> Callable[[Path], Metadata | None]:
         ...     metadata_of(folder)(path)
         {'source': '7', 'price': 12}
     """
-    top = _folder_path(folder)
+    top = folder_path(folder).absolute()
     manifests: dict[Path, tuple[Signature | None, dict[str, ManifestEntry]]] = {}
 
     def metadata(path: Path) -> Metadata | None:
@@ -484,7 +484,7 @@ def fetch(source: Source, folder: PathLike) -> FetchReport:
     require(
         is_source, "source", source, "an object with a name and items(), as DatabaseSource(...) has"
     )
-    path = _folder_path(folder)
+    path = folder_path(folder).absolute()
     require(path.is_dir() or not path.exists(), "folder", str(folder), "a folder", "It is a file.")
     with _writing(path):
         path.mkdir(parents=True, exist_ok=True)
@@ -496,12 +496,6 @@ def fetch(source: Source, folder: PathLike) -> FetchReport:
             with _writing(path):
                 manifest.compact()
     return report
-
-
-def _folder_path(folder: PathLike) -> Path:
-    is_path = isinstance(folder, (str, os.PathLike)) and bool(os.fspath(folder))
-    require(is_path, "folder", folder, "the path of a folder")
-    return Path(folder).expanduser().absolute()
 
 
 def file_name(identity: str, suffix: str) -> str:

@@ -204,12 +204,8 @@ Outline: TypeAlias = "tuple[Levels, list[Named]]"
 """Where the parts of a text end, and those that have names."""
 
 
-class _OutlineSplitter(TextSplitter):
-    """Base of splitters that pack the parts of a text and name those that a chunk is in."""
-
-    reads_text_only = True
-    reads_source = True
-    label = "path"
+class _StructuredSplitter(TextSplitter):
+    """Constructor of splitters whose chunks do not overlap by default."""
 
     def __init__(
         self,
@@ -219,6 +215,14 @@ class _OutlineSplitter(TextSplitter):
         counter: TokenCounter | str = "utf8",
     ) -> None:
         super().__init__(chunk_size, chunk_overlap, counter=counter)
+
+
+class _OutlineSplitter(_StructuredSplitter):
+    """Base of splitters that pack the parts of a text and name those that a chunk is in."""
+
+    reads_text_only = True
+    reads_source = True
+    label = "path"
 
     def transform(self, node: DocNode) -> Iterator[DocNode]:
         """Split the node's text into chunks with spans and the name of their part."""
@@ -809,7 +813,7 @@ def _heading(section: Location) -> dict[str, str]:
     return {"heading": section.label} if section.label else {}
 
 
-class _MarkupSplitter(TextSplitter):
+class _MarkupSplitter(_StructuredSplitter):
     """Base of splitters that split at headings first."""
 
     def transform(self, node: DocNode) -> Iterator[DocNode]:
@@ -861,15 +865,6 @@ class MarkdownSplitter(_MarkupSplitter):
     """
 
     reads_text_only = True
-
-    def __init__(
-        self,
-        chunk_size: int = 1024,
-        chunk_overlap: int = 0,
-        *,
-        counter: TokenCounter | str = "utf8",
-    ) -> None:
-        super().__init__(chunk_size, chunk_overlap, counter=counter)
 
     def _sections(self, text: str) -> list[Location]:
         return sections(text, markdown_headings(text))

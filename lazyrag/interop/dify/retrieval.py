@@ -42,6 +42,7 @@ from lazyrag.validation import (
     require,
     validate_choice,
     validate_integer,
+    validate_string,
 )
 
 
@@ -202,7 +203,7 @@ class _ScoringRunner(BaseRerankRunner):
             EmbeddingError: If a text has no vector.
             RetrievalError: If the model fails.
         """
-        require(isinstance(query, str), "query", query, "a string")
+        validate_string("query", query)
         lowest = validate_threshold(score_threshold)
         most = None if top_n is None else validate_integer("top_n", top_n, 1, MAX_TOP_K)
         candidates = distinct(documents)
@@ -364,7 +365,7 @@ def retrieve(
         )
     limit = validate_integer("top_k", top_k, 1, MAX_TOP_K)
     lowest = validate_threshold(score_threshold)
-    require(isinstance(query, str), "query", query, "a string")
+    validate_string("query", query)
     if not query.strip():
         return []
     keywords = {} if filters is None else {"filters": filters}

@@ -40,7 +40,14 @@ from lazyrag.models.onnx.session import Ids, Output, Row, TextModel, TooLong, ru
 from lazyrag.models.protocols import Embedded, EmbeddedBatch, InputType
 from lazyrag.models.rerank import checked_documents, checked_query, rank_scores
 from lazyrag.types import FloatArray, Matrix, PathLike, PlaceRanking, Vector
-from lazyrag.validation import known_arguments, require, sendable, validate_choice, validate_integer
+from lazyrag.validation import (
+    known_arguments,
+    require,
+    sendable,
+    validate_choice,
+    validate_integer,
+    validate_string,
+)
 
 Activation = Literal["sigmoid", "softmax", "identity"]
 
@@ -500,7 +507,7 @@ class OnnxEmbedder:
         Raises:
             ConfigError: If it is no string.
         """
-        require(isinstance(text, str), "text", text, "a string")
+        validate_string("text", text)
         return len(self._model.ids([text])[0])
 
     def unknown_share(self, text: str) -> float:

@@ -53,6 +53,7 @@ from lazyrag.validation import (
     validate_boolean,
     validate_choice,
     validate_integer,
+    validate_string,
     validate_text,
     without_none,
 )
@@ -506,7 +507,7 @@ class HttpEmbedder(_HttpModel):
         self.batch_size = validate_integer("batch_size", batch_size, 1)
         self._prefixes: dict[InputType, str] = {"query": query_prefix, "document": document_prefix}
         for name, prefix in self._prefixes.items():
-            require(isinstance(prefix, str), f"{name}_prefix", prefix, "a string")
+            validate_string(f"{name}_prefix", prefix)
 
     @property
     def identity(self) -> str:
