@@ -204,9 +204,7 @@ class HttpChatModel(_HttpModel):
         except EndpointError as exc:
             if options.json_schema is None or exc.status not in _SCHEMA_REJECTED:
                 raise
-        options = dataclasses.replace(options, json_schema=None)
-        body = _body(self.model, messages, options)
-        answer = await self.endpoint.post(_CHAT_PATH, body, options.n)
+        answer, options = await self._post(messages, dataclasses.replace(options, json_schema=None))
         self.endpoint.without_schema.add(self.model)
         return answer, options
 
