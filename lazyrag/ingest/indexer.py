@@ -582,19 +582,15 @@ class Indexer:
         self.failures.forget(lambda step, _: step in others)
         self._rows |= now
 
-    def missing(
-        self, groups: Iterable[int], plan: BuildPlan, among: Collection[int] | None = None
-    ) -> set[int]:
-        """Rows of the documents, or of those among some rows, that lack one of some groups, or an
-        index of a plan.
-        """
+    def missing(self, groups: Iterable[int], plan: BuildPlan) -> set[int]:
+        """Rows of the documents that lack one of some groups, or an index of a plan."""
         builds = self.ledger.builds
         lacking = set()
         for group in builds.incomplete(list(groups)):
-            lacking |= builds.missing(group, among)
+            lacking |= builds.missing(group)
         for index in plan.indexes:
             if not builds.covers_all(index.id):
-                lacking |= builds.missing_cover(index.group, index.id, among)
+                lacking |= builds.missing_cover(index.group, index.id)
         return lacking
 
     def count_done(self, step: Step, plan: BuildPlan) -> int:

@@ -342,38 +342,22 @@ class BuildTable(_LedgerTable):
         )
         return bool(self._column(query, index)[0])
 
-    def missing(self, group: int, among: Collection[int] | None = None) -> set[int]:
-        """Rows of the live documents, or of those among some, that have no live build in a
-        group.
-        """
+    def missing(self, group: int) -> set[int]:
+        """Rows of the live documents that have no live build in a group."""
         query = (
             "SELECT id FROM document WHERE ledger = ? AND status = 'live' AND NOT EXISTS "
             "(SELECT 1 FROM build WHERE document = document.id AND node_group = ? AND build.until"
             " = ?)"
         )
-        return self._among("id", among, query, self._db.id, group, FOREVER)
+        return set(self._column(query, self._db.id, group, FOREVER))
 
-    def missing_cover(
-        self, group: int, index: int, among: Collection[int] | None = None
-    ) -> set[int]:
-        """Rows of the documents, or of those among some, whose live build in a group is not in an
-        index.
-        """
+    def missing_cover(self, group: int, index: int) -> set[int]:
+        """Rows of the documents whose live build in a group is not in an index."""
         query = (
             f"SELECT document FROM build WHERE node_group = ? AND until = {FOREVER}"  # noqa: S608
             " AND NOT EXISTS (SELECT 1 FROM covered WHERE space = ? AND build = number)"
         )
-        return self._among("document", among, query, group, index)
-
-    def _among(
-        self, column: str, among: Collection[int] | None, query: str, *parameters: int
-    ) -> set[int]:
-        if among is None:
-            return set(self._column(query, *parameters))
-        return {
-            number
-            for (number,) in self._db.select_in(f"{query} AND {column} IN (?*)", among, *parameters)
-        }
+        return set(self._column(query, group, index))
 
     def covered(self, index: int, builds: Collection[int]) -> set[int]:
         """Those of some builds that are in an index."""

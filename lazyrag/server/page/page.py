@@ -129,12 +129,10 @@ def translate(language: str, key: str, /, **slots: Any) -> str:
     return text.format_map(values)
 
 
-def format_number(value: float | None, digits: int | None = None) -> str:
+def format_number(value: float | None) -> str:
     """``1,284``; "–" for None. Both languages group by thousands."""
     if value is None:
         return "–"
-    if digits is not None:
-        return f"{value:,.{digits}f}"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
 
 
