@@ -10,7 +10,7 @@ import json
 import threading
 import zlib
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
@@ -654,15 +654,17 @@ class LiveRows:
         mask = masks[0] if len(masks) == 1 else np.concatenate(masks)
         return mask if self.alive is None else mask & self.alive
 
-    def by_part(self, rows: NDArray[N]) -> Iterator[tuple[int, slice, NDArray[N]]]:
+    def by_part(self, rows: NDArray[N]) -> list[tuple[int, slice, NDArray[N]]]:
         """For each part with some of the rows, which are ascending: its number, their places among
         them, and its own numbers of them.
         """
         ends = rows.searchsorted(self.firsts).tolist()
+        parts = []
         for number, first in enumerate(self.firsts[:-1].tolist()):
             start, end = ends[number : number + 2]
             if start < end:
-                yield number, slice(start, end), rows[start:end] - first
+                parts.append((number, slice(start, end), rows[start:end] - first))
+        return parts
 
     def keys(self, rows: NDArray[np.integer]) -> list[str]:
         """The keys of some rows, in their order."""

@@ -12,7 +12,7 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY
 from lazyrag.errors import RetrievalError
 from lazyrag.models.concurrency import settle
-from lazyrag.validation import is_list_of, require, validate_string
+from lazyrag.validation import is_list_of, require
 
 StageKind: TypeAlias = Literal[
     "retriever",
@@ -246,7 +246,7 @@ def check_query(query: Any) -> bool:
     Raises:
         ConfigError: If it is not a string.
     """
-    validate_string("query", query)
+    require(isinstance(query, str), "query", query, "a string")
     return bool(query.strip())
 
 
