@@ -39,7 +39,17 @@ from lazyrag.server.openai import files as openai_files
 from lazyrag.server.openai import models as openai_models
 from lazyrag.server.openai import stores as openai_stores
 from lazyrag.server.openai.protocol import with_openai
-from lazyrag.server.page import ask, document, evaluate, manage, operate, page, search, sources
+from lazyrag.server.page import (
+    ask,
+    document,
+    evaluate,
+    manage,
+    matches,
+    operate,
+    page,
+    search,
+    sources,
+)
 
 log = logging.getLogger("lazyrag.server")
 
@@ -61,7 +71,7 @@ ROUTERS = tuple(
     )
 )
 
-PAGES = (page, operate, manage, evaluate, ask, search, sources, document)
+PAGES = (page, operate, manage, evaluate, ask, search, matches, sources, document)
 """The last one has the path of any document."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from lazyrag.text.analyzers import content_terms
+from lazyrag.text.analyzers import content_terms, term_spans
 from lazyrag.text.stop_words import STOP_WORDS
 
 MOST_PARTS = 4
@@ -62,6 +62,21 @@ _AND_ZH = re.compile(
 _SHARED_ZH = re.compile(r"(?:(?:19|20)\d\d财?年[^的]{0,6})?的.*")
 _LATIN = re.compile(r"[!-~]+(?: [!-~]+)*")
 
+# Questions for a number or a list
+
+_ASKS_FOR_LIST = re.compile(
+    r"\b(?:how many|which|what are (?:all|the)|list|name (?:all|every|the))\b"
+    "|多少[个份篇种家项条次]|几[个份篇种家项条次]|哪[些几]|列[出举]|所有的?(?:文[档件]|资料)",
+    re.IGNORECASE,
+)
+_LIST_FILLERS = re.compile(
+    r"\b(?:how many|list|name|show|all|every|each|documents?|files?|passages?|pages?"
+    r"|about|come|from|over|include[sd]?|(?:mention|contain|concern|discuss)(?:s|es|ed|ing)?)\b"
+    "|多少[个份篇种家项条次]|几[个份篇种家项条次]|哪[些几][个份篇种家项条次]?|列[出举]"
+    "|所有的?|全部的?|的?(?:文[档件]|资料)|提[到及]了?|涉及|包含|包括|关于|请",
+    re.IGNORECASE,
+)
+
 # Lists of names, years, and things with a word in common
 
 _NAME = (
@@ -113,6 +128,38 @@ def split_question(question: str) -> list[str]:
         if 1 < len(parts) <= MOST_PARTS and all(map(_has_content, parts)):
             return parts
     return [question]
+
+
+def find_list_words(question: str) -> str:
+    """Find the words that all members of the list have which a question asks for, for
+    `Document.collect`.
+
+    Args:
+        question: In English or Chinese.
+
+    Returns:
+        Words with blanks between them; "" if it asks for neither a number nor a list.
+
+    Example:
+        >>> find_list_words("How many of the contracts mention a price adjustment?")
+        'contracts price adjustment'
+        >>> find_list_words("哪些合同提到了价格调整？")
+        '合同 价格调整'
+        >>> find_list_words("How hot is green tea brewed?")
+        ''
+    """
+    if not _ASKS_FOR_LIST.search(question):
+        return ""
+    rest = _LIST_FILLERS.sub(" ", question)
+    words: list[str] = []
+    end_of_last = 0
+    for start, end, _ in term_spans(rest, _terms(rest)):
+        if start < end_of_last:  # pairs of Chinese characters overlap
+            words[-1] += rest[end_of_last:end]
+        else:
+            words.append(rest[start:end])
+        end_of_last = max(end, end_of_last)
+    return " ".join(words)
 
 
 def find_coverage(parts: Sequence[str], texts: Sequence[str]) -> dict[str, tuple[int, ...]]:

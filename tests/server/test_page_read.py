@@ -863,3 +863,38 @@ def test_no_space_is_left_where_a_citation_is_left_out(client, service):
     """Before the full stop."""
     found, _ = answered(client, service, "Green tea is brewed at eighty degrees [99].")
     assert "Green tea is brewed at eighty degrees." in words(found)
+
+
+def test_a_question_for_a_list_leads_to_all_matches(client, chat):
+    """The link below the answer has the words that all members of the list have."""
+    page = read(client, ask(client, "Which files mention green tea?"))
+    link = next(own["href"] for own in Page(page).all("a") if "/all?" in own.get("href", ""))
+    assert "1 document tea.md" in words(read(client, link))
+    assert "All documents" not in words(read(client, ask(client)))
+
+
+def test_all_matches_are_counted_and_listed_page_by_page(client, docs, monkeypatch):
+    """Each document is on one of the pages."""
+    monkeypatch.setattr("lazyrag.server.page.matches._AT_ONCE", 2)
+    docs.add_texts({f"{number}.txt": "Pressed cakes keep for years." for number in range(5)})
+    first = read(client, f"{SET}/all?q=pressed+cakes")
+    assert "5 documents" in words(first)
+    seen = []
+    while True:
+        page = Page(first)
+        seen += [own["href"] for own in page.all("a") if "/files/" in own.get("href", "")]
+        following = page.all("a", rel="next")
+        if not following:
+            break
+        first = read(client, following[0]["href"])
+    assert len(seen) == len(set(seen)) == 5
+    assert "5 passages" in words(read(client, f"{SET}/all?q=pressed+cakes&per=node"))
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [("q=%3F", "must be"), ("q=zeppelin", "Nothing has all"), ("q=tea&after=x", "after must be")],
+)
+def test_all_matches_without_any_say_why(client, query, expected):
+    """Words that nothing has, and arguments that are wrong."""
+    assert expected in words(read(client, f"{SET}/all?{query}"))

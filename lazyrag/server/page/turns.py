@@ -30,6 +30,7 @@ from lazyrag.server.api import answers
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.set_request import SetRequest
 from lazyrag.server.page.marked_text import Chip, Mark, answer_blocks, answer_lines, mark_span
+from lazyrag.text.question_parts import find_list_words
 from lazyrag.types import JsonObject
 
 _UNCHECKED = "not_checkable"
@@ -136,6 +137,11 @@ class ThreadTurn:
     def is_quoted(self) -> bool:
         """Whether the answer is quoted, without a model: then there is nothing to check."""
         return any(problem["detail"] == answers.NO_MODEL for problem in self.answer["problems"])
+
+    @property
+    def list_words(self) -> str:
+        """The words whose complete matches the question asks for; "" if it asks for no list."""
+        return find_list_words(self.question)
 
     @property
     def counts(self) -> dict[str, int]:

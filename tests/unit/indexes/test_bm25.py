@@ -655,6 +655,7 @@ def test_the_first_queries_may_come_at_the_same_time():
 
 @pytest.mark.parametrize("topk", [0, -1])
 def test_a_topk_below_one_is_an_error(topk):
+    """It names the bound."""
     index = LexicalIndex()
     index.add(["a", "b", "c"], [["tea"], ["tea", "cup"], ["tea"]])
     with pytest.raises(ConfigError, match="topk must be an integer >= 1"):

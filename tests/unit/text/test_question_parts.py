@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazyrag.text.question_parts import MOST_PARTS, find_coverage, split_question
+from lazyrag.text.question_parts import (
+    MOST_PARTS,
+    find_coverage,
+    find_list_words,
+    split_question,
+)
 
 PARTS = {
     "How do I install lazyrag and how do I configure a store?": [
@@ -144,3 +149,26 @@ def test_coverage_compares_the_words_that_differ():
     assert find_coverage(parts, texts) == {parts[0]: (2,), parts[1]: ()}
     assert find_coverage(parts, []) == dict.fromkeys(parts, ())
     assert find_coverage([], texts) == {}
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("Which suppliers deliver green tea?", "suppliers deliver green tea"),
+        ("List all invoices from 2023 over $5,000", "invoices 2023 5,000"),
+        ("有多少份报告涉及水分含量？", "报告 水分 含量"),
+        ("列出所有关于 PostgreSQL 的文档", "PostgreSQL"),
+        ("Where is the kiln?", ""),
+        ("谁负责设备？", ""),
+        ("How many?", ""),
+    ],
+)
+def test_words_of_a_list_are_those_that_its_members_have(question, expected):
+    """Words that ask are left out; other questions have none."""
+    assert find_list_words(question) == expected
+
+
+@given(st.text(max_size=300))
+def test_words_of_a_list_stand_in_the_question(question):
+    """Whatever the question is."""
+    assert all(word in question for word in find_list_words(question).split())
