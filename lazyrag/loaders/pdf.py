@@ -253,26 +253,6 @@ class Pages:
         return [f"{_numbered(pages)}: {state}" for pages, state in groups if pages]
 
 
-def _no_text(read: Pages) -> LoadError:
-    remedy = "Call lazyrag.loaders.scans.add_ocr(docs), which reads {} by text recognition (OCR)."
-    if read.unread and set(read.unread.values()) == {_UNREADABLE}:
-        pages = _numbered(list(read.unread))
-        problem = f"The text layer of {pages} of the PDF is garbled: {_UNREADABLE}."
-        return LoadError(f"{problem} {remedy.format('it')}")
-    if read.unread:
-        number, reason = next(iter(read.unread.items()))
-        pages = _numbered(list(read.unread))
-        problem = f"{pages} could not be read (page {number}: {reason})"
-        return LoadError(f"The PDF is damaged: {problem}, and no other holds text.")
-    if not read.texts:
-        return LoadError(
-            "The PDF has no pages; it is damaged, or was written wrongly. Save it again."
-        )
-    scanned = f": only pictures on {_numbered(read.textless)}" if read.textless else ""
-    problem = f"The PDF has no text layer on any page{scanned}."
-    return LoadError(f"{problem} {remedy.format('them')}")
-
-
 def _numbered(numbers: Sequence[int]) -> str:
     """Name pages by their numbers, up to a bound.
 
@@ -386,7 +366,25 @@ class PdfFile:
 
     def no_text(self, read: Pages) -> LoadError:
         """The error for a file without any text."""
-        return _no_text(read)
+        remedy = (
+            "Call lazyrag.loaders.scans.add_ocr(docs), which reads {} by text recognition (OCR)."
+        )
+        if read.unread and set(read.unread.values()) == {_UNREADABLE}:
+            pages = _numbered(list(read.unread))
+            problem = f"The text layer of {pages} of the PDF is garbled: {_UNREADABLE}."
+            return LoadError(f"{problem} {remedy.format('it')}")
+        if read.unread:
+            number, reason = next(iter(read.unread.items()))
+            pages = _numbered(list(read.unread))
+            problem = f"{pages} could not be read (page {number}: {reason})"
+            return LoadError(f"The PDF is damaged: {problem}, and no other holds text.")
+        if not read.texts:
+            return LoadError(
+                "The PDF has no pages; it is damaged, or was written wrongly. Save it again."
+            )
+        scanned = f": only pictures on {_numbered(read.textless)}" if read.textless else ""
+        problem = f"The PDF has no text layer on any page{scanned}."
+        return LoadError(f"{problem} {remedy.format('them')}")
 
     def attachments(self) -> list[str]:
         """The names of the embedded files."""

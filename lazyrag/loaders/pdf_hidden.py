@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import pypdfium2.raw as pdfium
 
@@ -16,7 +17,10 @@ _RECTANGLE = 6  # points of its path
 _TINY = 1.0  # points
 _FAINT = 8  # of 255
 _CLOSE = 8
-_WHITE = (255, 255, 255)
+_WHITE = (255, 255, 255, 255)
+_BLACK = (0, 0, 0, 255)
+_Text: TypeAlias = tuple[Any, int]
+"""A text object with the number of areas that are drawn before it."""
 
 
 class _Area(NamedTuple):
@@ -32,14 +36,6 @@ class _Area(NamedTuple):
         return self.left <= x <= self.right and self.bottom <= y <= self.top
 
 
-class _Text(NamedTuple):
-    """A text object with the number of areas that are drawn before it."""
-
-    item: Any
-    colour: tuple[int, ...]
-    before: int
-
-
 def hidden_objects(page: Any) -> dict[int, str]:
     """Why readers do not see the text objects of an open page that they do not see, by address.
 
@@ -47,19 +43,24 @@ def hidden_objects(page: Any) -> dict[int, str]:
     is no rectangle or another document, text is taken as visible; so is all text in forms.
     """
     areas: list[_Area] = []
-    texts: list[_Text] = []
+    texts: dict[tuple[int, ...], list[_Text]] = {}  # by colour
     unseen = []
-    for item in _objects(page):
+    for item in objects_of(page):
         kind = pdfium.FPDFPageObj_GetType(item)
-        if kind == pdfium.FPDF_PAGEOBJ_TEXT:
-            fill = _fill(item)
-            reason = _own_reason(item, fill[3])
-            if reason:
-                unseen.append((item, reason))
-            else:
-                texts.append(_Text(item, tuple(fill[:3]), len(areas)))
-        elif area := _area(item, kind):
-            areas.append(area)
+        if kind != pdfium.FPDF_PAGEOBJ_TEXT:
+            if area := _area(item, kind):
+                areas.append(area)
+            continue
+        colour = _fill(item)
+        mode = pdfium.FPDFTextObj_GetTextRenderMode(item)
+        if mode == pdfium.FPDF_TEXTRENDERMODE_INVISIBLE:
+            unseen.append((item, NOT_DRAWN))
+        elif mode == pdfium.FPDF_TEXTRENDERMODE_FILL and colour[3] <= _FAINT:
+            unseen.append((item, TRANSPARENT))
+        elif _size(item) <= _TINY:
+            unseen.append((item, SIZE))
+        elif mode == pdfium.FPDF_TEXTRENDERMODE_FILL:
+            texts.setdefault(colour, []).append((item, len(areas)))
     pictures = [area for area in areas if area.colour is None]
     hidden = {_address(item): BACKGROUND for item in _in_background_colour(texts, areas)}
     for item, reason in unseen:
@@ -69,28 +70,17 @@ def hidden_objects(page: Any) -> dict[int, str]:
     return hidden
 
 
-def _own_reason(item: Any, opacity: int) -> str:
-    """Why a text object is not seen, on any background."""
-    mode = pdfium.FPDFTextObj_GetTextRenderMode(item)
-    if mode == pdfium.FPDF_TEXTRENDERMODE_INVISIBLE:
-        return NOT_DRAWN
-    if mode == pdfium.FPDF_TEXTRENDERMODE_FILL and opacity <= _FAINT:
-        return TRANSPARENT
-    return SIZE if _size(item) <= _TINY else ""
-
-
-def _in_background_colour(texts: Sequence[_Text], areas: Sequence[_Area]) -> Iterator[Any]:
-    colours = {_WHITE, *(area.colour for area in areas if area.colour is not None)}
-    usual = {text.colour for text in texts}
-    hidden = {some for some in usual if any(_is_close(some, colour) for colour in colours)}
-    suspects = [text for text in texts if text.colour in hidden]
-    if len(suspects) * len(areas) > _MAX_PAIRS:
+def _in_background_colour(
+    texts: Mapping[tuple[int, ...], Sequence[_Text]], areas: Sequence[_Area]
+) -> Iterator[Any]:
+    backgrounds = {_WHITE, *(area.colour for area in areas if area.colour is not None)}
+    hidden = [colour for colour in texts if any(_is_close(colour, some) for some in backgrounds)]
+    if sum(len(texts[colour]) for colour in hidden) * len(areas) > _MAX_PAIRS:
         return
-    for text in suspects:
-        mode = pdfium.FPDFTextObj_GetTextRenderMode(text.item)
-        behind = _behind(_middle(text.item), areas[: text.before])
-        if mode == pdfium.FPDF_TEXTRENDERMODE_FILL and _is_close(text.colour, behind):
-            yield text.item
+    for colour in hidden:
+        for item, before in texts[colour]:
+            if _is_close(colour, _behind(_middle(item), areas[:before])):
+                yield item
 
 
 def hidden_characters(page: Any, text: Any) -> dict[int, str]:
@@ -103,7 +93,8 @@ def hidden_characters(page: Any, text: Any) -> dict[int, str]:
     return {at: objects[owner] for at, owner in owners if owner in objects}
 
 
-def _objects(page: Any) -> Iterator[Any]:
+def objects_of(page: Any) -> Iterator[Any]:
+    """The objects on an open page, in drawing order."""
     for at in range(max(0, int(pdfium.FPDFPage_CountObjects(page)))):
         yield pdfium.FPDFPage_GetObject(page, at)
 
@@ -113,16 +104,18 @@ def _address(item: Any) -> int:
 
 
 # pdfium writes into these; made once, as there are many objects
-_COLOUR = [ctypes.c_uint() for _ in range(4)]
-_AT_COLOUR = [*map(ctypes.byref, _COLOUR)]
+_COLOUR = bytearray(16)
+_AT_COLOUR = [ctypes.byref(ctypes.c_uint.from_buffer(_COLOUR, at)) for at in range(0, 16, 4)]
+_EDGES = bytearray(16)
+_AT_EDGES = [ctypes.byref(ctypes.c_float.from_buffer(_EDGES, at)) for at in range(0, 16, 4)]
 _SIZE = ctypes.c_float()
 _MATRIX = pdfium.FS_MATRIX()
 
 
-def _fill(item: Any) -> list[int]:
+def _fill(item: Any) -> tuple[int, ...]:
     """Red, green, blue and opacity up to 255; black if unknown."""
     is_known = pdfium.FPDFPageObj_GetFillColor(item, *_AT_COLOUR)
-    return [part.value for part in _COLOUR] if is_known else [0, 0, 0, 255]
+    return struct.unpack("4I", _COLOUR) if is_known else _BLACK
 
 
 def _size(item: Any) -> float:
@@ -133,34 +126,32 @@ def _size(item: Any) -> float:
     return float(abs(_SIZE.value) * (_MATRIX.c**2 + _MATRIX.d**2) ** 0.5)
 
 
-def _bounds(item: Any) -> tuple[float, float, float, float]:
+def bounds_of(item: Any) -> tuple[float, float, float, float]:
     """Left, bottom, right and top."""
-    edges = [ctypes.c_float() for _ in range(4)]
-    pdfium.FPDFPageObj_GetBounds(item, *map(ctypes.byref, edges))
-    left, bottom, right, top = (edge.value for edge in edges)
-    return left, bottom, right, top
+    if not pdfium.FPDFPageObj_GetBounds(item, *_AT_EDGES):
+        return 0.0, 0.0, 0.0, 0.0
+    return struct.unpack("4f", _EDGES)
 
 
 def _middle(item: Any) -> tuple[float, float]:
-    left, bottom, right, top = _bounds(item)
+    left, bottom, right, top = bounds_of(item)
     return (left + right) / 2, (bottom + top) / 2
 
 
 def _area(item: Any, kind: int) -> _Area | None:
     """What is drawn behind text that follows; None for lines and small shapes."""
-    bounds = _bounds(item)
+    bounds = bounds_of(item)
     if bounds[2] - bounds[0] < _MIN_SIDE or bounds[3] - bounds[1] < _MIN_SIDE:
         return None
     if kind != pdfium.FPDF_PAGEOBJ_PATH:
         return _Area(*bounds, None)
     mode = ctypes.c_int()
-    stroke = ctypes.c_int()
-    pdfium.FPDFPath_GetDrawMode(item, ctypes.byref(mode), ctypes.byref(stroke))
-    *colour, opacity = _fill(item)
-    if mode.value == pdfium.FPDF_FILLMODE_NONE or opacity <= _FAINT:
+    pdfium.FPDFPath_GetDrawMode(item, ctypes.byref(mode), ctypes.byref(ctypes.c_int()))
+    colour = _fill(item)
+    if mode.value == pdfium.FPDF_FILLMODE_NONE or colour[3] <= _FAINT:
         return None
-    is_plain = opacity == 255 and pdfium.FPDFPath_CountSegments(item) <= _RECTANGLE
-    return _Area(*bounds, tuple(colour) if is_plain else None)
+    is_plain = colour[3] == 255 and pdfium.FPDFPath_CountSegments(item) <= _RECTANGLE
+    return _Area(*bounds, colour if is_plain else None)
 
 
 def _behind(middle: tuple[float, float], areas: Sequence[_Area]) -> tuple[int, ...] | None:
@@ -172,4 +163,5 @@ def _behind(middle: tuple[float, float], areas: Sequence[_Area]) -> tuple[int, .
 def _is_close(colour: tuple[int, ...], other: tuple[int, ...] | None) -> bool:
     if other is None:
         return False
-    return all(abs(first - second) <= _CLOSE for first, second in zip(colour, other, strict=True))
+    pairs = zip(colour[:3], other[:3], strict=True)
+    return all(abs(first - second) <= _CLOSE for first, second in pairs)

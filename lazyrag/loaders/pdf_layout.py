@@ -11,7 +11,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import chain, pairwise, product
+from itertools import chain, pairwise
 from typing import Any
 
 from lazyrag.loaders.bidi import has_right_to_left, right_to_left_share
@@ -31,7 +31,7 @@ from lazyrag.loaders.pdf_lines import (
     logical_text,
     respace,
 )
-from lazyrag.loaders.pdf_tables import are_even, table_lines
+from lazyrag.loaders.pdf_tables import are_even, common, free_intervals, table_lines
 
 # PDF writers map glyphs to radicals (U+2F46 for U+65E0, U+2ED3 for U+957F) and ligatures instead of
 # letters. Radicals without a compatibility mapping are replaced by Unicode's equivalent unified
@@ -315,12 +315,7 @@ def _is_on_line(first: Glyph | LineSegment, other: Glyph | LineSegment) -> bool:
 
 def _is_on_paper(glyph: Glyph) -> bool:
     """Whether its position is valid: damaged files have infinite ones and NaN."""
-    return (
-        -_FARTHEST < glyph.left < _FARTHEST
-        and -_FARTHEST < glyph.right < _FARTHEST
-        and -_FARTHEST < glyph.base < _FARTHEST
-        and -_FARTHEST < glyph.size < _FARTHEST
-    )
+    return abs(glyph.left) + abs(glyph.right) + abs(glyph.base) + abs(glyph.size) < _FARTHEST
 
 
 def _is_drawn_again(glyph: Glyph, drawn: dict[tuple[str, int, int], list[float]]) -> bool:
@@ -528,7 +523,7 @@ def _shared(
     """The gutters of a group that run through the band below, too; [] if it is no part of it."""
     edges = _free(band)
     size = band[0].size
-    shared = _wide(_common(gutters, edges), size)
+    shared = common(gutters, edges, _GUTTER * size)
     if len(edges) > 2:
         return shared
     lowest = min(segment.base for segment in group[-1])
@@ -549,7 +544,7 @@ def _taken_back(
         [*_, band] = above
         size = band[0].size
         is_near = band[0].base - max(segment.base for segment in below) < _NEAR_LINE * size
-        shared = _wide(_common(gutters, _free(band)), size)
+        shared = common(gutters, _free(band), _GUTTER * size)
         if not is_near or len(shared) < len(gutters) or size != below[0].size:
             break
         taken.insert(0, above.pop())
@@ -569,19 +564,7 @@ def _wide(gaps: Iterable[Interval], size: float) -> list[Interval]:
 
 def _free(segments: Iterable[LineSegment]) -> list[Interval]:
     """Free intervals from left to right, the unbounded edges included."""
-    free = []
-    end = float("-inf")
-    for segment in sorted(segments, key=lambda segment: segment.left):
-        if segment.left > end:
-            free.append((end, segment.left))
-        end = max(end, segment.right)
-    return [*free, (end, float("inf"))]
-
-
-def _common(some: Iterable[Interval], others: Sequence[Interval]) -> list[Interval]:
-    pairs = product(some, others)
-    common = [(max(a[0], b[0]), min(a[1], b[1])) for a, b in pairs]
-    return [gap for gap in common if gap[1] > gap[0]]
+    return free_intervals((segment.left, segment.right) for segment in segments)
 
 
 def _columns(group: Sequence[LineSegment]) -> list[list[LineSegment]]:

@@ -320,7 +320,8 @@ _LONGEST_WORD = 12.0
 _SPACED = 4  # letters
 _FEWEST_PAIRS = 20
 # In font sizes.
-_TIGHT_BLANK = 0.1
+NARROW = 0.1
+"""Width from which a gap may be a blank, in font sizes."""
 _LEAST_BLANK = 0.16
 _LEAST_SPREAD = 1e-4
 
@@ -349,7 +350,7 @@ def _part_tight_words(parts: list[str], gaps: Sequence[Gap]) -> None:
     """Add blanks to narrow gaps of a line whose letters have none, as between words of a justified
     line.
     """
-    narrow = [at for at, (width, _) in enumerate(gaps) if width >= _TIGHT_BLANK]
+    narrow = [at for at, (width, _) in enumerate(gaps) if width >= NARROW]
     if _SHORTEST_WORD * len(narrow) > sum(map(len, parts[::2])):
         return
     for at in narrow:

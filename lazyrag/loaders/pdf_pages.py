@@ -10,6 +10,7 @@ import io
 import itertools
 import logging
 import re
+import struct
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -29,9 +30,17 @@ from lazyrag.loaders.hidden import hide
 from lazyrag.loaders.ocr import has_few_letters, is_garbled
 from lazyrag.loaders.pdf import load_errors
 from lazyrag.loaders.pdf_fields import field_glyphs
-from lazyrag.loaders.pdf_hidden import hidden_characters
+from lazyrag.loaders.pdf_hidden import bounds_of, hidden_characters, objects_of
 from lazyrag.loaders.pdf_layout import letters, page_text, quarter_turns, turned
-from lazyrag.loaders.pdf_lines import BLANK, Glyph, GlyphCollector, PlacedText, SizedLine, TypeSizes
+from lazyrag.loaders.pdf_lines import (
+    BLANK,
+    NARROW,
+    Glyph,
+    GlyphCollector,
+    PlacedText,
+    SizedLine,
+    TypeSizes,
+)
 from lazyrag.loaders.pdf_recovery import recovered
 from lazyrag.types import JsonObject
 
@@ -415,8 +424,7 @@ def shown_point(page: Any, x: float, y: float) -> tuple[float, float]:
 
 
 def _has_drawings(page: Any) -> bool:
-    count = max(0, int(pdfium.FPDFPage_CountObjects(page)))
-    kinds = (pdfium.FPDFPageObj_GetType(pdfium.FPDFPage_GetObject(page, at)) for at in range(count))
+    kinds = map(pdfium.FPDFPageObj_GetType, objects_of(page))
     return any(kind != pdfium.FPDF_PAGEOBJ_TEXT for kind in kinds)
 
 
@@ -458,14 +466,10 @@ _COVERED = 0.6  # of a page, by one picture
 
 def _is_covered(page: Any) -> bool:
     """Whether a picture covers most of a page, as in scans."""
-    edges = [ctypes.c_float() for _ in range(4)]
     area = pdfium.FPDF_GetPageWidthF(page) * pdfium.FPDF_GetPageHeightF(page)
-    for at in range(max(0, int(pdfium.FPDFPage_CountObjects(page)))):
-        picture = pdfium.FPDFPage_GetObject(page, at)
-        if pdfium.FPDFPageObj_GetType(picture) != pdfium.FPDF_PAGEOBJ_IMAGE:
-            continue
-        if pdfium.FPDFPageObj_GetBounds(picture, *map(ctypes.byref, edges)):
-            left, bottom, right, top = (edge.value for edge in edges)
+    for item in objects_of(page):
+        if pdfium.FPDFPageObj_GetType(item) == pdfium.FPDF_PAGEOBJ_IMAGE:
+            left, bottom, right, top = bounds_of(item)
             if (right - left) * (top - bottom) >= _COVERED * area:
                 return True
     return False
@@ -477,6 +481,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _WIDEST = 1.3  # of a letter, in font sizes
 _WIDEST_OF_LINE = 0.5  # on average: pdfium makes one blank of several
 _EDGE = 1.0  # points beyond the crop box that count as inside
+_EVERYWHERE = (-1e9, -1e9, 1e9, 1e9)
 
 
 def page_glyphs(page: PageText) -> list[Glyph]:
@@ -524,7 +529,7 @@ class PageText:
             and bounds.right > bounds.left
         )
         self._bounds = (
-            (bounds.left, bounds.bottom, bounds.right, bounds.top) if is_bounded else None
+            (bounds.left, bounds.bottom, bounds.right, bounds.top) if is_bounded else _EVERYWHERE
         )
         self._box = pdfium.FS_RECTF()
         self._matrix = pdfium.FS_MATRIX()
@@ -534,6 +539,10 @@ class PageText:
         self._at_matrix = ctypes.byref(self._matrix)
         self._at_across = ctypes.byref(self._across)
         self._at_up = ctypes.byref(self._up)
+        self._edges = bytearray(32)
+        self._at_edges = [
+            ctypes.byref(ctypes.c_double.from_buffer(self._edges, at)) for at in range(0, 32, 8)
+        ]
 
     def letters(self, at: int, text: str) -> str:  # noqa: ARG002  a subclass notes the index
         """The letters of characters from an index on; see `lazyrag.loaders.pdf_layout.letters`."""
@@ -553,14 +562,10 @@ class PageText:
 
     def _is_drawn_at_once(self, start: int, line: str) -> bool:
         """Whether one operator draws a line, with its blanks."""
-        if pdfium.FPDFText_CountRects(self.text, start, len(line)) != 1:
-            return False
-        at = line.find(" ")
-        while at >= 0:
-            if pdfium.FPDFText_IsGenerated(self.text, start + at):
-                return False
-            at = line.find(" ", at + 1)
-        return True
+        return pdfium.FPDFText_CountRects(self.text, start, len(line)) == 1 and not any(
+            pdfium.FPDFText_IsGenerated(self.text, start + blank.start())
+            for blank in re.finditer(" ", line)
+        )
 
     def read_stretch(self, start: int, stretch: str, glyphs: list[Glyph]) -> None:
         """Add a blank or a word, as one glyph where possible."""
@@ -575,11 +580,9 @@ class PageText:
     def _read_whole(self, start: int, stretch: str) -> Glyph | None:
         """A stretch as one glyph; None if its characters have to be read one by one.
 
-        So are those of a word drawn in parts: pdfium finds no blank where the file names U+00A0 as
-        the text of one.
+        So are those of a word drawn in parts with gaps between them: pdfium finds no blank where
+        the file names U+00A0 as the text of one.
         """
-        if " " not in stretch and pdfium.FPDFText_CountRects(self.text, start, len(stretch)) > 1:
-            return None
         first = self.placed(start)
         last = self.placed(start + len(stretch) - 1)
         if (
@@ -589,6 +592,8 @@ class PageText:
         ):
             return None
         size, turn = self.size_and_turn(start)
+        if " " not in stretch and not self._is_tight(start, len(stretch), size):
+            return None
         left, _, base = turned(turn, *first)
         last_left, right, last_base = turned(turn, *last)
         if abs(base - last_base) > 0.01 * size or not 0 < right - left < _WIDEST * size * len(
@@ -598,19 +603,24 @@ class PageText:
         read = self.letters(start, stretch)
         return Glyph(read, left, right, base, size, turn) if read and last_left >= left else None
 
+    def _is_tight(self, start: int, count: int, size: float) -> bool:
+        """Whether a word is drawn at once, or in parts without gaps between them."""
+        parts = pdfium.FPDFText_CountRects(self.text, start, count)
+        end = None
+        for part in range(parts if parts > 1 else 0):
+            pdfium.FPDFText_GetRect(self.text, part, *self._at_edges)
+            left, _, right, _ = struct.unpack("4d", self._edges)
+            if end is not None and abs(left - end) > NARROW * size:
+                return False
+            end = right
+        return True
+
     def _is_shown(self, box: tuple[float, float, float, float]) -> bool:
         """Whether the middle of a box is within the crop box."""
-        if self._bounds is None:
-            return True
         across = (box[0] + box[2]) / 2
         up = (box[1] + box[3]) / 2
         left, bottom, right, top = self._bounds
-        return not (
-            across < left - _EDGE
-            or across > right + _EDGE
-            or up < bottom - _EDGE
-            or up > top + _EDGE
-        )
+        return left - _EDGE <= across <= right + _EDGE and bottom - _EDGE <= up <= top + _EDGE
 
     def read_characters(self, start: int, end: int, glyphs: list[Glyph]) -> list[Glyph]:
         """Add the characters of a stretch, one glyph each."""

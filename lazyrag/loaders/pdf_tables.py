@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
@@ -22,6 +22,7 @@ _TIGHTEST_OF_USUAL = 0.85
 _BULLET = re.compile(
     r"[•·▪■◦●○‣∗*–—-]|\(?[0-9]{1,3}[.)、]|\(?[a-zA-Z][.)]|[①-⑳]|\[\d{1,3}\]|[0-9]+(?:\.[0-9]+)+"
 )
+_NUMBER = re.compile(r"[-+$€£¥]?\d[\d.,]*%?")
 # In font sizes.
 _SHARED = 0.5  # of two gaps one above the other
 _WIDEST_CELL_GAP = 1.4
@@ -120,7 +121,7 @@ def _is_linked(rows: Sequence[TextRow], gaps: Sequence[Sequence[Interval]], at: 
         for other in range(at + step, at + step * (_NEAR + 1), step):
             if not 0 <= other < len(rows) or not free:
                 break
-            shared = _common(free, gaps[other], _SHARED * rows[at].size)
+            shared = common(free, gaps[other], _SHARED * rows[at].size)
             fewer = min(len(gaps[at]), len(gaps[other]))
             if shared and len(shared) >= fewer / 2:
                 return True
@@ -141,7 +142,8 @@ def are_even(gaps: Sequence[Interval], size: float) -> bool:
     return not widths or max(widths) - min(widths) <= _EVEN * size
 
 
-def _common(some: Sequence[Interval], others: Sequence[Interval], least: float) -> list[Interval]:
+def common(some: Sequence[Interval], others: Sequence[Interval], least: float) -> list[Interval]:
+    """What intervals have in common, where that is as wide as the least, in points."""
     pairs = ((max(a[0], b[0]), min(a[1], b[1])) for a in some for b in others)
     return [gap for gap in pairs if gap[1] - gap[0] >= least]
 
@@ -189,17 +191,16 @@ def _table_row(
 ) -> TextRow | None:
     """The next row of a table above or below a row, with only rows of one cell between them."""
     for other in range(at + step, at + step * (_NEAR + 1), step):
-        if not 0 <= other < len(rows) or not _is_close(rows[other - step], rows[other]):
+        if not 0 <= other < len(rows):
+            return None
+        before = rows[other - step]
+        if abs(before.base - rows[other].base) > _CLOSE * max(before.size, rows[other].size):
             return None
         if is_row[other]:
             return rows[other]
         if len(rows[other].cells) > 1:
             return None
     return None
-
-
-def _is_close(row: TextRow, other: TextRow) -> bool:
-    return abs(row.base - other.base) <= _CLOSE * max(row.size, other.size)
 
 
 def _block_lines(block: Sequence[TextRow]) -> list[Line]:
@@ -212,9 +213,7 @@ def _block_lines(block: Sequence[TextRow]) -> list[Line]:
         texts = [join(between, (cell.text for cell in row.cells)) for row in block]
         return [Line(text, is_table_row=bool(separators)) for text in texts]
     cells = [_in_columns(row, separators) for row in block]
-    steps = [0.0]
-    for above, row in pairwise(block):
-        steps.append((above.base - row.base) / (row.size or 1))
+    steps = [(above.base - row.base) / (row.size or 1) for above, row in pairwise(block)]
     return [Line(_row_text(texts), True, not texts) for texts in _merge_continued(cells, steps)]
 
 
@@ -231,34 +230,35 @@ def _merge_continued(cells: Sequence[list[str]], steps: Sequence[float]) -> list
 
     Args:
         cells: The texts of each row.
-        steps: The distance of each row from the row above, in font sizes.
+        steps: The distance of each row but the first from the row above, in font sizes.
     """
-    tight = _tight_step(cells, steps)
-    merged: list[list[str]] = []
+    tight = _tight_step(cells[1:], steps)
+    merged = [cells[0]]
     start = 0  # the last row that is not merged
+    lowest = cells[0]  # the last line of each of its cells
     is_open = False  # whether it lacks its first cell, which is level with its last line
-    for at, (texts, step, below) in enumerate(
-        zip(cells, steps, [*steps[1:], float("inf")], strict=True)
-    ):
+    rows = zip(cells[1:], steps, [*steps[1:], float("inf")], strict=False)
+    for at, (texts, step, below) in enumerate(rows, start=1):
         opens = not texts[0] and below < min(tight, step / _LOOSER)
-        goes_on = (
-            at and step < tight and not opens and (is_open or _continues(texts, merged[start]))
-        )
-        if goes_on or (at and (step < _BESIDE and not _share_column(texts, cells[at - 1]))):
+        goes_on = step < tight and not opens and (is_open or _continues(texts, merged[start]))
+        is_beside = step < _BESIDE and not _share_column(texts, cells[at - 1])
+        if (goes_on or is_beside) and not _have_numbers(texts, lowest):
             above = merged[start]
             merged[start] = [(a + " " + b).strip() for a, b in zip(above, texts, strict=True)]
             merged.append([])
+            lowest = [b or a for a, b in zip(lowest, texts, strict=True)]
             is_open = is_open and not texts[0]
         else:
             merged.append(texts)
             start = at
-            is_open = at > 0 and opens
+            lowest = texts
+            is_open = opens
     return merged
 
 
 def _tight_step(cells: Sequence[list[str]], steps: Sequence[float]) -> float:
     """The step between lines of one row, at most."""
-    usual = [step for step, texts in zip(steps, cells, strict=True) if step and texts[0]]
+    usual = [step for step, texts in zip(steps, cells, strict=True) if texts[0]]
     if len(usual) < 2:
         return _TIGHT
     return max(_TIGHT, min(2.2, _TIGHTEST_OF_USUAL * statistics.median(usual)))
@@ -266,6 +266,13 @@ def _tight_step(cells: Sequence[list[str]], steps: Sequence[float]) -> float:
 
 def _share_column(cells: Sequence[str], others: Sequence[str]) -> bool:
     return any(a and b for a, b in zip(cells, others, strict=True))
+
+
+def _have_numbers(cells: Sequence[str], others: Sequence[str]) -> bool:
+    """Whether two rows have numbers in one column, as those beside a cell that spans both."""
+    return any(
+        _NUMBER.fullmatch(a) and _NUMBER.fullmatch(b) for a, b in zip(cells, others, strict=True)
+    )
 
 
 def _continues(cells: Sequence[str], above: Sequence[str]) -> bool:
@@ -282,7 +289,7 @@ def _separators(rows: Sequence[TextRow]) -> list[Interval]:
     if not full:
         return []
     size = statistics.median(row.size for row in full)
-    free = list(_free(full))
+    free = free_intervals(word[:2] for row in full for word in row.spans)[1:-1]
     least = size * (_SEPARATOR if len(full) >= _FEW_ROWS else _SEPARATOR_OF_FEW)
     blanks = _blanks(full, free)
     if blanks:
@@ -300,13 +307,15 @@ def _blanks(rows: Sequence[TextRow], free: Sequence[Interval]) -> list[float]:
     return blanks
 
 
-def _free(rows: Sequence[TextRow]) -> Iterator[Interval]:
-    """The stretches between words in which no row has a letter."""
-    end = None
-    for left, right, _ in sorted(word for row in rows for word in row.spans):
-        if end is not None and left > end:
-            yield end, left
-        end = right if end is None else max(end, right)
+def free_intervals(taken: Iterable[Interval]) -> list[Interval]:
+    """The intervals between others from left to right, the unbounded edges included."""
+    free = []
+    end = float("-inf")
+    for left, right in sorted(taken):
+        if left > end:
+            free.append((end, left))
+        end = max(end, right)
+    return [*free, (end, float("inf"))]
 
 
 def _in_columns(row: TextRow, separators: Sequence[Interval]) -> list[str]:

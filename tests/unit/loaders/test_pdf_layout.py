@@ -292,6 +292,25 @@ def test_values_level_with_any_line_of_a_cell(text_of, level):
     assert rows == expected
 
 
+@pytest.mark.parametrize("levels", [(0, 2), (0.5, 2.5), (1, 3)], ids=["top", "between", "bottom"])
+def test_rows_beside_a_cell_that_spans_them(text_of, levels):
+    """A merged cell is in one of its rows, and each of them is a line, however near they are."""
+    rows = [("Sencha", "12", "480"), ("Bancha", "7", "90"), ("Assam", "30", "60"), ("Pu", "9", "8")]
+    names = [(60, 700, "Kind"), (150, 700, "Tea"), (250, 700, "kg"), (330, 700, "EUR")]
+    cells = [
+        (left, 686 - 12 * at, cell)
+        for at, row in enumerate(rows)
+        for left, cell in zip((150, 250, 330), row, strict=True)
+    ]
+    kinds = [
+        (60, 686 - 12 * level, kind) for level, kind in zip(levels, ["Green", "Black"], strict=True)
+    ]
+    lines = text_of(drawn(*names, *cells, *kinds)).splitlines()
+    at_most_one = [line.replace("Green", "").replace("Black", "").strip(" |") for line in lines]
+    assert at_most_one[-3:] == ["Bancha | 7 | 90", "Assam | 30 | 60", "Pu | 9 | 8"]
+    assert "\n".join(lines).count("Green") == "\n".join(lines).count("Black") == 1
+
+
 def test_a_figure_beside_prose(text_of):
     """The labels of a chart beside a column of prose do not get into its lines."""
     lines = [f"Line {at} of a column that is filled with words" for at in range(12)]
@@ -581,6 +600,16 @@ def test_a_no_break_space_is_a_blank(text_of):
     canvas.drawString(60, 700, "In\xa0FY\xa02011 the\xa0FBI began", charSpace=-0.4)
     canvas.save()
     assert text_of(data.getvalue()) == "In FY 2011 the FBI began"
+
+
+@pytest.mark.parametrize("gap", [0, 0.3, 4])
+def test_words_drawn_in_parts(text_of, gap):
+    """Parts of a word without a gap between them are one word, and others two, though none has a
+    blank.
+    """
+    width = pdfmetrics.stringWidth("steamed", "Helvetica", 10) + gap
+    text = text_of(drawn((60, 700, "steamed"), (60 + width, 700, "leaves"), (60, 680, "of tea")))
+    assert text.splitlines()[0] == ("steamedleaves" if gap < 1 else "steamed leaves")
 
 
 def test_a_narrow_blank_that_is_not_drawn(text_of):
