@@ -117,7 +117,7 @@ def ingest_changes(
     skipped = {name for name, _ in indexer.failures.skipped()}
     report = _final_report(indexer, comparison, outcomes, skipped)
     indexer.report = replace(report, repaired=repaired)
-    indexer.engine.record_failures()
+    _record_failures(indexer)
     indexer.purge()
     with suppress(StoreError):  # the next sync tries again
         evict_superseded(indexer, _CACHED_DAYS)
@@ -145,6 +145,20 @@ def _delete_missing(indexer: Indexer, comparison: FileComparison) -> None:
             " Their documents are kept; call sync(max_deleted=1) to delete them."
         )
         warn_user(msg, IngestionWarning)
+
+
+def _record_failures(indexer: Indexer) -> None:
+    """Replace the ledger's failures with those of this sync; those of files that it did not try
+    stay: added ones, and files of a dataset that this Document was opened without.
+    """
+    documents = indexer.ledger.documents
+    stages = {identity: stage for identity, stage, *_ in documents.failures()}
+    untried = {row.identity for row in documents.named(stages).values() if row.origin != "dataset"}
+    if not indexer.dataset.is_given:
+        untried = {*stages}
+    tried = [name for name in stages if name not in untried or stages[name] != str(LOADING)]
+    rows = [(failure.path, failure.stage, failure.error) for failure in indexer.failures]
+    documents.set_failures(tried, rows)
 
 
 def _settle_files(indexer: Indexer, comparison: FileComparison) -> None:

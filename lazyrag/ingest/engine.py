@@ -263,11 +263,6 @@ class IngestionEngine:
         where = f"({self.failures.where}: last_report.notes lists all)"
         warn_user(f"{problem} {first} {where}", IngestionWarning)
 
-    def record_failures(self) -> None:
-        """Replace the ledger's failures with those of this process: a sync has tried everything."""
-        rows = [(failure.path, failure.stage, failure.error) for failure in self.failures]
-        self.ledger.documents.set_failures(None, rows)
-
     def _save_failures(self, versions: Sequence[PendingVersion]) -> None:
         failed = []
         unread = []

@@ -438,7 +438,10 @@ class BuildTable(_LedgerTable):
 
 _GONE = (
     "document WHERE ledger = ? AND status <> 'live' AND status IN ('deleted', 'new') "
-    "AND NOT EXISTS (SELECT 1 FROM build WHERE build.document = document.id)"
+    "AND NOT EXISTS (SELECT 1 FROM build WHERE build.document = document.id) "
+    # the failure of an added file needs its row: no sync tries it again
+    "AND (origin = 'dataset' OR NOT EXISTS (SELECT 1 FROM failure WHERE failure.ledger ="
+    " document.ledger AND failure.identity = document.identity))"
 )
 
 
@@ -669,12 +672,12 @@ class DocumentTable(_LedgerTable):
         return dict(self._db.select_in(query, numbers))
 
     def set_failures(
-        self, identities: Iterable[str] | None, failed: Iterable[tuple[str, str, Exception]]
+        self, identities: Iterable[str], failed: Iterable[tuple[str, str, Exception]]
     ) -> None:
         """Replace the failures of some documents.
 
         Args:
-            identities: Of the documents that were tried; None for all.
+            identities: Of the documents that were tried.
             failed: Identity, stage and error of each that failed.
         """
         now = time.time()
@@ -687,22 +690,11 @@ class DocumentTable(_LedgerTable):
             )
             for identity, stage, error in failed
         ]
-        if not failures:
-            table = "SELECT 1 FROM failure WHERE ledger = ? LIMIT 1"
-            if not (
-                self._db.select(table, (self._db.id,))
-                if identities is None
-                else self._may_have_failures
-            ):
-                return
+        tried = [(self._db.id, stored_text(identity)) for identity in identities]
+        if not (failures or (tried and self._may_have_failures)):
+            return
         with self._db.writing() as connection:
-            if identities is None:
-                connection.execute("DELETE FROM failure WHERE ledger = ?", (self._db.id,))
-            else:
-                tried = [(self._db.id, stored_text(identity)) for identity in identities]
-                connection.executemany(
-                    "DELETE FROM failure WHERE ledger = ? AND identity = ?", tried
-                )
+            connection.executemany("DELETE FROM failure WHERE ledger = ? AND identity = ?", tried)
             connection.executemany(
                 "INSERT INTO failure VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (ledger, identity,"
                 " stage) DO UPDATE SET kind = excluded.kind, message = excluded.message, failed_at"
