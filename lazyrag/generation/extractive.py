@@ -104,7 +104,7 @@ class _Passage:
 
 
 def _are_rows(*units: Unit) -> bool:
-    return all(unit.kind == "row" for unit in units)
+    return all(unit.kind in ("row", "record") for unit in units)
 
 
 def _is_in_table(between: str) -> bool:
@@ -437,8 +437,10 @@ def choose_quotes(query: str, hits: Sequence[Hit]) -> list[Quote]:
         is_close = not chosen or below_best <= _CLOSE
         limit = room if is_close else room - MAX_CHARACTERS + _USUAL_CHARACTERS
         quote = _quote_of(ranked, passages[ranked.source], limit)
-        below_row = below_best - best_of_table.setdefault(quote.header, below_best)
-        if quote.header and below_row > _FAR_ROW:
+        is_record = ranked.unit.kind == "record"
+        table = f"records of {ranked.source}" if is_record else quote.header
+        below_row = below_best - best_of_table.setdefault(table, below_best)
+        if table and below_row > _FAR_ROW:
             continue
         if quote.size <= limit and not _repeats(quote, chosen, texts):
             chosen.append(quote)
