@@ -100,11 +100,16 @@ def test_any_words_survive(tmp_path_factory, subject, body):
 
 
 @pytest.mark.parametrize(
-    ("plain", "read"), [("plain words", "plain words"), (" \n", "the page | its cell")]
+    ("plain", "read"),
+    [
+        ("plain words", "plain words"),
+        (" \n", "the page | its cell"),
+        ("HTML", "the page | its cell"),  # refers to the page
+    ],
 )
 def test_of_alternatives_the_plain_text(load, plain, read):
-    """A body that is there as plain text and as a page is read once: the text, or the page if that
-    is blank.
+    """A body that is there as plain text and as a page is read once: the text, or the page if the
+    text is blank or far shorter.
     """
     message = mail(plain)
     message.add_alternative(
