@@ -263,14 +263,16 @@ class _Scorer:
 
     def _gain(self, passage: _Passage, number: int, step: int, terms: frozenset[str]) -> float:
         """What a neighbour of a unit adds to the recall of some terms: rows do not explain each
-        other.
+        other, and a heading not what is above it.
         """
         near = number + step
         if near == -1:
             return self._weights.recall(passage.announcing - terms)
         if not 0 <= near < len(passage.units):
             return 0.0
-        if _are_rows(passage.units[number], passage.units[near]):
+        neighbour = passage.units[near]
+        is_below = step > 0 and neighbour.kind == "heading"
+        if is_below or _are_rows(passage.units[number], neighbour):
             return 0.0
         return self._weights.recall(passage.terms[near] - terms)
 
