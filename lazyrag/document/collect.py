@@ -170,6 +170,9 @@ def collect(
 
 def _read_query(query: str) -> list[_Alternative]:
     """The alternatives of a query; of a blank one an alternative that every text satisfies."""
+    has_not = " NOT " in _PHRASE.sub("", query)
+    hint = "Leave matches out with judge=, or put the word into quotation marks."
+    require(not has_not, "query", query, "a text without NOT, which excludes nothing", hint)
     alternatives = []
     for part in _OR.split(query):
         phrases = list(filter(None, map(_spaced, _PHRASE.findall(part))))
