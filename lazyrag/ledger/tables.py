@@ -166,11 +166,6 @@ class _LedgerTable:
         self._db = db
         self._parts = parts
 
-    def _end_builds(
-        self, connection: sqlite3.Connection, changes: int, builds: Collection[int]
-    ) -> None:
-        replace_builds(connection, self._parts, self._db.id, changes, ended=builds)
-
     def _column(self, query: str, *parameters: Any) -> list[Any]:
         """The values of a query for one column."""
         return [value for (value,) in self._db.select(query, parameters)]
@@ -268,7 +263,8 @@ class BuildTable(_LedgerTable):
                 )
                 waiting = {number for (number,) in below} - discarded
             rows = [(number,) for number in sorted(discarded)]
-            self._end_builds(connection, changes, among_live(connection, discarded))
+            ended = among_live(connection, discarded)
+            replace_builds(connection, self._parts, self._db.id, changes, ended=ended)
             connection.executemany("DELETE FROM covered WHERE build = ?", rows)
             connection.executemany("DELETE FROM version WHERE root = ?", rows)
             connection.executemany(
@@ -474,8 +470,6 @@ class DocumentTable(_LedgerTable):
         field_keys: By what questions name the documents.
     """
 
-    _may_have_failures = True  # as of the last `register`
-
     def __init__(self, db: LedgerConnection, parts: TermParts, field_keys: FieldKeys) -> None:
         super().__init__(db, parts)
         self._field_keys = field_keys
@@ -497,19 +491,17 @@ class DocumentTable(_LedgerTable):
 
     def all(self) -> dict[str, DocumentRow]:
         """All documents by identity, including deleted ones."""
-        rows = self._db.select(
-            f"SELECT {DOCUMENT_COLUMNS} FROM document WHERE ledger = ?",  # noqa: S608
-            (self._db.id,),
-        )
-        return {row.identity: row for row in map(document_row, rows)}
+        return {row.identity: row for row in self._select("")}
 
     def added_with_other_letters(self) -> list[DocumentRow]:
         """The live documents outside of the dataset whose names are not in ASCII."""
         # by identity: the uid of a name that an earlier release stored is not that of `root_uid`
-        query = (
-            f"SELECT {DOCUMENT_COLUMNS} FROM document WHERE ledger = ?"  # noqa: S608
-            " AND status = 'live' AND origin <> 'dataset' AND identity GLOB '*[^ -~]*'"
+        return self._select(
+            "AND status = 'live' AND origin <> 'dataset' AND identity GLOB '*[^ -~]*'"
         )
+
+    def _select(self, condition: str) -> list[DocumentRow]:
+        query = f"SELECT {DOCUMENT_COLUMNS} FROM document WHERE ledger = ? {condition}"  # noqa: S608
         return list(map(document_row, self._db.select(query, (self._db.id,))))
 
     def identities(self) -> list[tuple[str, int]]:
@@ -523,10 +515,7 @@ class DocumentTable(_LedgerTable):
             "SELECT identity FROM document WHERE ledger = ? AND status = 'live' AND"
             " content_hash = ?"
         )
-        return [
-            read_text(identity)
-            for (identity,) in self._db.select(query, (self._db.id, content_hash))
-        ]
+        return list(map(read_text, self._column(query, self._db.id, content_hash)))
 
     def live_bytes(self) -> int:
         """The size of the files of live documents."""
@@ -552,10 +541,6 @@ class DocumentTable(_LedgerTable):
     def register(self, rows: Sequence[DocumentRow]) -> list[DocumentRow]:
         """Enter documents; a known one gets the number of its old row and of its version."""
         with self._db.writing() as connection:
-            failed = connection.execute(
-                "SELECT 1 FROM failure WHERE ledger = ? LIMIT 1", (self._db.id,)
-            ).fetchone()
-            self._may_have_failures = failed is not None
             connection.executemany(
                 "INSERT INTO document (ledger, uid, identity, origin, status) VALUES (?, ?, ?, ?,"
                 " 'new') ON CONFLICT (ledger, uid) DO NOTHING",
@@ -691,8 +676,9 @@ class DocumentTable(_LedgerTable):
             for identity, stage, error in failed
         ]
         tried = [(self._db.id, stored_text(identity)) for identity in identities]
-        if not (failures or (tried and self._may_have_failures)):
-            return
+        any_failure = "SELECT 1 FROM failure WHERE ledger = ? LIMIT 1"
+        if not (failures or (tried and self._db.select(any_failure, (self._db.id,)))):
+            return  # without a transaction, and most batches have none
         with self._db.writing() as connection:
             connection.executemany("DELETE FROM failure WHERE ledger = ? AND identity = ?", tried)
             connection.executemany(

@@ -209,9 +209,10 @@ def _best(alternatives: list[EmailMessage]) -> list[EmailMessage]:
         for part in alternatives
         if part.get_content_type() == "text/html" or part.is_multipart()
     ]
-    if plain and pages and len(_body(plain[0])) < _MAX_REFERENCE:
+    size = len("".join(map(_body, plain[:1])))
+    if pages and size < _MAX_REFERENCE:
         html = (part for part in pages[-1].walk() if part.get_content_type() == "text/html")
-        if sum(map(len, map(_body, html))) > _MUCH_LONGER * len(_body(plain[0])):
+        if sum(map(len, map(_body, html))) > _MUCH_LONGER * size:
             return pages[-1:]
     return plain[:1] or pages[-1:] or alternatives[-1:]
 
