@@ -170,9 +170,6 @@ def collect(
 
 def _read_query(query: str) -> list[_Alternative]:
     """The alternatives of a query; of a blank one an alternative that every text satisfies."""
-    has_not = " NOT " in _PHRASE.sub("", query)
-    hint = "Leave matches out with judge=, or put the word into quotation marks."
-    require(not has_not, "query", query, "a text without NOT, which excludes nothing", hint)
     alternatives = []
     for part in _OR.split(query):
         phrases = list(filter(None, map(_spaced, _PHRASE.findall(part))))
@@ -181,8 +178,12 @@ def _read_query(query: str) -> list[_Alternative]:
             alternatives.append((terms, phrases))
     if not query.strip():
         return [(frozenset(), [])]
-    expected = 'a text with a word to look for, or "" for all that satisfies the filters'
-    require(bool(alternatives), "query", query, expected)
+    expected = (
+        'a text with a word to look for, and no NOT; or "" for all that satisfies the filters'
+    )
+    hint = "A judge= leaves matches out."
+    is_valid = alternatives and " NOT " not in _PHRASE.sub("", query)
+    require(bool(is_valid), "query", query, expected, hint)
     return alternatives
 
 

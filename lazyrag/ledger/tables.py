@@ -501,7 +501,8 @@ class DocumentTable(_LedgerTable):
         )
 
     def _select(self, condition: str) -> list[DocumentRow]:
-        query = f"SELECT {DOCUMENT_COLUMNS} FROM document WHERE ledger = ? {condition}"  # noqa: S608
+        rows = f"document WHERE ledger = ? {condition}"
+        query = f"SELECT {DOCUMENT_COLUMNS} FROM {rows}"  # noqa: S608
         return list(map(document_row, self._db.select(query, (self._db.id,))))
 
     def identities(self) -> list[tuple[str, int]]:
