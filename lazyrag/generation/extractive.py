@@ -430,8 +430,7 @@ def choose_quotes(query: str, hits: Sequence[Hit]) -> list[Quote]:
         is_close = not chosen or below_best <= _CLOSE
         limit = room if is_close else room - MAX_CHARACTERS + _USUAL_CHARACTERS
         quote = _quote_of(ranked, passages[ranked.source], limit)
-        is_record = ranked.unit.kind == "record"
-        table = f"records of {ranked.source}" if is_record else quote.header
+        table = f"of {ranked.source}" if ranked.unit.kind == "record" else quote.header
         below_row = below_best - best_of_table.setdefault(table, below_best)
         if table and below_row > _FAR_ROW:
             continue

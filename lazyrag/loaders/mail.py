@@ -35,8 +35,6 @@ Attachment: TypeAlias = tuple[str, Callable[[], LoadedFile]]
 _HEADERS = ("subject", "from", "to", "cc", "date")
 _MAX_PARSED = 10_000  # characters of a header: 0.2 s at worst; one of 400,000 took minutes
 _STEPS_PER_PART = 32
-_MAX_REFERENCE = 300  # characters of a plain body that may only refer to the HTML
-_MUCH_LONGER = 3
 _QUOTED_FROM = re.compile(rb"^>(>*From )", re.MULTILINE)
 
 
@@ -63,8 +61,7 @@ class EmlLoader:
     """Reads a mail: subject, sender, recipients and date as its first lines, then its body, then
     its attachments.
 
-    Of alternative bodies the plain text is read, but the HTML if that has far more text: the plain
-    one only says that the mail has to be displayed as HTML. Attachments follow as places of
+    Of alternative bodies the plain text is read, else the HTML. Attachments follow as places of
     kind ``attachment``, with their own places. Headers and names of attachments become metadata,
     unread ones with their reasons.
     """
@@ -198,9 +195,7 @@ def _leaves(part: EmailMessage) -> Iterator[EmailMessage]:
 
 
 def _best(alternatives: list[EmailMessage]) -> list[EmailMessage]:
-    """The plain text if it does not only refer to the HTML, else that, which may have images as
-    parts.
-    """
+    """The plain text if it is not blank, else the HTML, which may have images as parts."""
     plain = [
         part for part in alternatives if part.get_content_type() == "text/plain" and _body(part)
     ]
@@ -209,11 +204,6 @@ def _best(alternatives: list[EmailMessage]) -> list[EmailMessage]:
         for part in alternatives
         if part.get_content_type() == "text/html" or part.is_multipart()
     ]
-    size = len("".join(map(_body, plain[:1])))
-    if pages and size < _MAX_REFERENCE:
-        html = (part for part in pages[-1].walk() if part.get_content_type() == "text/html")
-        if sum(map(len, map(_body, html))) > _MUCH_LONGER * size:
-            return pages[-1:]
     return plain[:1] or pages[-1:] or alternatives[-1:]
 
 
