@@ -178,8 +178,12 @@ def _read_query(query: str) -> list[_Alternative]:
             alternatives.append((terms, phrases))
     if not query.strip():
         return [(frozenset(), [])]
-    expected = 'a text with a word to look for, or "" for all that satisfies the filters'
-    require(bool(alternatives), "query", query, expected)
+    expected = (
+        'a text with a word to look for, and no NOT; or "" for all that satisfies the filters'
+    )
+    hint = "A judge= leaves matches out."
+    is_valid = alternatives and " NOT " not in _PHRASE.sub("", query)
+    require(bool(is_valid), "query", query, expected, hint)
     return alternatives
 
 

@@ -94,18 +94,14 @@ class _Passage:
             self.announcing = before.terms[-1] if self.units[0].kind == "code" else frozenset()
         end = self.units[0].start
         for number, unit in enumerate(self.units):
-            if unit.kind != "row" or not _is_in_table(self.text[end : unit.start]):
+            between = self.text[end : unit.start].strip("|:-+= \t\n\r")  # but for a rule
+            if between or unit.kind != "row":
                 header = ""
             if unit.kind == "header":
                 header = self.words(unit)
             self.headers[number] = header
             self.terms[number] |= frozenset(chinese_terms(header))
             end = unit.end
-
-
-def _is_in_table(between: str) -> bool:
-    """Whether there is no more than a rule between two rows."""
-    return not between.strip("|:-+= \t\n\r")
 
 
 def _parts_of_code(text: str, unit: Unit) -> list[Unit]:
@@ -121,6 +117,9 @@ def _parts_of_code(text: str, unit: Unit) -> list[Unit]:
     return [part for part in parts if any(map(str.isalnum, text[part.start : part.end]))]
 
 
+_ROWS = {"row", "record"}
+
+
 class _Weights:
     """Weights of a query's terms: rare ones among the passages count more.
 
@@ -132,18 +131,14 @@ class _Weights:
         for term in chinese_terms(_ASKS_NUMBER.sub(" ", query)):
             count = sum(term in passage.all_terms for passage in passages)
             rarity = math.log1p((len(passages) - count + 0.5) / (count + 0.5))
-            weights[term] = _weight(term) * rarity
+            # pairs of Chinese characters repeat the single ones
+            weights[term] = rarity if len(term) > 1 or term.isascii() else 0.4 * rarity
         total = math.fsum(weights.values()) or 1.0
         self._of = {term: weight / total for term, weight in weights.items()}
 
     def recall(self, terms: frozenset[str]) -> float:
         """Share of the query in a set of terms."""
         return math.fsum(weight for term, weight in self._of.items() if term in terms)
-
-
-def _weight(term: str) -> float:
-    """Weight of a term of a query: pairs of Chinese characters repeat the single ones."""
-    return 1.0 if len(term) > 1 or term.isascii() else 0.4
 
 
 # fitted on the even questions of XQuAD (en, zh), CMRC 2018 and the documentation trees; see
@@ -259,14 +254,16 @@ class _Scorer:
 
     def _gain(self, passage: _Passage, number: int, step: int, terms: frozenset[str]) -> float:
         """What a neighbour of a unit adds to the recall of some terms: rows do not explain each
-        other.
+        other, and a heading not what is above it.
         """
         near = number + step
         if near == -1:
             return self._weights.recall(passage.announcing - terms)
         if not 0 <= near < len(passage.units):
             return 0.0
-        if passage.units[number].kind == passage.units[near].kind == "row":
+        neighbour = passage.units[near]
+        is_below = step > 0 and neighbour.kind == "heading"
+        if is_below or {passage.units[number].kind, neighbour.kind} <= _ROWS:
             return 0.0
         return self._weights.recall(passage.terms[near] - terms)
 
@@ -433,8 +430,9 @@ def choose_quotes(query: str, hits: Sequence[Hit]) -> list[Quote]:
         is_close = not chosen or below_best <= _CLOSE
         limit = room if is_close else room - MAX_CHARACTERS + _USUAL_CHARACTERS
         quote = _quote_of(ranked, passages[ranked.source], limit)
-        below_row = below_best - best_of_table.setdefault(quote.header, below_best)
-        if quote.header and below_row > _FAR_ROW:
+        table = f"of {ranked.source}" if ranked.unit.kind == "record" else quote.header
+        below_row = below_best - best_of_table.setdefault(table, below_best)
+        if table and below_row > _FAR_ROW:
             continue
         if quote.size <= limit and not _repeats(quote, chosen, texts):
             chosen.append(quote)

@@ -214,7 +214,8 @@ def quantities(text: str, offset: int = 0) -> list[Quantity]:
     """
     results: list[Quantity] = []
     text = narrow(text)
-    for match in _number_pattern().finditer(_LIST_NUMBER.sub(_blanks, text)):
+    without_numbers = _LIST_NUMBER.sub(lambda match: " " * len(match[0]), text)
+    for match in _number_pattern().finditer(without_numbers):
         quantity = _read(match, offset)
         if quantity is None:
             continue
@@ -236,10 +237,6 @@ _LIST_NUMBER = re.compile(
     r"|《[^《》]*》",
     re.MULTILINE,
 )
-
-
-def _blanks(match: re.Match[str]) -> str:
-    return " " * len(match[0])
 
 
 def _continues(first: Quantity, second: Quantity, before: str) -> bool:

@@ -583,7 +583,7 @@ class TreeRefiner:
             "a list of results of part_of_text or part_of_node",
         )
         chosen = self.choose(query, trees, budget=budget, counter=counter)
-        return list(map(_text_of, chosen))
+        return list(map(_join_parts, chosen))
 
     def choose(
         self, query: str, trees: Sequence[TextPart], *, budget: int, counter: TokenCounter
@@ -648,10 +648,6 @@ class TreeRefiner:
         return combined
 
 
-def _text_of(parts: Sequence[TextPart]) -> str:
-    return "\n".join(part.text for part in parts)
-
-
 def _parts_of(pieces: Sequence[Piece], rows: Sequence[_Row]) -> list[TextPart]:
     return [
         rows[int(piece.order)].part if piece.order % 1 == 0 else TextPart(piece.text)
@@ -679,8 +675,8 @@ def _prefer_sections(
             supports[at] = [at]
 
 
-def _join_parts(pieces: Sequence[Piece]) -> str:
-    return "\n".join(piece.text for piece in pieces)
+def _join_parts(parts: Sequence[Piece | TextPart]) -> str:
+    return "\n".join(part.text for part in parts)
 
 
 @dataclass(frozen=True, slots=True)

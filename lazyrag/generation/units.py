@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple, TypeAlias
 
 from lazyrag.data.tables import header_votes, is_header
-from lazyrag.text.sentences import sentence_spans
+from lazyrag.text.sentences import last_break, sentence_spans
 
-Kind: TypeAlias = Literal["sentence", "item", "row", "code", "heading", "header"]
+Kind: TypeAlias = Literal["sentence", "item", "row", "record", "code", "heading", "header"]
 
 MAX_ITEM = 300
 """Characters of a list item that is one unit; the sentences of a longer one are units."""
+MAX_SENTENCE = 600
+"""Characters of a sentence or record that is one unit; of a longer one parts of `MAX_ITEM` are."""
 
 _HEADING = re.compile(r" {0,3}#{1,6}\s")
 _UNDERLINE = re.compile(r"([=\-~^\"'#*+])\1{2,}\s*")
@@ -22,6 +24,10 @@ FENCE = re.compile(r"[ \t]*(```+(?!`|\{(?!code))|~~~+(?= *\w))")
 _ANY_FENCE = re.compile(r"[ \t]*(```+|~~~+(?= *\w))")
 _PROSE_FENCE = re.compile(r"[ \t]*(```+)\{(?!code)")
 _ROW = re.compile(r"[ \t]*\||[^|\n]+ \| [^|\n]+ \| ")
+_TWO_CELLS = re.compile(r"[^|\n]+ \| [^|\n]+\n?")  # of a row beside another one
+# of a loaded table, settings, the head of a mail: ``Tea: Oolong; Price: 7``, ``port: 80``
+_FIELD = re.compile(r"[ \t]*[^\s:：;；|][^:：;；|\n]{0,79}(?:: |：)[^\n]*\S")
+_RECORD = re.compile(r"[^:;\n]{1,80}: [^\n]*; [^:;\n]{1,80}: ")
 _RULE = re.compile(r"(?=.*-)[ \t]*[|:-][|: \t-]*\|[|: \t-]*\s*|[ \t]*\+=[=+]+\s*")  # below a header
 ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,3}[.)]|#\.)[ \t]+")
 """The sign of a list item."""
@@ -45,8 +51,9 @@ _OPTION = re.compile(r"[ \t]+:[\w-]+:(?!`)")
 
 
 class Unit(NamedTuple):
-    """What can be quoted of a text: a sentence, a list item, a row of a table, a block of code; or
-    a heading or the header of a table, which are context.
+    """What can be quoted of a text: a sentence, a list item or a line with a name and a value, a
+    row of a table, a record with the names of its columns, a block of code; or a heading or the
+    header of a table, which are context.
     """
 
     start: int
@@ -62,8 +69,24 @@ def units_of(text: str) -> list[Unit]:
         >>> [text[unit.start : unit.end] for unit in units_of(text)]
         ['# Tea', 'Green.', 'It is hot.', '- An item. Of two.', '| a |']
     """
-    trimmed = (_trimmed(text, unit) for unit in _UnitReader(text).read())
+    parts = itertools.chain.from_iterable(_parts(text, unit) for unit in _UnitReader(text).read())
+    trimmed = (_trimmed(text, unit) for unit in parts)
     return [unit for unit in trimmed if any(map(str.isalnum, text[unit.start : unit.end]))]
+
+
+def _parts(text: str, unit: Unit) -> Iterator[Unit]:
+    """A unit, or parts of one that is too long to be quoted."""
+    start, end, kind = unit
+    if end - start <= MAX_SENTENCE or kind not in ("sentence", "record"):
+        yield unit
+        return
+    while end - start > MAX_ITEM:
+        stop = last_break(text, start, start + MAX_ITEM)
+        if text[stop - 1 : stop + 1].isalnum() and text[stop].isascii():  # a word is not cut
+            break
+        yield Unit(start, stop, "sentence")
+        start = stop
+    yield Unit(start, end, "sentence")
 
 
 def _trimmed(text: str, unit: Unit) -> Unit:
@@ -114,8 +137,9 @@ class _UnitReader:
 
     def _read_line(self, line: str) -> Iterator[Unit]:
         is_item = bool(ITEM.match(line))
-        kinds: list[tuple[re.Pattern[str], Kind]] = [(_HEADING, "heading"), (_ROW, "row")]
-        kind = next((kind for pattern, kind in kinds if pattern.match(line)), None)
+        kind: Kind | None = "heading" if _HEADING.match(line) else self._kind_of_field(line)
+        if kind is None and self._is_row(self._at):
+            kind = "row"
         if prose := _PROSE_FENCE.match(line):
             self._prose_fence = prose[1]
         signs = (_ANY_FENCE.match, _MARKUP.match, _UNDERLINE.fullmatch)
@@ -134,17 +158,39 @@ class _UnitReader:
             self._is_item = is_item
         self._skip(1)
 
+    def _kind_of_field(self, line: str) -> Kind | None:
+        """Of a name with its value beside another one, of a record, or of the header of records."""
+        below = self._line(self._at + 1)
+        name, bar, _ = line.partition(" | ")
+        if bar and below.startswith(f"{name.strip()}: "):
+            return "header"
+        if not (_FIELD.match(line) and any(map(_FIELD.match, (self._line(self._at - 1), below)))):
+            return None
+        if _RECORD.match(line):
+            return "record"
+        return "item" if len(line) <= MAX_ITEM else None
+
+    def _line(self, at: int) -> str:
+        """The line of a number; "" beyond the text."""
+        return self._lines[at] if 0 <= at < len(self._lines) else ""
+
+    def _is_row(self, at: int) -> bool:
+        line, *beside = map(self._line, (at, at - 1, at + 1))
+        if _ROW.match(line):
+            return True
+        return bool(_TWO_CELLS.fullmatch(line)) and any(map(_TWO_CELLS.fullmatch, beside))
+
     def _is_header(self) -> bool:
         """Whether a row names columns: above a rule, or the first of a plain table by its cells."""
-        above, line, below = (
-            "".join(self._lines[max(0, at) : at + 1]) for at in range(self._at - 1, self._at + 2)
-        )
-        if _RULE.fullmatch(below):
+        line = self._lines[self._at]
+        if _RULE.fullmatch(self._line(self._at + 1)):
             return True
-        if _ROW.match(above) or line.lstrip().startswith("|"):
+        if self._is_row(self._at - 1) or line.lstrip().startswith("|"):
             return False
-        lines = (self._lines[at] for at in range(self._at, len(self._lines)))
-        names, *rows = [row.split("|") for row in itertools.takewhile(_ROW.match, lines)]
+        numbers = itertools.takewhile(self._is_row, range(self._at, len(self._lines)))
+        names, *rows = [self._lines[at].split("|") for at in numbers]
+        if _TWO_CELLS.fullmatch(line):  # names beside values have no header
+            return len(rows) > 1 and header_votes(names, rows) > 0
         # a passage may begin within a table
         return header_votes(names, rows) > 0 or (self._start > 0 and is_header(names, rows))
 
@@ -194,7 +240,7 @@ class _UnitReader:
         finished, and the next one has a whole sentence and is much longer.
         """
         words = line.strip()
-        below = "".join(self._lines[self._at + 1 : self._at + 2]).strip()
+        below = self._line(self._at + 1).strip()
         is_first = self._paragraph is None or FINISHED.search(self._line_before)
         is_longer = len(below) > _TIMES_TITLE * len(words)
         is_above = is_longer and not below[0].islower() and _SENTENCE_END.search(below)

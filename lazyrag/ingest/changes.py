@@ -104,7 +104,10 @@ def ingest_changes(
     indexer.failures.forget(lambda _step, _identity: True)
     comparison = compare_files(indexer, max_deleted)
     indexer.settled = None
-    _warn_of_unknown_names(indexer, comparison.listing)
+    indexer.failures.misnamed.clear()
+    for failure in _unknown_names(indexer, comparison.listing):
+        indexer.failures.misnamed[failure.path] = failure
+        warn_user(f"{indexer.where}: {failure}", IngestionWarning)
     _delete_missing(indexer, comparison)
     for failure in _file_failures(indexer, comparison):
         indexer.failures.add(LOADING, failure.path, failure.error)
@@ -117,7 +120,7 @@ def ingest_changes(
     skipped = {name for name, _ in indexer.failures.skipped()}
     report = _final_report(indexer, comparison, outcomes, skipped)
     indexer.report = replace(report, repaired=repaired)
-    indexer.engine.record_failures()
+    _record_failures(indexer)
     indexer.purge()
     with suppress(StoreError):  # the next sync tries again
         evict_superseded(indexer, _CACHED_DAYS)
@@ -145,6 +148,20 @@ def _delete_missing(indexer: Indexer, comparison: FileComparison) -> None:
             " Their documents are kept; call sync(max_deleted=1) to delete them."
         )
         warn_user(msg, IngestionWarning)
+
+
+def _record_failures(indexer: Indexer) -> None:
+    """Replace the ledger's failures with those of this sync; those of files that it did not try
+    stay: added ones, and files of a dataset that this Document was opened without.
+    """
+    documents = indexer.ledger.documents
+    stages = {identity: stage for identity, stage, *_ in documents.failures()}
+    untried = {row.identity for row in documents.named(stages).values() if row.origin != "dataset"}
+    if not indexer.dataset.is_given:
+        untried = {*stages}
+    tried = [name for name in stages if name not in untried or stages[name] != str(LOADING)]
+    rows = [(failure.path, failure.stage, failure.error) for failure in indexer.failures]
+    documents.set_failures(tried, rows)
 
 
 def _settle_files(indexer: Indexer, comparison: FileComparison) -> None:
@@ -185,14 +202,6 @@ def warn_of_failures(indexer: Indexer, plan: BuildPlan) -> None:
     """
     for step in sorted({LOADING, *indexer.failures.steps()}, key=str):
         indexer.failures.warn_or_raise(step, functools.partial(indexer.count_done, step, plan))
-
-
-def _warn_of_unknown_names(indexer: Indexer, listing: Listing) -> None:
-    """Report keys of file_metadata that match no file."""
-    indexer.failures.misnamed.clear()
-    for failure in _unknown_names(indexer, listing):
-        indexer.failures.misnamed[failure.path] = failure
-        warn_user(f"{indexer.where}: {failure}", IngestionWarning)
 
 
 def _unknown_names(indexer: Indexer, listing: Listing) -> list[Failure]:
@@ -410,7 +419,13 @@ def user_config(indexer: Indexer) -> tuple[dict[str, UserMetadata], Callable[[Fo
         try:
             metadata: UserMetadata = indexer.dataset.metadata_of(file)
             if metadata:
-                text = json.dumps(metadata, sort_keys=True, default=_json_default)
+                text = json.dumps(
+                    metadata,
+                    sort_keys=True,
+                    default=lambda value: (
+                        dict(value) if isinstance(value, Mapping) else repr(value)
+                    ),
+                )
         except LazyRAGError as exc:
             metadata = exc
             text = f"failed: {exc}"
@@ -419,10 +434,6 @@ def user_config(indexer: Indexer) -> tuple[dict[str, UserMetadata], Callable[[Fo
         return hash_of(identity_of(file), text)
 
     return metadata_of, config_hash
-
-
-def _json_default(value: object) -> object:
-    return dict(value) if isinstance(value, Mapping) else repr(value)
 
 
 def hash_if_readable(file: FoundFile) -> str:

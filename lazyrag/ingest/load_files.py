@@ -153,7 +153,10 @@ def _map_in_threads(
                 interrupt = interrupt or exc
                 if executor in _stop_events:
                     _stop_events[executor].set()
-                waiting = _still_running(waiting, exc)
+                # cancel what was not begun, and drop what the interrupt ended
+                waiting = deque(
+                    pair for pair in waiting if not (pair[1].cancel() or _raised(pair[1], exc))
+                )
                 continue
             item, _ = waiting.popleft()
             yield item, result
@@ -162,15 +165,6 @@ def _map_in_threads(
             future.cancel()
     if interrupt is not None:
         raise interrupt
-
-
-def _still_running(
-    waiting: deque[tuple[T, Future[R]]], exc: BaseException
-) -> deque[tuple[T, Future[R]]]:
-    """Cancel what was not begun; returns the rest, without what the interrupt ended."""
-    return deque(
-        (item, future) for item, future in waiting if not (future.cancel() or _raised(future, exc))
-    )
 
 
 def _result(future: Future[R]) -> R | Exception:

@@ -166,11 +166,6 @@ class _LedgerTable:
         self._db = db
         self._parts = parts
 
-    def _end_builds(
-        self, connection: sqlite3.Connection, changes: int, builds: Collection[int]
-    ) -> None:
-        replace_builds(connection, self._parts, self._db.id, changes, ended=builds)
-
     def _column(self, query: str, *parameters: Any) -> list[Any]:
         """The values of a query for one column."""
         return [value for (value,) in self._db.select(query, parameters)]
@@ -268,7 +263,8 @@ class BuildTable(_LedgerTable):
                 )
                 waiting = {number for (number,) in below} - discarded
             rows = [(number,) for number in sorted(discarded)]
-            self._end_builds(connection, changes, among_live(connection, discarded))
+            ended = among_live(connection, discarded)
+            replace_builds(connection, self._parts, self._db.id, changes, ended=ended)
             connection.executemany("DELETE FROM covered WHERE build = ?", rows)
             connection.executemany("DELETE FROM version WHERE root = ?", rows)
             connection.executemany(
@@ -422,7 +418,10 @@ class BuildTable(_LedgerTable):
 
 _GONE = (
     "document WHERE ledger = ? AND status <> 'live' AND status IN ('deleted', 'new') "
-    "AND NOT EXISTS (SELECT 1 FROM build WHERE build.document = document.id)"
+    "AND NOT EXISTS (SELECT 1 FROM build WHERE build.document = document.id) "
+    # the failure of an added file needs its row: no sync tries it again
+    "AND (origin = 'dataset' OR NOT EXISTS (SELECT 1 FROM failure WHERE failure.ledger ="
+    " document.ledger AND failure.identity = document.identity))"
 )
 
 
@@ -455,8 +454,6 @@ class DocumentTable(_LedgerTable):
         field_keys: By what questions name the documents.
     """
 
-    _may_have_failures = True  # as of the last `register`
-
     def __init__(self, db: LedgerConnection, parts: TermParts, field_keys: FieldKeys) -> None:
         super().__init__(db, parts)
         self._field_keys = field_keys
@@ -478,19 +475,18 @@ class DocumentTable(_LedgerTable):
 
     def all(self) -> dict[str, DocumentRow]:
         """All documents by identity, including deleted ones."""
-        rows = self._db.select(
-            f"SELECT {DOCUMENT_COLUMNS} FROM document WHERE ledger = ?",  # noqa: S608
-            (self._db.id,),
-        )
-        return {row.identity: row for row in map(document_row, rows)}
+        return {row.identity: row for row in self._select("")}
 
     def added_with_other_letters(self) -> list[DocumentRow]:
         """The live documents outside of the dataset whose names are not in ASCII."""
         # by identity: the uid of a name that an earlier release stored is not that of `root_uid`
-        query = (
-            f"SELECT {DOCUMENT_COLUMNS} FROM document WHERE ledger = ?"  # noqa: S608
-            " AND status = 'live' AND origin <> 'dataset' AND identity GLOB '*[^ -~]*'"
+        return self._select(
+            "AND status = 'live' AND origin <> 'dataset' AND identity GLOB '*[^ -~]*'"
         )
+
+    def _select(self, condition: str) -> list[DocumentRow]:
+        rows = f"document WHERE ledger = ? {condition}"
+        query = f"SELECT {DOCUMENT_COLUMNS} FROM {rows}"  # noqa: S608
         return list(map(document_row, self._db.select(query, (self._db.id,))))
 
     def identities(self) -> list[tuple[str, int]]:
@@ -504,10 +500,7 @@ class DocumentTable(_LedgerTable):
             "SELECT identity FROM document WHERE ledger = ? AND status = 'live' AND"
             " content_hash = ?"
         )
-        return [
-            read_text(identity)
-            for (identity,) in self._db.select(query, (self._db.id, content_hash))
-        ]
+        return list(map(read_text, self._column(query, self._db.id, content_hash)))
 
     def live_bytes(self) -> int:
         """The size of the files of live documents."""
@@ -533,10 +526,6 @@ class DocumentTable(_LedgerTable):
     def register(self, rows: Sequence[DocumentRow]) -> list[DocumentRow]:
         """Enter documents; a known one gets the number of its old row and of its version."""
         with self._db.writing() as connection:
-            failed = connection.execute(
-                "SELECT 1 FROM failure WHERE ledger = ? LIMIT 1", (self._db.id,)
-            ).fetchone()
-            self._may_have_failures = failed is not None
             connection.executemany(
                 "INSERT INTO document (ledger, uid, identity, origin, status) VALUES (?, ?, ?, ?,"
                 " 'new') ON CONFLICT (ledger, uid) DO NOTHING",
@@ -653,12 +642,12 @@ class DocumentTable(_LedgerTable):
         return dict(self._db.select_in(query, numbers))
 
     def set_failures(
-        self, identities: Iterable[str] | None, failed: Iterable[tuple[str, str, Exception]]
+        self, identities: Iterable[str], failed: Iterable[tuple[str, str, Exception]]
     ) -> None:
         """Replace the failures of some documents.
 
         Args:
-            identities: Of the documents that were tried; None for all.
+            identities: Of the documents that were tried.
             failed: Identity, stage and error of each that failed.
         """
         now = time.time()
@@ -671,22 +660,12 @@ class DocumentTable(_LedgerTable):
             )
             for identity, stage, error in failed
         ]
-        if not failures:
-            table = "SELECT 1 FROM failure WHERE ledger = ? LIMIT 1"
-            if not (
-                self._db.select(table, (self._db.id,))
-                if identities is None
-                else self._may_have_failures
-            ):
-                return
+        tried = [(self._db.id, stored_text(identity)) for identity in identities]
+        any_failure = "SELECT 1 FROM failure WHERE ledger = ? LIMIT 1"
+        if not (failures or (tried and self._db.select(any_failure, (self._db.id,)))):
+            return  # without a transaction, and most batches have none
         with self._db.writing() as connection:
-            if identities is None:
-                connection.execute("DELETE FROM failure WHERE ledger = ?", (self._db.id,))
-            else:
-                tried = [(self._db.id, stored_text(identity)) for identity in identities]
-                connection.executemany(
-                    "DELETE FROM failure WHERE ledger = ? AND identity = ?", tried
-                )
+            connection.executemany("DELETE FROM failure WHERE ledger = ? AND identity = ?", tried)
             connection.executemany(
                 "INSERT INTO failure VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (ledger, identity,"
                 " stage) DO UPDATE SET kind = excluded.kind, message = excluded.message, failed_at"

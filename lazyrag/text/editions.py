@@ -32,13 +32,17 @@ _SERIAL = re.compile(
 )
 _LOOKED_AT = 2_000  # characters of a text
 _VALUE = r"[^\w\n]*(?P<day>\w[^\n]{3,40})"
+_FROM = (
+    "(?:effective(?: date| from| as of| on)?|with effect from|(?:valid|in force) (?:from|since))"
+)
 _COMES = r"takes? effect|took effect|(?:comes?|came|enters?|entered) into (?:force|effect)"
 _MADE = "(?:dated|signed|executed|made|entered into)(?: and (?:entered into|signed))?"
 _LABELS = (
-    rf"^[^\w\n]*(?:effective(?: date| from| as of| on)?|valid from|in force from){_VALUE}",
+    rf"^[^\w\n]*{_FROM}{_VALUE}",
     rf"^[^\w\n]*(?:生效|施行|实施|执行)(?:日期|时间)?{_VALUE}",
     rf"\b(?:{_COMES}|(?:is|are|becomes?) effective)(?: as of| from| on){_VALUE}",
-    r"自(?P<day>[^\n。，；]{6,20})起(?:施行|生效|实施|执行)",
+    rf"^[^\w\n]*(?:version|edition|v|rev(?:ision)?)[. ]*[\w.]{{1,9}}[^\w\n]+{_FROM}{_VALUE}",
+    r"(?:[自从于]|(?<!\d)(?=\d{4} ?年))(?P<day>[^\n。，；自从于]{6,20})起(?:正式)?[施生实执][行效施]",
     rf"^[^\w\n]*(?:dated|signed|executed)(?: as of| on)?{_VALUE}",
     rf"\bthis [^\n.]{{3,60}} (?:is|was) {_MADE}(?: as of| on)?{_VALUE}",
     rf"\b(?:version|revision|edition) [\w.]{{1,9}},? dated{_VALUE}",

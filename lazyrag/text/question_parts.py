@@ -125,7 +125,7 @@ def split_question(question: str) -> list[str]:
     text = " ".join(question.split())
     for split in _SPLITTERS if len(text) <= _LONGEST else ():
         parts = list(dict.fromkeys(part.strip(" ,;:，；：") for part in split(text)))
-        if 1 < len(parts) <= MOST_PARTS and all(map(_has_content, parts)):
+        if 1 < len(parts) <= MOST_PARTS and all(_terms(part) or part.isupper() for part in parts):
             return parts
     return [question]
 
@@ -188,10 +188,6 @@ def find_coverage(parts: Sequence[str], texts: Sequence[str]) -> dict[str, tuple
 
 def _terms(part: str) -> frozenset[str]:
     return content_terms(part) - _FILLERS
-
-
-def _has_content(part: str) -> bool:
-    return bool(_terms(part)) or part.isupper()  # "A"
 
 
 def _split_questions(text: str) -> list[str]:

@@ -145,7 +145,7 @@ class TermCodes:
         self._is_built_in = terms in (english_terms, chinese_terms)
         self._strings: dict[str, int] = {}
         self._numbers = _Numbers(
-            _terms_or_stop_word if self._is_built_in else _itself, self._strings
+            _terms_or_stop_word if self._is_built_in else lambda term: [term], self._strings
         )
         self._longer = _Longer(self._strings)
         self._is_chinese = terms is chinese_terms
@@ -273,10 +273,6 @@ def _terms_or_stop_word(word: str, language: Language = "en") -> list[str]:
     if language == _PAIR:
         return [word]
     return word_terms(word, language) or [STOP_MARK + word]
-
-
-def _itself(term: str) -> list[str]:
-    return [term]
 
 
 def _slices(texts: Sequence[tuple[int, str]]) -> Iterator[tuple[str, Int32Array]]:

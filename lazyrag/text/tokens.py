@@ -76,7 +76,8 @@ class Utf8TokenCounter:
 
     def count(self, text: str) -> int:
         """Return the number of tokens."""
-        return -(-_utf8_length(text) // 3)
+        length = len(text if text.isascii() else text.encode("utf-8", "surrogatepass"))
+        return -(-length // 3)
 
     def fit_forward(self, text: str, start: int, limit: int) -> int:
         """See `FittingTokenCounter`."""
@@ -96,10 +97,6 @@ class Utf8TokenCounter:
             return end - len(window)
         fitting = window.encode("utf-8", "surrogatepass")[-3 * limit :] if limit else b""
         return end - len(fitting.translate(None, _CONTINUATION_BYTES))
-
-
-def _utf8_length(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 class EstimatedTokenCounter:

@@ -194,6 +194,7 @@ def test_a_chat_model_is_a_judge() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
+        {"query": "tea NOT green"},
         {"query": "the"},
         {"query": '""'},
         {"query": 7},

@@ -117,6 +117,29 @@ def test_the_row_that_answers_is_quoted_never_a_header_alone(question, text, row
     assert table.splitlines()[2:] == [row]
 
 
+def test_a_heading_is_no_reason_to_quote_what_is_above_it():
+    """In a list of questions the answer is below each, and not that of the one before."""
+    faq = "# FAQ\n\n## How do I reset it?\n\nOpen the page and enter a number.\n\n"
+    text = f"{faq}## Where is the printer on floor 5?\n\nNext to the kitchen, PRN-05.\n"
+    answer = quote_answer(context("Where is the printer on floor 5?", text))
+    assert answer.response == "“Next to the kitchen, PRN-05.” [1]"
+
+
+def test_the_record_of_a_loaded_table_is_quoted_alone():
+    """CSV files and workbooks are loaded as a line for each row: one row answers, and no other."""
+    staff = "\n".join(f"Name: Person {number}; Phone: 70{number}" for number in range(20, 40))
+    answer = quote_answer(context("What is the phone of person 31?", f"Name | Phone\n{staff}"))
+    assert answer.response == "“Name: Person 31; Phone: 7031” [1]"
+
+
+def test_a_text_without_sentences_is_quoted_in_part():
+    """A transcript without full stops is longer than any quotation: the part that answers."""
+    text = f"{'so and then ' * 100}the code is 73519 {'you know ' * 100}"
+    answer = quote_answer(context("What is the code?", text))
+    assert "the code is 73519" in answer.response
+    assert len(answer.response) < 400
+
+
 @pytest.mark.parametrize("is_retrieved", [True, False])
 def test_a_row_that_a_passage_begins_with_is_no_header(is_retrieved):
     """Its header is that of the passage before it, if that was found too."""

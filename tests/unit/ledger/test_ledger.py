@@ -352,7 +352,7 @@ def test_failures(made):
         assert (strange, "load", "LoadError", strange) in documents.failures()
         documents.set_failures(["a"], [])
         assert {one for one, _, _, _ in documents.failures()} == {"b", strange}
-        documents.set_failures(None, [])
+        documents.set_failures(["b", strange], [])
         assert documents.failures() == []
 
 

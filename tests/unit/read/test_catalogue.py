@@ -180,6 +180,33 @@ def test_deleted_documents_are_listed_on_request(tmp_path):
     assert docs.documents(status="WAITING") == docs.documents(status="WORKING") == []
 
 
+@pytest.mark.filterwarnings("ignore::lazyrag.errors.IngestionWarning")
+def test_failures_of_files_that_a_sync_does_not_try_stay(tmp_path):
+    """Those of added files, and those of a dataset that a program opens the store without, as
+    ``lazyrag collect --per row`` does; a file that is gone from the dataset has none.
+    """
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for path in (folder / "a.pdf", folder / "b.pdf", tmp_path / "added.pdf"):
+        path.write_bytes(b"%PDF-1.4 no")
+    (folder / "tea.txt").write_text("tea", encoding="utf-8")
+    conf = conf_of(tmp_path / "store.db")
+    with Document(folder, store_conf=conf) as docs:
+        docs.sync()
+        docs.add_files([tmp_path / "added.pdf"])
+    with Document(store_conf=conf) as docs:
+        docs.collect("tea", per="row")
+        assert ids(docs.documents(status="FAILED")) == ["a.pdf", "added.pdf", "b.pdf"]
+    (folder / "b.pdf").unlink()
+    with Document(folder, store_conf=conf) as docs:
+        docs.sync()
+        assert ids(docs.documents(status="FAILED")) == ["a.pdf", "added.pdf"]
+    (folder / "a.pdf").write_bytes(b"")
+    with Document(folder, store_conf=conf) as docs:
+        docs.sync()
+        assert ids(docs.documents(status="FAILED")) == ["added.pdf"]
+
+
 def test_failures_of_deleted_documents_go_with_them():
     """A document that failed in a step and is deleted is not listed any more, also not as a
     failure.
