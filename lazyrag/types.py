@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 PathLike: TypeAlias = "str | os.PathLike[str]"
 """The path of a file or folder."""
+InferFilters: TypeAlias = "bool | Sequence[str]"
+"""Whether values are inferred from a question; or which: see `Document.search`."""
 
 
 class Closable:

@@ -97,7 +97,9 @@ def weak_lines() -> list[str]:
 def inferred_lines(inferred: Mapping[str, Sequence[str]]) -> list[str]:
     """What a search inferred from the query, and how to switch that off."""
     values = ", ".join(f"{name}: {text}" for name, texts in inferred.items() for text in texts)
-    return terminal.wrap(f"{terminal.printable(values)} (inferred; off: --no-infer-filters)")
+    return terminal.wrap(
+        f"{terminal.printable(values)} (inferred; off: --no-infer-filters, --infer-without)"
+    )
 
 
 def part_lines(explanation: Explanation | None) -> list[str]:
@@ -138,7 +140,7 @@ def hits_lines(nodes: Sequence[DocNode], query: str, *, full: bool = False) -> l
             terminal.excerpt(text, units, query, room)
             for text, units, room in zip(texts, excerpts, rooms, strict=True)
         ]
-    warnings = [_hidden_lines(node, indent) for node, indent in zip(nodes, indents, strict=True)]
+    warnings = [_warning_lines(node, indent) for node, indent in zip(nodes, indents, strict=True)]
     return [
         heading + warning + lines
         for heading, warning, lines in zip(headings, warnings, passages, strict=True)
@@ -150,13 +152,19 @@ def _hit_heading(rank: int, node: DocNode) -> list[str]:
     return _heading(f"{rank}.", node.path, node.location, score)
 
 
-def _hidden_lines(node: DocNode, indent: str) -> list[str]:
-    """A warning of text that readers of the file do not see."""
-    reasons = ", ".join(dict.fromkeys(place.label for place in node.hidden_text))
-    if not reasons:
-        return []
-    warning = f"Hidden text ({reasons}): readers of the file do not see it; prompts are without it."
-    return terminal.wrap(warning, first=indent, rest=indent)
+def _warning_lines(node: DocNode, indent: str) -> list[str]:
+    """What supersedes a hit's file, and a warning of text that readers of the file do not see."""
+    from lazyrag.data.result import supersession_text
+
+    warnings = [terminal.printable(supersession_text(node.metadata))]
+    if reasons := ", ".join(dict.fromkeys(place.label for place in node.hidden_text)):
+        warnings.append(
+            f"Hidden text ({reasons}): readers of the file do not see it; prompts are without it."
+        )
+    lines = []
+    for warning in filter(None, warnings):
+        lines += terminal.wrap(warning, first=indent, rest=indent)
+    return lines
 
 
 def _heading(label: str, path: str, location: str, score: str = "") -> list[str]:
@@ -199,12 +207,10 @@ def collected_lines(page: CollectedPage, query: str, per: str) -> list[str]:
     return lines + reason_lines(page.unread)
 
 
-def explained_lines(hit: ExplainedHit, indent: str, *, stages: bool = True) -> list[str]:
-    """What supersedes a hit's document, and with ``stages`` the hit's rank and score in each."""
-    parts = [f"{standing.name} {standing}" for standing in hit.standings if stages]
-    if hit.superseded_by:
-        parts.append(f"superseded by {hit.superseded_by}")
-    return terminal.wrap("; ".join(parts), first=indent, rest=indent) if parts else []
+def explained_lines(hit: ExplainedHit, indent: str) -> list[str]:
+    """A hit's rank and score in each stage."""
+    parts = [f"{standing.name} {standing}" for standing in hit.standings]
+    return terminal.wrap("; ".join(parts), first=indent, rest=indent)
 
 
 def answer_dict(answer: Answer) -> JsonObject:

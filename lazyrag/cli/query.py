@@ -80,11 +80,19 @@ _infer_option = click.option(
 )
 
 
+_without_option = click.option(
+    "--infer-without",
+    multiple=True,
+    metavar="VALUE",
+    help="A value that is not inferred, as in 'year: 2018', or a field. Repeat it for more.",
+)
+
+
 _parts_option = click.option(
     "--no-parts",
     "parts",
-    flag_value=False,
-    default=True,
+    flag_value="off",
+    default="auto",
     help="Do not search the parts of a question, as of a comparison, one by one.",
 )
 
@@ -110,27 +118,6 @@ def _open_readable(project: Project, kind: str | None) -> Document:
 
 
 def _make_retriever(
-    docs: Document,
-    project: Project,
-    kind: str | None,
-    topk: int,
-    *,
-    infer_filters: bool = True,
-    parts: bool = True,
-    as_of: str | None = None,
-) -> BaseRetriever[list[DocNode]]:
-    """The retriever that was chosen; by default that of `RAGPipeline.over`."""
-    from lazyrag.retrieval import AsOfRetriever, FieldRetriever, PartsRetriever
-
-    retriever = _make_plain_retriever(docs, project, kind, topk)
-    if infer_filters:
-        retriever = FieldRetriever(retriever)
-    if parts:
-        retriever = PartsRetriever(retriever)
-    return retriever if as_of is None else AsOfRetriever(retriever, as_of)
-
-
-def _make_plain_retriever(
     docs: Document, project: Project, kind: str | None, topk: int
 ) -> BaseRetriever[list[DocNode]]:
     """Keyword, vector or hybrid search."""
@@ -160,6 +147,7 @@ def _make_plain_retriever(
 @_group_option
 @_retriever_option
 @_infer_option
+@_without_option
 @_parts_option
 @_as_of_option
 @click.option("--full", is_flag=True, help="Show complete passages.")
@@ -174,29 +162,28 @@ def search(
     group: str | None,
     retriever: str | None,
     infer_filters: bool,
-    parts: bool,
+    infer_without: tuple[str, ...],
+    parts: Any,
     as_of: str | None,
     full: bool,
     explain: bool,
 ) -> Output:
     """Find the best passages for QUERY: a question or keywords."""
     from lazyrag.generation.answerable import is_weak
+    from lazyrag.retrieval.hybrid import refine_retriever
     from lazyrag.retrieval.inferring import inferred_values
 
     query = " ".join(words)
     project = find_project(store).with_options(group=group)
     with _open_readable(project, retriever) as docs:
-        search = _make_retriever(
-            docs,
-            project,
-            retriever,
-            topk,
-            infer_filters=infer_filters,
+        search = refine_retriever(
+            _make_retriever(docs, project, retriever, topk),
+            infer_filters=infer_filters and [f"-{value}" for value in infer_without],
             parts=parts,
             as_of=as_of,
         )
         condition = output.parse_filters(filters, docs.reader.fields)
-        explanation = search.explain(query, condition) if explain or as_of else None
+        explanation = search.explain(query, condition) if explain else None
         nodes = search(query, condition)
         weak = is_weak(query, [node.text for node in nodes])
         inferred = inferred_values(search, query)
@@ -208,12 +195,12 @@ def search(
         }
         lines = ["", *output.inferred_lines(inferred)] if inferred and nodes else []
         lines += ["", *output.weak_lines()] if weak else []
-        lines += output.part_lines(explanation if explain else None)
+        lines += output.part_lines(explanation)
         for rank, hit_lines in enumerate(output.hits_lines(nodes, query, full=full), start=1):
             lines += ["", *hit_lines]
             if explanation is not None:
-                lines += output.explained_lines(explanation[rank - 1], "   ", stages=explain)
-        if explanation is not None and explain:
+                lines += output.explained_lines(explanation[rank - 1], "   ")
+        if explanation is not None:
             result["explanation"] = explanation.to_dict()
         if not nodes:
             lines = _nothing_found(docs, query, is_filtered=bool(filters))
@@ -458,11 +445,12 @@ def _open_answers(
     from lazyrag.errors import AnswerWarning
     from lazyrag.models.defaults import make_chat_model
     from lazyrag.pipeline import RAGPipeline
+    from lazyrag.retrieval.hybrid import refine_retriever
 
     project = find_project(store).with_options(group=group)
     with contextlib.ExitStack() as stack:
         docs = stack.enter_context(_open_readable(project, retriever))
-        search = _make_retriever(docs, project, retriever, topk, as_of=as_of)
+        search = refine_retriever(_make_retriever(docs, project, retriever, topk), as_of=as_of)
         condition = output.parse_filters(filters, docs.reader.fields)
         chat_model = make_chat_model(model)
         if chat_model is not None:

@@ -25,6 +25,18 @@ _RETRIEVAL_FIELDS = ("contexts", "context_ids", "scores", "metadata")
 _GENERATION_FIELDS = ("response", "multi_responses", "confidence", "metadata")
 
 
+def supersession_text(metadata: Metadata) -> str:
+    """What replaced the file of a hit, and how that is known; "" for nothing.
+
+    Example:
+        >>> supersession_text({"superseded_by": "a-v2.md", "superseded_reason": "declared"})
+        'superseded by a-v2.md (declared)'
+    """
+    if not {"superseded_by", "superseded_reason"} <= metadata.keys():
+        return ""
+    return f"superseded by {metadata['superseded_by']} ({metadata['superseded_reason']})"
+
+
 @dataclass(frozen=True, slots=True)
 class Hit(SuggestsNames):
     """One scored node of a query's result (spec 003's per-hit class, with its seven fields).
@@ -39,8 +51,9 @@ class Hit(SuggestsNames):
         metadata: The file's metadata overlaid with the node's own; under ``"location"``, unless
             they use the name, the place in the document, for people: ``"page 3"``. Under
             ``"hidden_text"`` the stretches of the text that readers of the file do not see:
-            start, end and why. Under ``"superseded_by"``, of a search as of a day, the document
-            that had replaced the file by then.
+            start, end and why. Under ``"superseded_by"`` the document that replaces the file, or
+            had replaced it by the day of the search; under ``"superseded_reason"`` how that is
+            known.
 
     Example:
         >>> Hit("1", "Water of 80 degrees", 0.9, source="tea.txt").to_dict()["source"]
@@ -91,9 +104,7 @@ class Hit(SuggestsNames):
             >>> Hit("1", "tea", 1.0, "tea.pdf", metadata={"location": "page 3"}).label
             'tea.pdf, page 3'
         """
-        label = _label(self.source, self.location)
-        newer = self.metadata.get("superseded_by")
-        return f"{label} (superseded by {newer})" if newer else label
+        return _label(self.source, self.location, supersession_text(self.metadata))
 
     def to_dict(self) -> JsonObject:
         """The seven fields, metadata as a plain dict."""
@@ -308,8 +319,8 @@ def doubtful(statements: Iterable[Statement]) -> list[Statement]:
     ]
 
 
-def _label(source: str, location: str) -> str:
-    return ", ".join(filter(None, (" ".join(str(source).split()), location)))
+def _label(source: str, *others: str) -> str:
+    return ", ".join(filter(None, (" ".join(str(source).split()), *others)))
 
 
 def _known(values: Mapping[str, Any], names: tuple[str, ...], kind: str) -> dict[str, Any]:

@@ -54,7 +54,7 @@ from lazyrag.registry import services
 from lazyrag.stores.config import StoreConf
 from lazyrag.text.analyzers import term_function
 from lazyrag.text.field_values import DERIVED_FIELDS
-from lazyrag.types import Closable, FieldValue, Metadata, PathLike
+from lazyrag.types import Closable, FieldValue, InferFilters, Metadata, PathLike
 from lazyrag.validation import (
     known_arguments,
     known_keywords,
@@ -801,7 +801,7 @@ class Document(Closable):
         filters: FilterLike | None = ...,
         *,
         group: str = ...,
-        infer_filters: bool = ...,
+        infer_filters: InferFilters = ...,
         parts: Literal["auto", "off"] = ...,
         as_of: dt.date | str | None = ...,
         output_format: Literal["node"] | None = ...,
@@ -814,7 +814,7 @@ class Document(Closable):
         filters: FilterLike | None = ...,
         *,
         group: str = ...,
-        infer_filters: bool = ...,
+        infer_filters: InferFilters = ...,
         parts: Literal["auto", "off"] = ...,
         as_of: dt.date | str | None = ...,
         output_format: OutputFormat | None = ...,
@@ -828,7 +828,7 @@ class Document(Closable):
         filters: FilterLike | None = None,
         *,
         group: str = "MediumChunk",
-        infer_filters: bool = True,
+        infer_filters: InferFilters = True,
         parts: Literal["auto", "off"] = "auto",
         as_of: dt.date | str | None = None,
         output_format: OutputFormat | None = None,
@@ -846,11 +846,13 @@ class Document(Closable):
             filters: A filter: ``{"file_type": [".pdf"]}`` or a `Condition`.
             group: The node group to search.
             infer_filters: Whether documents come first that the question names by values of
-                fields, such as a company and a year; see `field_values`.
+                fields, such as a company and a year; see `field_values`. A list has values that are
+                not to be inferred, ``["-year: 2018"]``, or the only ones, ``["name"]``.
             parts: ``"auto"``: a question with several parts, such as a comparison, is searched part
                 by part; see `PartsRetriever`. ``"off"``: all questions are searched as they are.
             as_of: A day, as `datetime.date` or ISO text: documents dated after it are left out, and
                 before an older version of a document comes the one in force; see `AsOfRetriever`.
+                Without a day the metadata of older hits have ``superseded_by``, too.
             output_format: As of a `Retriever`: None or ``"node"``, ``"content"``, ``"dict"``.
             join: As of a `Retriever`.
 
@@ -889,7 +891,7 @@ class Document(Closable):
         filters: FilterLike | None = ...,
         *,
         group: str = ...,
-        infer_filters: bool = ...,
+        infer_filters: InferFilters = ...,
         parts: Literal["auto", "off"] = ...,
         as_of: dt.date | str | None = ...,
         output_format: Literal["node"] | None = ...,
@@ -902,7 +904,7 @@ class Document(Closable):
         filters: FilterLike | None = ...,
         *,
         group: str = ...,
-        infer_filters: bool = ...,
+        infer_filters: InferFilters = ...,
         parts: Literal["auto", "off"] = ...,
         as_of: dt.date | str | None = ...,
         output_format: OutputFormat | None = ...,
@@ -916,7 +918,7 @@ class Document(Closable):
         filters: FilterLike | None = None,
         *,
         group: str = "MediumChunk",
-        infer_filters: bool = True,
+        infer_filters: InferFilters = True,
         parts: Literal["auto", "off"] = "auto",
         as_of: dt.date | str | None = None,
         output_format: OutputFormat | None = None,
@@ -1014,8 +1016,9 @@ class Document(Closable):
         Document has the values of visible documents only. No file is loaded.
 
         Args:
-            name: A declared field; or ``"name"``, ``"year"``, ``"quarter"`` and ``"date"``, which
-                are read from paths, titles and declared fields; or ``"file_name"``.
+            name: A declared field; or ``"name"`` for the words of paths and titles, such as
+                companies, products and versions; ``"year"``, ``"quarter"`` and ``"date"``, which
+                are read from paths, titles and declared fields; ``"title"`` or ``"file_name"``.
 
         Raises:
             ConfigError: If there is no such field.

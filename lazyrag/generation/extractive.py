@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from lazyrag.data.result import GenerationResult, Hit, RAGContext
 from lazyrag.generation.units import FENCE, FINISHED, ITEM, Unit, line_of, units_of
 from lazyrag.text.analyzers import chinese_terms
-from lazyrag.text.editions import is_named
+from lazyrag.text.dates import is_named
 from lazyrag.text.question_parts import split_question
 from lazyrag.text.sentences import resolve_language, sentence_spans
 

@@ -43,6 +43,7 @@ from lazyrag.ingest.dataset import Dataset
 from lazyrag.ingest.load_files import Loading
 from lazyrag.ingest.plan import BuildPlan, GroupTarget
 from lazyrag.ingest.term_index import BuildTerms
+from lazyrag.ledger.field_keys import merged_metadata
 from lazyrag.ledger.ledger import Flip, Ledger
 from lazyrag.ledger.tables import HIDDEN, BuildRow, DocumentRow
 from lazyrag.loaders.base import LoadedFile, source_texts
@@ -56,6 +57,7 @@ from lazyrag.loaders.directory import (
 )
 from lazyrag.loaders.remote import remote_metadata
 from lazyrag.read.nodes import NodeStore
+from lazyrag.text.dates import find_amended
 from lazyrag.transforms.base import Draft, run_transforms
 from lazyrag.types import Embedding, Fields, JsonObject, Metadata
 
@@ -576,7 +578,7 @@ def _typed_metadata(loaded: LoadedFile, schema: Schema) -> JsonObject:
     """Metadata of a loader, with its values of declared fields parsed; those that do not fit are
     noted.
     """
-    metadata = dict(loaded.metadata)
+    metadata = {**find_amended(loaded.text), **loaded.metadata}
     misfits = list[str]()
     for name, declared in schema.items():
         value = metadata.pop(name, loaded.fields.get(name))
@@ -601,8 +603,14 @@ def text_root(row: DocumentRow, text: str, today: str, schema: Schema, build: in
         "last_modified_date": today,
         "last_accessed_date": today,
     }
-    metadata = {**built_in, **_metadata(row), **built_in}  # first, and not to be overridden
-    return Root(root_segment(row.identity, LoadedFile(text), metadata, schema, build), row)
+    loaded = LoadedFile(text)
+    row = replace(row, loaded=json.dumps(_typed_metadata(loaded, schema)))
+    metadata = {
+        **built_in,
+        **merged_metadata(row),
+        **built_in,
+    }  # first, and not to be overridden
+    return Root(root_segment(row.identity, loaded, metadata, schema, build), row)
 
 
 def renewed_root(
@@ -629,16 +637,8 @@ def renewed_root(
     loaded = LoadedFile(str(before.content), before.locations, json.loads(row.loaded))
     # the fields may have changed
     row = replace(row, loaded=json.dumps(_typed_metadata(loaded, schema)))
-    metadata = {**_metadata(row), **built_in}
+    metadata = {**merged_metadata(row), **built_in}
     return Root(root_segment(row.identity, loaded, metadata, schema, build), row)
-
-
-def _metadata(row: DocumentRow) -> JsonObject:
-    """A document's metadata without the built-in fields; later parts take precedence."""
-    metadata: JsonObject = {}
-    for part in (row.loaded, row.user_metadata, row.updates):
-        metadata.update(json.loads(part))
-    return metadata
 
 
 def _file_system_metadata(file: FoundFile) -> JsonObject:

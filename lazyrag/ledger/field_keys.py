@@ -4,6 +4,8 @@ documents. It is derived from the documents' rows, and changed in the same trans
 
 from __future__ import annotations
 
+import functools
+import json
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -24,8 +26,9 @@ from lazyrag.text.field_values import (
     make_entry,
     without_a_letter,
 )
+from lazyrag.types import JsonObject
 
-_MADE_BY = "1"  # to be changed with the keys that `make_entry` gives for the same row
+_MADE_BY = "2"  # to be changed with the keys that `make_entry` gives for the same row
 _PAGE = 1_000
 _MOST_FILES = 4_096
 _ROWS = "SELECT id, identity, uid, size, origin, loaded, said, updates FROM document WHERE"
@@ -45,8 +48,18 @@ class ValuesRow(NamedTuple):
 
     def entry(self, schema: Schema) -> DictionaryEntry:
         """Its entry in the dictionary of field values."""
-        metadata = self.loaded, self.user_metadata, self.updates
-        return make_entry(self.identity, metadata, schema, is_text=self.origin == "text")
+        return make_entry(
+            self.identity, merged_metadata(self), schema, is_text=self.origin == "text"
+        )
+
+
+def merged_metadata(row: Any) -> JsonObject:
+    """A document's metadata without the built-in fields; later parts take precedence."""
+    metadata: JsonObject = {}
+    for text in (row.loaded, row.user_metadata, row.updates):
+        if text != "{}":
+            metadata.update(json.loads(text))
+    return metadata
 
 
 def values_rows(connection: sqlite3.Connection, where: str, *values: object) -> list[ValuesRow]:
@@ -86,7 +99,7 @@ class FieldKeys:
     def __init__(self, ledger: LedgerConnection, schema: Schema) -> None:
         self._ledger = ledger
         self.schema = schema
-        self._files: dict[ValuesRow, DatedFile] = {}  # that were looked up
+        self._file_of = functools.lru_cache(_MOST_FILES)(lambda row: row.entry(schema).file)
         self._made_by = digest([_MADE_BY, schema_text(schema)])
 
     def are_current(self, tree: Tree) -> bool:
@@ -114,31 +127,29 @@ class FieldKeys:
         ledger = self._ledger.id
         names = {key for key, _ in old ^ new if is_correctable(key)}
         spelled = self.documents(names, 1).keys()
-        connection.executemany(
-            "DELETE FROM field_key WHERE ledger = ? AND key = ? AND document = ?",
-            [(ledger, stored_text(key), number) for key, number in old - new],
-        )
-        connection.executemany(
-            "INSERT INTO field_key VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-            [(ledger, stored_text(key), number) for key, number in new - old],
-        )
+        for query, pairs in (
+            ("DELETE FROM field_key WHERE ledger = ? AND key = ? AND document = ?", old - new),
+            ("INSERT INTO field_key VALUES (?, ?, ?) ON CONFLICT DO NOTHING", new - old),
+        ):
+            rows = [(ledger, stored_text(key), number) for key, number in pairs]
+            connection.executemany(query, rows)
         present = self.documents(names, 1).keys()
-        connection.executemany(
-            "DELETE FROM field_spelling WHERE ledger = ? AND spelling = ? AND key = ?",
-            [
+        for query, changed in (
+            (
+                "DELETE FROM field_spelling WHERE ledger = ? AND spelling = ? AND key = ?",
+                spelled - present,
+            ),
+            (
+                "INSERT INTO field_spelling VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+                present - spelled,
+            ),
+        ):
+            spellings = [
                 (ledger, stored_text(spelling), stored_text(name))
-                for name in spelled - present
+                for name in changed
                 for spelling in without_a_letter(name)
-            ],
-        )
-        connection.executemany(
-            "INSERT INTO field_spelling VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-            [
-                (ledger, stored_text(spelling), stored_text(name))
-                for name in present - spelled
-                for spelling in without_a_letter(name)
-            ],
-        )
+            ]
+            connection.executemany(query, spellings)
 
     def reset(self, connection: sqlite3.Connection) -> None:
         """Delete all keys. None are missing if there is no live document."""
@@ -209,14 +220,7 @@ class FieldKeys:
 
     def files(self, documents: Collection[int]) -> dict[int, DatedFile]:
         """The files and periods of documents."""
-        files = self._files  # which another thread may replace
-        if len(files) > _MOST_FILES:
-            files = self._files = {}
-        rows = self.rows(documents)
-        for row in rows:
-            if row not in files:
-                files[row] = row.entry(self.schema).file
-        return {row.id: files[row] for row in rows}
+        return {row.id: self._file_of(row) for row in self.rows(documents)}
 
     def documents(self, keys: Collection[str], limit: int) -> dict[str, set[int]]:
         """The documents of each key that has some, up to ``limit`` of a key; see `key_range`."""

@@ -1,27 +1,29 @@
-"""`superseded`: which documents newer ones replace, as they declare or their names say; and the day
-of each document.
+"""`superseded`: which documents newer ones replace, as they declare, or their names or texts say;
+and the day of each document.
 """
 
 from __future__ import annotations
 
-import json
-import posixpath
-import re
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import groupby, pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from lazyrag.data.node import DocNode
 from lazyrag.data.segment import content_text, root_uid
-from lazyrag.ledger.field_keys import ValuesRow
-from lazyrag.read.catalogue import ROOT_STEPS, SCANNED, live_rows, matching_documents, visible_roots
+from lazyrag.ledger.field_keys import ValuesRow, merged_metadata
+from lazyrag.read.catalogue import live_rows, visible_roots
+from lazyrag.read.explore import glob
+from lazyrag.read.field_values import VisibleDictionary
 from lazyrag.read.scope import Collection, Reader, reader_of
-from lazyrag.text.editions import Edition, find_day, read_day, read_edition
-from lazyrag.types import JsonObject
-from lazyrag.validation import normal_name
+from lazyrag.text.dates import (
+    find_day,
+    read_day,
+    read_edition,
+    replaced_paths,
+    title_key,
+)
+from lazyrag.text.field_values import AMENDED, REPLACED, SERIES
 
 _DAY_NAMES = ("effective_date", "valid_from", "date")
-_has_names = re.compile(f'"(?:{"|".join(_DAY_NAMES)}|supersedes)"').search
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,8 @@ class Supersession:
         path: The older document.
         by: The newer one.
         reason: ``"declared"`` in the newer one's metadata; or what its name says: ``"version 3
-            after version 2"``, ``"2023-01-01 after 2021-04-01"``.
+            after version 2"``, ``"2023-01-01 after 2021-04-01"``; or ``"inferred: its text amends
+            lease, 2021-04-01"``.
     """
 
     path: str
@@ -50,7 +53,9 @@ def superseded(docs: Collection) -> list[Supersession]:
     ``file_metadata``: ``supersedes: contract-2021.md``, a path from its folder or from the dataset,
     an id, or a list of them. Else names of files in one folder tell, if they differ in a version
     (``policy-v2.md``, ``policy-v3.md``) or a date (``contract_2021.pdf``, ``contract_2023.pdf``)
-    alone; dates of reports, minutes and other documents that appear regularly do not. A restricted
+    alone; dates of reports, minutes and other documents that appear regularly do not. Else the
+    beginning of a text tells, if it amends a document by its title and day ("Amendment to the lease
+    of 3 March 2024"): the one of that day whose name or metadata has that title. A restricted
     Document has visible documents only.
 
     Args:
@@ -69,119 +74,124 @@ def superseded(docs: Collection) -> list[Supersession]:
         ['leave-v2.md: superseded by leave-v10.md (version 10 after version 2)']
     """
     reader = reader_of(docs)
-    newer = reader.read(lambda _: editions_of(reader).newer, ROOT_STEPS)
-    return [newer[path] for path in sorted(newer)]
+    newer = (find_newer(reader, path) for path in glob(docs, "*"))
+    return list(filter(None, newer))
 
 
 class Editions(NamedTuple):
-    """The visible documents of one state, as far as they have days or newer editions.
+    """What a state remembers of the visible documents that were looked up.
 
     Args:
-        days: The ISO day of a document; "" for one whose text was looked at in vain.
-        newer: By path, what replaces a document.
+        days: The ISO day of a document; "" for none.
+        newer: By path, what replaces a document, at first as declared; None for nothing.
+        amendments: By the key of a title, the days and paths of documents that amend such a one.
     """
 
     days: dict[str, str]
-    newer: dict[str, Supersession]
+    newer: dict[str, Supersession | None]
+    amendments: dict[str, list[tuple[str, str]]]
 
 
-def editions_of(reader: Reader) -> Editions:
-    """The editions among the documents that a reader may see; each state remembers them."""
-    handles = reader.indexer.now().handles
-    key = "editions", reader.scope
-    editions: Editions | None = handles.get(key)
-    if editions is None:
-        editions = handles[key] = _read_editions(_visible_rows(reader))
-    return editions
+def find_newer(reader: Reader, path: str) -> Supersession | None:
+    """What replaces a visible document directly; None for nothing."""
+    newer = _editions(reader).newer
+    if path not in newer:
+        newer[path] = _find_in_series(reader, path) or _find_amendment(reader, path)
+    return newer[path]
+
+
+def find_superseding(node: DocNode, as_of: str = "") -> Supersession | None:
+    """What replaces the document of a node in the end, or by a day; None for nothing."""
+    newest: Supersession | None = None
+    seen: set[str] = set()
+    by = node.path
+    while isinstance(node.reader, Reader) and by not in seen:
+        seen.add(by)
+        newer = find_newer(node.reader, by)
+        if newer is not None and (not as_of or day_of(node.reader, newer.by) <= as_of):
+            newest = newer
+            by = newer.by
+    return newest
 
 
 def day_of(reader: Reader, path: str) -> str:
     """The ISO day of a document: of its metadata, else of its name, else of the beginning of its
     text; "" for none.
     """
-    days = editions_of(reader).days
+    days = _editions(reader).days
     if path not in days:
-        day = read_edition(path).day  # of a hidden document with visible nodes
+        row = _find_row(reader, path)  # none of a hidden document with visible nodes
+        day = _row_day(row) if row else read_edition(path).day
         for root in [] if day else visible_roots(reader, [root_uid(path)]):
             day = find_day(content_text(root.content))
         days[path] = day
     return days[path]
 
 
-def in_force(reader: Reader, path: str, as_of: str) -> str:
-    """The newest edition of a document that is not dated after a day."""
-    newer = editions_of(reader).newer
-    seen: set[str] = set()
-    while path in newer and path not in seen and day_of(reader, newer[path].by) <= as_of:
-        seen.add(path)
-        path = newer[path].by
-    return path
-
-
-def _visible_rows(reader: Reader) -> Iterator[ValuesRow]:
-    after = ""
-    while True:
-        rows = live_rows(reader.indexer.ledger, "identity > ?", after)
-        visible = {row.identity for row in rows}
-        if reader.scope is not None:
-            visible = set(matching_documents(reader, rows, reader.scope))
-        yield from (row for row in rows if row.identity in visible)
-        if len(rows) < SCANNED:
-            break
-        after = rows[-1].identity
-
-
-def _read_editions(rows: Iterable[ValuesRow]) -> Editions:
-    editions = Editions({}, {})
-    series: dict[str, list[tuple[Edition, str]]] = {}
-    declared: dict[str, list[Any]] = {}
-    paths: set[str] = set()
-    for row in rows:
-        path = row.identity
-        paths.add(path)
-        metadata = _metadata(row)
-        edition = read_edition(path)
-        written = (read_day(metadata[name]) for name in _DAY_NAMES if metadata.get(name))
-        if day := next(filter(None, written), edition.day):
-            editions.days[path] = day
-        if edition.series:
-            series.setdefault(edition.series, []).append((edition, path))
-        if names := metadata.get("supersedes"):
-            declared[path] = names if isinstance(names, list) else [names]
-    # of several that replace the same document, the last one
-    for path in sorted(declared, key=lambda path: (editions.days.get(path, ""), path)):
-        for name in declared[path]:
-            older = _resolve(str(name), path, paths)
-            if older not in ("", path):
-                editions.newer[older] = Supersession(older, path, "declared")
-    for members in series.values():
-        _add_series(editions.newer, sorted(members, key=lambda pair: (pair[0].order, pair[1])))
+def _editions(reader: Reader) -> Editions:
+    handles = reader.indexer.last_view.handles  # of the read that found the documents
+    key = "editions", reader.scope
+    editions: Editions | None = handles.get(key)
+    if editions is None:
+        editions = Editions({}, {}, {})
+        dictionary = VisibleDictionary(reader)
+        # of several that replace the same document, the last one
+        for row in sorted(dictionary.rows(REPLACED), key=lambda row: (_row_day(row), row.identity)):
+            for beside, name in replaced_paths(
+                merged_metadata(row).get("supersedes"), row.identity
+            ):
+                older = beside if _find_row(reader, beside) else name
+                if older != row.identity:
+                    editions.newer[older] = Supersession(older, row.identity, "declared")
+        for row in dictionary.rows(AMENDED):
+            title, _, day = str(merged_metadata(row).get("amends")).rpartition(", ")
+            editions.amendments.setdefault(title_key(title), []).append((day, row.identity))
+        handles[key] = editions
     return editions
 
 
-def _metadata(row: ValuesRow) -> JsonObject:
-    """A document's metadata, if it has what is read of it."""
-    metadata: JsonObject = {}
-    for text in (row.loaded, row.user_metadata, row.updates):
-        if _has_names(text):
-            metadata.update(json.loads(text))
-    return metadata
+def _find_row(reader: Reader, path: str) -> ValuesRow | None:
+    """The row of a visible document."""
+    rows = live_rows(reader.indexer.ledger, "identity = ?", path)
+    visible = VisibleDictionary(reader).visible({row.id for row in rows})
+    return next((row for row in rows if row.id in visible), None)
 
 
-def _resolve(name: str, path: str, paths: set[str]) -> str:
-    """The visible document that a document names; "" for none."""
-    name = normal_name(name)
-    beside = posixpath.normpath(posixpath.join(posixpath.dirname(path), name))
-    return next((choice for choice in (beside, name) if choice in paths), "")
+def _find_in_series(reader: Reader, path: str) -> Supersession | None:
+    """The first of the next order by names, unless that declares the contrary."""
+    edition = read_edition(path)
+    rows = VisibleDictionary(reader).rows(SERIES, edition.series) if edition.series else []
+    members = [(read_edition(row.identity), row.identity) for row in rows]
+    later = [(other.order, by) for other, by in members if other.order > edition.order]
+    if not later:
+        return None
+    _, by = min(later)
+    if _editions(reader).newer.get(by) == Supersession(by, path, "declared"):
+        return None
+    return Supersession(path, by, f"{read_edition(by).label} after {edition.label}")
 
 
-def _add_series(newer: dict[str, Supersession], members: list[tuple[Edition, str]]) -> None:
-    """Note for each edition the first one of the next order, unless that declares the contrary."""
-    groups = [list(group) for _, group in groupby(members, key=lambda pair: pair[0].order)]
-    for group, following in pairwise(groups):
-        next_edition, by = following[0]
-        for edition, path in group:
-            contrary = newer.get(by)
-            if path not in newer and (contrary is None or contrary.by != path):
-                reason = f"{next_edition.label} after {edition.label}"
-                newer[path] = Supersession(path, by, reason)
+def _find_amendment(reader: Reader, path: str) -> Supersession | None:
+    """Of several documents whose texts amend one of this title and day, the last one."""
+    amendments = _editions(reader).amendments
+    row = _find_row(reader, path) if amendments else None
+    if row is None:
+        return None
+    written = str(merged_metadata(row).get("title", ""))
+    titles = {title_key(path.rpartition("/")[2]), title_key(written)}
+    amending: list[tuple[str, str, str]] = []
+    for title in titles & amendments.keys():
+        for day, by in amendments[title]:
+            if by != path and day == day_of(reader, path):
+                amending.append((day_of(reader, by), by, f"{title}, {day}"))
+    if not amending:
+        return None
+    _, by, amended = max(amending)
+    return Supersession(path, by, f"inferred: its text amends {amended}")
+
+
+def _row_day(row: ValuesRow) -> str:
+    """The ISO day that a document's metadata, else its name has; "" for none."""
+    metadata = merged_metadata(row)
+    written = (read_day(metadata.get(name)) for name in _DAY_NAMES)
+    return next(filter(None, written), read_edition(row.identity).day)

@@ -448,7 +448,7 @@ class BaseRetriever(Generic[T_co]):
         """Explain the rank of each node of a result; see `lazyrag.explain`."""
         from lazyrag.retrieval.explain import build_explanation
 
-        return build_explanation(self.trace(query, filters, topk), query, filters, reads=True)
+        return build_explanation(self.trace(query, filters, topk), query, filters)
 
     @known_keywords
     def why_not(
@@ -781,6 +781,25 @@ def check_retrievers(
                 " Use None."
             )
     return [as_retriever(retriever) for retriever in retrievers]
+
+
+class WrappingRetriever(BaseRetriever[list[DocNode]]):
+    """Base of what searches with one other retriever, and has its direction and name.
+
+    Args:
+        retriever: The other retriever.
+    """
+
+    def __init__(self, retriever: NodeRetriever) -> None:
+        self._set_retrievers(check_retrievers(type(self).__name__, [retriever]))
+        [inner] = self.retrievers
+        self.own_topk = inner.own_topk
+        self.__name__ = callable_name(inner)  # in traces
+
+    @property
+    def higher_is_better(self) -> bool | None:
+        """As the retriever."""
+        return self.retrievers[0].higher_is_better
 
 
 def skipped_stage(

@@ -1,4 +1,6 @@
-"""`AsOfRetriever`: searches what was in force on a day. `Recency`: prefers newer documents."""
+"""`AsOfRetriever`: searches what was in force on a day, or marks what is not any more. `Recency`:
+prefers newer documents.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +8,23 @@ import datetime as dt
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from lazyrag.data.fields import validate_day
 from lazyrag.data.node import DocNode
 from lazyrag.read.scope import Reader
 from lazyrag.read.snapshot import Snapshot
-from lazyrag.read.supersession import day_of, in_force
+from lazyrag.read.supersession import Supersession, day_of, find_superseding
 from lazyrag.retrieval.base import (
     DEFAULT_TOPK,
-    BaseRetriever,
     LazyStage,
     LoadedStage,
+    NodeList,
     Query,
-    check_retrievers,
+    WrappingRetriever,
 )
-from lazyrag.retrieval.stages import NodeRetriever, Stage, StageKind, callable_name, node_score
-from lazyrag.text.editions import is_named
+from lazyrag.retrieval.stages import NodeRetriever, Stage, StageKind, node_score
+from lazyrag.text.dates import is_named
 from lazyrag.validation import validate_number, without_none
 
 _FETCHED_AT_LEAST = 20
@@ -30,15 +32,17 @@ _FETCHED_TIMES = 4
 _MOST_FETCHED = 10_000
 
 
-class AsOfRetriever(BaseRetriever[list[DocNode]]):
+class AsOfRetriever(WrappingRetriever):
     """Searches with another retriever as of a day.
 
     Documents dated after the day are left out; those without a date stay. Where an edition has a
     hit that another one replaced by that day (see `lazyrag.read.superseded`), the best hit of the
     edition in force comes directly before it, with the same score, if it has one among four times
     as many hits, unless the query names the year or the version of the older one. So both are seen
-    where they contradict each other; ``superseded_by`` in the metadata of the older hit is the
-    edition in force.
+    where they contradict each other; ``superseded_by`` and ``superseded_reason`` in the metadata of
+    the older hit are the edition in force and how that is known.
+
+    Without a day all hits stay as they are, and older ones have this metadata.
 
     The date of a document is ``effective_date``, ``valid_from`` or ``date`` of its metadata; else
     what its file's name has (``lease-2024-05.pdf``); else what the beginning of its text gives as
@@ -48,7 +52,7 @@ class AsOfRetriever(BaseRetriever[list[DocNode]]):
     Args:
         retriever: A `Retriever`, a `HybridRetriever`, or another callable (query, filters=None,
             topk=None) -> nodes.
-        as_of: The day, as `datetime.date` or ISO text.
+        as_of: The day, as `datetime.date` or ISO text; None for none.
 
     Raises:
         ConfigError: If the retriever cannot be called as one, or ``as_of`` is no day.
@@ -64,25 +68,20 @@ class AsOfRetriever(BaseRetriever[list[DocNode]]):
         ['fee-2024.md', 'fee-2021.md']
     """
 
-    def __init__(self, retriever: NodeRetriever, as_of: dt.date | str) -> None:
-        [part] = check_retrievers("AsOfRetriever", [retriever])
-        self._set_retrievers([part])
-        self.as_of = validate_day("as_of", as_of)
-        self._set_topk(part.own_topk or DEFAULT_TOPK)
-        self.__name__ = callable_name(retriever)  # in traces
-
-    @property
-    def higher_is_better(self) -> bool | None:
-        """As the retriever."""
-        return self.retrievers[0].higher_is_better
+    def __init__(self, retriever: NodeRetriever, as_of: dt.date | str | None) -> None:
+        super().__init__(retriever)
+        self.as_of = as_of if as_of is None else validate_day("as_of", as_of)
+        self._set_topk(self.own_topk or DEFAULT_TOPK)
 
     def run(self, query: Query, snapshot: Snapshot) -> LazyStage:
         """Run the retriever until enough of its nodes are not dated after the day."""
+        if self.as_of is None:
+            return self.retrievers[0].run(query, snapshot)
         topk = self._limit(query)
         fetched = max(_FETCHED_AT_LEAST, _FETCHED_TIMES * topk)
         while True:
             stage = self.retrievers[0].run_part(query, snapshot, fetched)
-            nodes = self._select(stage.nodes(), query.text)
+            nodes = _select(stage.nodes(), query.text, self.as_of)
             is_last = len(stage.nodes()) < fetched or fetched >= _MOST_FETCHED
             if is_last or len(nodes) >= topk:
                 break
@@ -92,23 +91,31 @@ class AsOfRetriever(BaseRetriever[list[DocNode]]):
         last = LoadedStage("step", name, nodes, snapshot, inputs=(stage,), settings=settings)
         return last.cut(topk)
 
-    def _select(self, nodes: Sequence[DocNode], question: str) -> list[DocNode]:
-        """The nodes that are not dated after the day; before an older edition the one in force."""
-        remaining = [node for node in nodes if _day(node) <= self.as_of]
-        best: dict[tuple[object, str], DocNode] = {}
-        for node in remaining:
-            best.setdefault((node.reader, node.path), node)
-        ordered: dict[DocNode, DocNode] = {}
-        for node in remaining:
-            path = node.path
-            if isinstance(node.reader, Reader):
-                path = in_force(node.reader, path, self.as_of)
-            newer = best.get((node.reader, path), node)
-            if not is_named(node.path, question):
-                ordered.setdefault(newer, newer.with_score(node.score))
-            is_old = path != node.path
-            ordered.setdefault(node, node.with_metadata(superseded_by=path) if is_old else node)
-        return list(ordered.values())
+    def _render(self, ranked: LazyStage) -> Any:
+        nodes = super()._render(ranked)
+        return nodes if self.as_of else NodeList(map(_mark, nodes, map(find_superseding, nodes)))
+
+
+def _select(nodes: Sequence[DocNode], question: str, as_of: str) -> list[DocNode]:
+    """The nodes that are not dated after the day; before an older edition the one in force."""
+    remaining = [node for node in nodes if _day(node) <= as_of]
+    best: dict[tuple[object, str], DocNode] = {}
+    for node in remaining:
+        best.setdefault((node.reader, node.path), node)
+    ordered: dict[DocNode, DocNode] = {}
+    for node in remaining:
+        newest = find_superseding(node, as_of)
+        newer = best.get((node.reader, newest.by)) if newest else None
+        if newer is not None and not is_named(node.path, question):
+            ordered.setdefault(newer, newer.with_score(node.score))
+        ordered.setdefault(node, _mark(node, newest))
+    return list(ordered.values())
+
+
+def _mark(node: DocNode, newest: Supersession | None) -> DocNode:
+    if newest is None:
+        return node
+    return node.with_metadata(superseded_by=newest.by, superseded_reason=newest.reason)
 
 
 @dataclass(frozen=True, slots=True)

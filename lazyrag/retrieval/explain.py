@@ -16,8 +16,7 @@ from lazyrag.data.filters import And, Condition, Filter, FilterLike, Not, Or, pa
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY
 from lazyrag.errors import count
-from lazyrag.read.scope import Reader
-from lazyrag.read.supersession import editions_of
+from lazyrag.read.supersession import find_superseding
 from lazyrag.retrieval.stages import JsonRecord, Reason, Stage, StageKind
 from lazyrag.text.question_parts import find_coverage
 from lazyrag.types import JsonObject
@@ -264,21 +263,16 @@ class Explanation(Sequence[ExplainedHit]):
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False, indent=indent)
 
 
-def build_explanation(
-    last: Stage, query: str, filters: FilterLike | None = None, *, reads: bool = False
-) -> Explanation:
+def build_explanation(last: Stage, query: str, filters: FilterLike | None = None) -> Explanation:
     """Explain a trace.
 
     Args:
         last: The last stage.
         query: The query.
         filters: The filter of the call.
-        reads: Whether to read what supersedes the hits' documents; else nothing is read.
     """
     tracks = Tracks(last)
     hits = [_hit(tracks, rank, node) for rank, node in enumerate(last.nodes, start=1)]
-    if reads:
-        hits = [replace(hit, superseded_by=_superseded_by(hit.node)) for hit in hits]
     summaries = []
     all_dropped = []
     parts = ()
@@ -534,6 +528,7 @@ def _hit(tracks: Tracks, rank: int, node: DocNode) -> ExplainedHit:
         if standing.uid != node.uid and not tracks.stages[standing.stage - 1].inputs
     ]
     beginning = " ".join(node.get_text()[: 2 * _TEXT_SHOWN].split())
+    newest = find_superseding(node)
     return ExplainedHit(
         rank,
         node.uid,
@@ -547,13 +542,8 @@ def _hit(tracks: Tracks, rank: int, node: DocNode) -> ExplainedHit:
         track.contributions,
         track.fused,
         node,
+        f"{newest.by} ({newest.reason})" if newest else "",
     )
-
-
-def _superseded_by(node: DocNode) -> str:
-    """What replaces a node's document, with the reason; "" for nothing."""
-    newer = isinstance(node.reader, Reader) and editions_of(node.reader).newer.get(node.path)
-    return f"{newer.by} ({newer.reason})" if newer else ""
 
 
 class _HitTrack:

@@ -35,6 +35,7 @@ from lazyrag.retrieval.base import (
     LazyStage,
     LoadedStage,
     Query,
+    WrappingRetriever,
     check_retrievers,
     hits_of,
     skipped_stage,
@@ -44,12 +45,11 @@ from lazyrag.retrieval.similarity import similarities, validate_feedback
 from lazyrag.retrieval.stages import NodeRetriever, Searchable, Stage, StageKind
 from lazyrag.text.analyzers import composed_form
 from lazyrag.text.scripts import FOREIGN_WORD, main_language
-from lazyrag.types import Keywords
+from lazyrag.types import InferFilters, Keywords
 from lazyrag.validation import (
     keyword_names,
     known_keywords,
     require,
-    validate_boolean,
     validate_choice,
     validate_integer,
     validate_number,
@@ -713,14 +713,10 @@ def default_retriever(
     doc: Collection | Sequence[Collection],
     group_name: str,
     topk: int = DEFAULT_TOPK,
-    *,
-    infer_filters: bool = True,
-    parts: Parts = "auto",
-    as_of: dt.date | str | None = None,
+    **options: Any,
 ) -> BaseRetriever[list[DocNode]]:
     """Return hybrid search if all Documents have embeddings, else keyword search in Chinese and
-    English; documents that the question names come first, see `FieldRetriever`, parts of a question
-    are searched one by one, see `PartsRetriever`; with a day as of that, see `AsOfRetriever`.
+    English, with the options of `refine_retriever`.
 
     It is the choice of `Document.search`, `RAGPipeline.over` and the command line.
     """
@@ -729,22 +725,33 @@ def default_retriever(
         retriever = HybridRetriever.over(doc, group_name, topk)
     else:
         retriever = Retriever(doc, group_name, OVER_SIMILARITY, topk=topk)
-    if validate_boolean("infer_filters", infer_filters):
-        from lazyrag.retrieval.inferring import FieldRetriever  # for those that infer
+    return refine_retriever(retriever, **options)
 
-        retriever = FieldRetriever(retriever)
+
+def refine_retriever(
+    retriever: BaseRetriever[list[DocNode]],
+    *,
+    infer_filters: InferFilters = True,
+    parts: Parts = "auto",
+    as_of: dt.date | str | None = None,
+) -> BaseRetriever[list[DocNode]]:
+    """Put documents first that the question names, see `FieldRetriever`, search parts of a question
+    one by one, see `PartsRetriever`, and mark hits of older versions of a document, or search as of
+    a day, see `AsOfRetriever`.
+    """
+    # for those that search
+    from lazyrag.retrieval.dated import AsOfRetriever
+    from lazyrag.retrieval.inferring import FieldRetriever
+    from lazyrag.retrieval.parts import PartsRetriever
+
+    if infer_filters is not False:
+        retriever = FieldRetriever(retriever, () if infer_filters is True else infer_filters)
     if validate_choice("parts", parts, get_args(Parts)) == "auto":
-        from lazyrag.retrieval.parts import PartsRetriever  # likewise
-
         retriever = PartsRetriever(retriever)
-    if as_of is None:
-        return retriever
-    from lazyrag.retrieval.dated import AsOfRetriever  # rarely needed
-
     return AsOfRetriever(retriever, as_of)
 
 
-class FeedbackRetriever(BaseRetriever[list[DocNode]]):
+class FeedbackRetriever(WrappingRetriever):
     """Pseudo-relevance feedback: searches twice, the second time with the query moved towards the
     first results.
 
@@ -779,7 +786,7 @@ class FeedbackRetriever(BaseRetriever[list[DocNode]]):
     """
 
     def __init__(self, retriever: NodeRetriever, *, nodes: int = 1, weight: float = 0.7) -> None:
-        self._set_retrievers(check_retrievers("FeedbackRetriever", [retriever]))
+        super().__init__(retriever)
         if not self.retrievers[0].supports_feedback:
             expected = (
                 "a Retriever by embeddings without target=, or a hybrid with one, so that queries"
@@ -788,14 +795,8 @@ class FeedbackRetriever(BaseRetriever[list[DocNode]]):
             raise ConfigError(
                 f"FeedbackRetriever's retriever must be {expected}; got {retriever!r:.80}."
             )
-        self.own_topk = self.retrievers[0].own_topk
         self._nodes = validate_integer("nodes", nodes, 1)
         _, self._weight = validate_feedback([], weight)
-
-    @property
-    def higher_is_better(self) -> bool | None:
-        """As the retriever."""
-        return self.retrievers[0].higher_is_better
 
     def run(self, query: Query, snapshot: Snapshot) -> LazyStage:
         """Run the retriever twice."""

@@ -7,17 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 from lazyrag.data.filters import Condition, Filter
-from lazyrag.data.node import DocNode
 from lazyrag.ranking.fusion import rank_by_sum
 from lazyrag.read.field_values import infer_values
 from lazyrag.read.snapshot import NodeKey, Snapshot
-from lazyrag.retrieval.base import BaseRetriever, LazyStage, Query
+from lazyrag.retrieval.base import LazyStage, Query, WrappingRetriever
 from lazyrag.retrieval.parts import PartsRetriever
-from lazyrag.retrieval.stages import callable_name
+from lazyrag.retrieval.stages import NodeRetriever
 from lazyrag.text.field_values import Inference
+from lazyrag.validation import validate_texts
 
 
-class FieldRetriever(BaseRetriever[list[DocNode]]):
+class FieldRetriever(WrappingRetriever):
     """Searches with another retriever, and prefers the documents that the question means.
 
     Names, years, quarters and days in the question are looked up in the dictionary of
@@ -27,17 +27,16 @@ class FieldRetriever(BaseRetriever[list[DocNode]]):
     Args:
         retriever: A `Retriever` or a `HybridRetriever`. Functions and similarities whose smaller
             scores are better rank as before.
+        choice: Fields and values that are not to be inferred, ``["-year: 2018"]``, or the only
+            ones, ``["name", "year: 2018"]``. All for [].
+
+    Raises:
+        ConfigError: If ``choice`` is no list of texts.
     """
 
-    def __init__(self, retriever: BaseRetriever[list[DocNode]]) -> None:
-        self._set_retrievers([retriever])
-        self.own_topk = retriever.own_topk
-        self.__name__ = callable_name(retriever)  # in traces
-
-    @property
-    def higher_is_better(self) -> bool | None:
-        """As the retriever."""
-        return self.retrievers[0].higher_is_better
+    def __init__(self, retriever: NodeRetriever, choice: Sequence[str] = ()) -> None:
+        self._choice = validate_texts("infer_filters", choice)
+        super().__init__(retriever)
 
     def run(self, query: Query, snapshot: Snapshot) -> LazyStage:
         """Infer what the question means, and run the retriever with it."""
@@ -48,7 +47,7 @@ class FieldRetriever(BaseRetriever[list[DocNode]]):
     def infer(self, question: str) -> Inference | None:
         """What a question names of the values of fields; None for nothing."""
         sources: Iterable[Any] = self.sources
-        inferences = (infer_values(reader, question) for reader in sources)
+        inferences = (infer_values(reader, question, self._choice) for reader in sources)
         return next(filter(None, inferences), None)
 
 
@@ -65,9 +64,9 @@ def inferred_values(retriever: Any, question: str) -> dict[str, list[str]]:
         [retriever] = inner
     for query in queries:
         inference = retriever.infer(query)
-        for name, text in inference.values if inference else ():
-            if text not in values.setdefault(name, []):
-                values[name].append(text)
+        for name, value in inference.values if inference else ():
+            if str(value) not in values.setdefault(name, []):
+                values[name].append(str(value))
     return values
 
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 from lazyrag.data.node import DocNode
 from lazyrag.ranking.fusion import rank_by_sum
 from lazyrag.read.snapshot import Hits, NodeKey, Snapshot
-from lazyrag.retrieval.base import DEFAULT_TOPK, BaseRetriever, LazyStage, LoadedStage, Query
-from lazyrag.retrieval.stages import callable_name
+from lazyrag.retrieval.base import DEFAULT_TOPK, LazyStage, LoadedStage, Query, WrappingRetriever
+from lazyrag.retrieval.stages import NodeRetriever
 from lazyrag.text.question_parts import split_question
 
 
-class PartsRetriever(BaseRetriever[list[DocNode]]):
+class PartsRetriever(WrappingRetriever):
     """Searches for a question and for each of its parts, and takes hits from all in turn.
 
     The first hit is that of the complete question. A question without parts is searched as by the
@@ -38,18 +38,11 @@ class PartsRetriever(BaseRetriever[list[DocNode]]):
 
     def __init__(
         self,
-        retriever: BaseRetriever[list[DocNode]],
+        retriever: NodeRetriever,
         split: Callable[[str], Sequence[str]] = split_question,
     ) -> None:
-        self._set_retrievers([retriever])
+        super().__init__(retriever)
         self._split = split
-        self.own_topk = retriever.own_topk
-        self.__name__ = callable_name(retriever)  # in traces
-
-    @property
-    def higher_is_better(self) -> bool | None:
-        """As the retriever."""
-        return self.retrievers[0].higher_is_better
 
     def queries(self, question: str) -> list[str]:
         """The question, and its parts if it has several."""

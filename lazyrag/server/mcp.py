@@ -169,6 +169,7 @@ class Caller:
             "path": node["path"],
             "location": node["location"],
             "score": node["score"],
+            "superseded_by": node["metadata"].get("superseded_by", ""),
         }
 
     def cite(self, scope: SetRequest, node: JsonObject) -> dict[str, str]:
@@ -185,7 +186,11 @@ InGroup = Annotated[
     Name, Field(description="Node group: longer or shorter passages. Default: that of the set.")
 ]
 Inferring = Annotated[
-    bool, Field(description="Whether documents come first that the question names.")
+    bool | tuple[Name, ...],
+    Field(
+        description="Whether documents come first that the question names. A list has values of"
+        ' `inferred` that are not, such as "-year: 2018".'
+    ),
 ]
 AsOf = Annotated[
     str,
@@ -218,7 +223,13 @@ _Place: Any = {"set": (str, ...), "path": (str, ...)}
 _Text: Any = {"title": (str, ...), "url": (str, ...), "text": (str, ...)}
 _Range: Any = {"start": (int, ...), "end": (int, ...)}
 _Passage = create_model(
-    "Passage", id=(str, ...), **_Text, **_Place, location=(str, ...), score=(float | None, ...)
+    "Passage",
+    id=(str, ...),
+    **_Text,
+    **_Place,
+    location=(str, ...),
+    score=(float | None, ...),
+    superseded_by=(str, ...),
 )
 _Section = create_model("Section", label=(str, ...), kind=(str, ...), **_Range)
 _Match = create_model("Match", **_Place, span=(Span, ...), line=(str, ...), location=(str, ...))

@@ -1,62 +1,43 @@
-"""The values of fields as a dictionary: what names and metadata say of documents, and which of them
-a question means.
-"""
+"""The values of fields as a dictionary: what names and metadata say of documents."""
 
 from __future__ import annotations
 
-import datetime as dt
 import itertools
 import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from lazyrag.data.fields import BUILT_IN_FIELDS, Schema
 from lazyrag.data.segment import digest
-from lazyrag.text.dates import Period, find_periods
+from lazyrag.text.dates import Period, find_periods, read_edition, replaced_paths, title_key
 from lazyrag.text.stop_words import STOP_WORDS
 from lazyrag.types import JsonObject
 
-NamedValue: TypeAlias = "tuple[str, str]"
-"""A field, and a value of it as people see it."""
+NamedValue: TypeAlias = "tuple[str, Any]"
+"""A field, and a value of it."""
 
-DERIVED_FIELDS = ("name", "year", "quarter", "date", "file_name")
+DERIVED_FIELDS = ("name", "title", "year", "quarter", "date", "file_name")
 """The fields of the dictionary that nobody declares."""
+SERIES = "series of"
+REPLACED = "replaced by"
+AMENDED = "amended by"
+"""No names of fields: by these values documents are found that may supersede another one."""
 _SUFFIX = re.compile(r"\.[A-Za-z][A-Za-z0-9]{0,4}$")
-_WORDS = re.compile(r"[^\W_\u3400-\u9fff]+(?:[&.][^\W_\u3400-\u9fff]+)*")
+WORDS = re.compile(r"[^\W_\u3400-\u9fff]+(?:[&.][^\W_\u3400-\u9fff]+)*")
 _CAMEL = re.compile("(?<=[a-z]{2})(?=[A-Z])")  # no iPhone
-_HAN = re.compile("[\u3400-\u9fff]{2,}")
-_ASKING = frozenset(
-    "can could did do does find give had has have list may me might must my our shall should show"
-    " tell us we would you your".split()
-)
-"""Words that begin questions, and are names in capitals only."""
-_MOST_ASKED = 1_000  # characters of a question that are looked at
-_MOST_JOINED = 4
-_MOST_HAN = 8
-_LEAST_PREFIX = 3
-_LEAST_CLOSE = 5  # letters of a word that may be misspelt
+HAN = re.compile("[\u3400-\u9fff]{2,}")
+MOST_JOINED = 4
+MOST_HAN = 8
+LEAST_CLOSE = 5  # letters of a word that may be misspelt
 _MOST_STORED = 200  # letters of a key
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 _encode = json.JSONEncoder(ensure_ascii=False, default=str).encode
-_MOST_DAYS = 60  # between an event and what reports it
 
 LAST_CHARACTER = "\U0010ffff"
 """Sorted after all others."""
-
-MOST_NAMED = 2_500
-"""Maximum number of documents that a name may select."""
-
-EXACT = 1.0
-"""Level of a document of the period that a question names."""
-ENDING = 0.9
-"""Level of the last quarter of the year that a question names."""
-WITHIN = 0.5
-"""Level of another part of that year, and of documents where the question names no period."""
-NEAR = 0.25
-"""Level of other years that the question names, and of those beside the last one."""
 
 
 class DatedFile(NamedTuple):
@@ -97,29 +78,8 @@ class DictionaryEntry(NamedTuple):
         """
         if not key.endswith("*"):
             return self.names.get(key)
-        matching = (value for name, value in self.names.items() if in_range(key, name))
+        matching = (value for name, value in self.names.items() if name.startswith(key[:-1]))
         return min(matching, default=None)
-
-
-class Dictionary(Protocol):
-    """Looks up documents by number."""
-
-    def documents(self, keys: Collection[str]) -> Mapping[str, Collection[int]]:
-        """The documents of each key that has some; more than `MOST_NAMED` may be cut."""
-
-    def similar_names(self, words: Collection[str]) -> Mapping[str, Collection[str]]:
-        """For each word the names from which one letter was left out."""
-
-    def entries(self, documents: Collection[int]) -> Mapping[int, DictionaryEntry]:
-        """What is known of documents."""
-
-    def files(self, documents: Collection[int]) -> Mapping[int, DatedFile]:
-        """The files and periods of documents."""
-
-    def tells_apart(self, count: int) -> bool:
-        """Whether so many documents are a selection: at least one, at most `MOST_NAMED`, and at
-        most half of all.
-        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +99,7 @@ class Inference:
     levels: Mapping[float, Collection[str]]
 
     def __str__(self) -> str:
-        return ", ".join(map(": ".join, self.values))
+        return ", ".join(f"{field}: {value}" for field, value in self.values)
 
 
 def value_key(field: str, value: object) -> str:
@@ -172,32 +132,23 @@ def key_range(key: str) -> tuple[str, str]:
     return key, f"{key[:-1]}{LAST_CHARACTER}" if key.endswith("*") else key
 
 
-def in_range(key: str, name: str) -> bool:
-    """Whether a key stands for a name."""
-    first, last = key_range(key)
-    return first <= name <= last
-
-
 def is_correctable(name: str) -> bool:
     """Whether questions may misspell a name."""
-    return len(name) >= _LEAST_CLOSE and name.isalpha() and not _HAN.match(name)
+    return len(name) >= LEAST_CLOSE and name.isalpha() and not HAN.match(name)
 
 
 def make_entry(
-    identity: str, metadata: Sequence[str], schema: Schema, *, is_text: bool = False
+    identity: str, metadata: JsonObject, schema: Schema, *, is_text: bool = False
 ) -> DictionaryEntry:
     """The entry of a document.
 
     Args:
         identity: Its path or id.
-        metadata: Its metadata as JSON; later ones take precedence.
+        metadata: Its metadata.
         schema: The fields.
         is_text: Whether it is no file: its id is its file's name, too.
     """
-    merged: JsonObject = {"file_name": identity if is_text else identity.rpartition("/")[2]}
-    for text in metadata:
-        if text != "{}":
-            merged.update(json.loads(text))
+    merged = {"file_name": identity if is_text else identity.rpartition("/")[2], **metadata}
     values: dict[str, set[Any]] = defaultdict(set, file_name={merged["file_name"]})
     labels = [("name", part) for part in _SUFFIX.sub("", identity).split("/")]
     labels.append(("title", str(merged.get("title", ""))))
@@ -218,22 +169,37 @@ def make_entry(
     names: dict[str, NamedValue] = {}
     for field, rest in undated:
         words, runs = _split(rest)
-        if field == "name":
-            values[field].update([text for _, text in _naming_words(words, runs)])
+        if field in ("name", "title"):
+            values["name"].update([text for _, text in _naming_words(words, runs)])
         # keyword search finds the words of undated names as well
         if periods or field in schema:
             for name, text in _names_of(words, runs):
                 names.setdefault(name, (field, text))
-    for field, text in itertools.chain.from_iterable(map(_values_of, periods)):
-        values[field].add(int(text) if field == "year" else text)
+    for field, text in itertools.chain(
+        *map(values_of, periods), _other_values(identity, merged, schema)
+    ):
+        values[field].add(text)
     return DictionaryEntry(DatedFile(merged["file_name"], frozenset(periods)), names, values)
 
 
-def _values_of(period: Period) -> Iterator[NamedValue]:
+def _other_values(identity: str, metadata: JsonObject, schema: Schema) -> Iterator[NamedValue]:
+    """The title, and by what a document is found that may supersede another one."""
+    if "title" not in schema and metadata.get("title"):
+        yield "title", str(metadata["title"])
+    if series := read_edition(identity).series:
+        yield SERIES, series
+    for beside, path in replaced_paths(metadata.get("supersedes"), identity):
+        yield REPLACED, beside
+        yield REPLACED, path
+    if amended := metadata.get("amends"):
+        yield AMENDED, title_key(str(amended).rpartition(", ")[0])
+
+
+def values_of(period: Period) -> Iterator[NamedValue]:
     """A period as values of fields."""
     year, quarter, day = period
     if year:
-        yield "year", str(year)
+        yield "year", year
     if quarter:
         yield "quarter", f"Q{quarter}"
     if day:
@@ -242,8 +208,8 @@ def _values_of(period: Period) -> Iterator[NamedValue]:
 
 def _split(label: str) -> tuple[list[str], list[str]]:
     """The words and the Chinese runs of a label."""
-    runs = [] if label.isascii() else _HAN.findall(label)
-    return _WORDS.findall(_CAMEL.sub(" ", label)), runs
+    runs = [] if label.isascii() else HAN.findall(label)
+    return WORDS.findall(_CAMEL.sub(" ", label)), runs
 
 
 def _naming_words(words: Iterable[str], runs: Iterable[str]) -> Iterator[NamedValue]:
@@ -253,7 +219,7 @@ def _naming_words(words: Iterable[str], runs: Iterable[str]) -> Iterator[NamedVa
         if len(name) > 1 and not name.isdigit() and name not in STOP_WORDS:
             yield name, word
     for run in runs:
-        if len(run) <= _MOST_HAN:
+        if len(run) <= MOST_HAN:
             yield run, run
 
 
@@ -264,156 +230,17 @@ def _names_of(words: Sequence[str], runs: Iterable[str]) -> Iterator[NamedValue]
     ends of Chinese runs.
     """
     for run in runs:
-        for length in range(2, min(len(run), _MOST_HAN) + 1):
+        for length in range(2, min(len(run), MOST_HAN) + 1):
             yield run[:length], run
             yield run[-length:], run
     yield from _naming_words(words, ())
-    for length in range(2, min(len(words), _MOST_JOINED) + 1):
+    for length in range(2, min(len(words), MOST_JOINED) + 1):
         first = words[:length]
         shown = " ".join(first)
         yield "".join(first).lower(), shown
         yield "." + "".join([word[0] for word in first]).lower(), shown
 
 
-def infer(question: str, dictionary: Dictionary) -> Inference | None:
-    """What a question names; None for nothing that tells the documents apart."""
-    asked, rest = find_periods(question[:_MOST_ASKED])
-    named = _find_named(rest, dictionary, is_dated=bool(asked))
-    documents: set[int] = set()
-    for members in named.values():
-        documents = (documents & members) or (documents | members)
-    if not named:
-        keys = {value_key(*_first_value(period)) for period in asked}
-        documents = documents.union(*dictionary.documents(keys).values())
-    if not dictionary.tells_apart(len(documents)):
-        return None
-    first_of = {key: min(members) for key, members in named.items()}
-    files = dictionary.files(documents)
-    matching = {number: _level(file.periods, asked) for number, file in files.items()}
-    entries = dictionary.entries(set(first_of.values()))
-    # others may be removed meanwhile
-    named_values = [
-        entries[number].value_of(key) for key, number in first_of.items() if number in entries
-    ]
-    values = [value for value in named_values if value is not None]
-    if any(matching.values()):
-        values += itertools.chain.from_iterable(map(_values_of, sorted(asked)))
-    else:  # the question names no period, or none of theirs
-        matching = dict.fromkeys(files, WITHIN)
-    key_of = {
-        number: value_key("file_name", files[number].name)
-        for number, level in matching.items()
-        if level
-    }
-    namesakes = dictionary.documents(set(key_of.values()))
-    levels: dict[float, set[str]] = defaultdict(set)
-    for number, key in key_of.items():
-        if documents.issuperset(namesakes.get(key, ())):  # else a filter would find others, too
-            level = matching[number] if named else matching[number] / 2
-            levels[level].add(files[number].name)
-    return Inference(list(dict.fromkeys(values)), levels) if levels else None
-
-
-def _first_value(period: Period) -> tuple[str, Any]:
-    return ("year", period.year) if period.year else ("quarter", f"Q{period.quarter}")
-
-
-def _find_named(text: str, dictionary: Dictionary, *, is_dated: bool) -> dict[str, set[int]]:
-    """The keys that a question names, with their documents; where they overlap, the longest."""
-    # in a question in small letters any word may be a name, if there is a date as well
-    takes_all = is_dated and text == text.lower()
-    spans = [*_spans(text, takes_all=takes_all), *_han_spans(text)]
-    forms = {text[slice(*span)]: _forms(text[slice(*span)]) for span in spans}
-    documents_of = dict(dictionary.documents(set(itertools.chain.from_iterable(forms.values()))))
-    similar = {
-        words: [keys[0], *without_a_letter(keys[0])]
-        for words, keys in forms.items()
-        if _may_be_misspelt(keys) and keys[0] not in documents_of
-    }
-    names_like = dictionary.similar_names(set(itertools.chain.from_iterable(similar.values())))
-    corrected: set[str] = set()
-    for words, rests in similar.items():
-        close = [name for rest in rests for name in (rest, *sorted(names_like.get(rest, ())))]
-        corrections = [name for name in close if name[0] == rests[0][0]]
-        forms[words] += corrections
-        corrected.update(corrections)
-    documents_of.update(dictionary.documents(corrected - documents_of.keys()))
-    spans.sort(key=lambda span: span[0] - span[1])  # the longest first
-    taken: set[int] = set()
-    named: dict[str, set[int]] = {}
-    for span in spans:
-        for key in forms[text[slice(*span)]]:
-            members = set(documents_of.get(key, ()))
-            if taken.isdisjoint(range(*span)) and dictionary.tells_apart(len(members)):
-                taken.update(range(*span))
-                named[key] = members
-    return named
-
-
-def _spans(text: str, *, takes_all: bool) -> Iterator[tuple[int, int]]:
-    """Where up to four words may be a name."""
-    words = list(_WORDS.finditer(text))
-    for number, first in enumerate(words):
-        for last in words[number : number + _MOST_JOINED]:
-            if takes_all or (_is_name(first[0]) and _is_name(last[0])):
-                yield first.start(), last.end()
-
-
-def _han_spans(text: str) -> Iterator[tuple[int, int]]:
-    for run in _HAN.finditer(text):
-        for start in range(*run.span()):
-            for end in range(start + 2, min(run.end(), start + _MOST_HAN) + 1):
-                yield start, end
-
-
-def _forms(words: str) -> list[str]:
-    """The keys that some words may stand for, the surest first."""
-    if _HAN.fullmatch(words):
-        return [words]
-    letters = re.sub(r"[\W_]", "", words)
-    small = letters.lower()
-    is_common = small in STOP_WORDS or (small in _ASKING and not words.isupper())
-    if len(small) < 2 or is_common or small.isdigit():
-        return []
-    capitals = re.sub("[^A-Z]", "", letters).lower()
-    forms = [small]
-    if " " not in words and capitals:
-        forms.append(f".{capitals}")
-    if " " not in words and capitals == small and len(small) >= _LEAST_PREFIX:
-        forms.append(f"{small}*")
-    return forms
-
-
-def _may_be_misspelt(keys: Sequence[str]) -> bool:
-    return bool(keys) and len(keys[0]) >= _LEAST_CLOSE and not _HAN.match(keys[0])
-
-
-def _is_name(word: str) -> bool:
-    """Whether a word of a question may be of a name: it has a capital letter or a digit."""
-    return word != word.lower() or not word.isalpha()
-
-
 def without_a_letter(word: str) -> list[str]:
     """What a word may be with one letter left out."""
     return [word[:at] + word[at + 1 :] for at in range(len(word))]
-
-
-def _level(periods: Iterable[Period], asked: Sequence[Period]) -> float:
-    """How well a document of some periods answers a question about others."""
-    last = max(asked, default=Period(0)).year
-    pairs = itertools.product(periods, asked)
-    return max((_level_of(period, other, last) for period, other in pairs), default=0.0)
-
-
-def _level_of(period: Period, asked: Period, last: int) -> float:
-    if not asked.year:
-        return EXACT * (period.quarter == asked.quarter)
-    if asked.day and period.day:
-        days = dt.date.fromisoformat(period.day) - dt.date.fromisoformat(asked.day)
-        if 0 <= days.days <= _MOST_DAYS:
-            return EXACT
-    if period.year != asked.year or asked.year < last:
-        return NEAR * (period.year == asked.year or abs(period.year - last) == 1)
-    if period[1:] == asked[1:]:
-        return EXACT
-    return ENDING if (period.quarter, *asked[1:]) == (4, 0, "") else WITHIN

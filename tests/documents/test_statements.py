@@ -11,7 +11,7 @@ import pytest
 
 from lazyrag import Document, Retriever
 from lazyrag.read import related
-from lazyrag.retrieval import FieldRetriever
+from lazyrag.retrieval import AsOfRetriever, FieldRetriever
 
 SIZES = (100, 3_000)
 
@@ -77,6 +77,13 @@ def inferred(docs):
     return nodes
 
 
+def marked(docs):
+    """A search among versions of a document."""
+    search = AsOfRetriever(Retriever(docs, "line", similarity="bm25", topk=4), None)
+    nodes = search("coffee milk", {"file_name": ["Teahouse 2018", "Teahouse 2019"]})
+    assert {node.metadata.get("superseded_by") for node in nodes} == {None, "Teahouse 2019"}
+
+
 READINGS = {
     "keyword search": keyword,
     "vector search": lambda docs: Retriever(docs, "line", topk=4)("tea 7"),
@@ -89,6 +96,7 @@ READINGS = {
     "related": lambda docs: related(docs, keyword(docs)[0].uid),
     "status": lambda docs: docs.status(),
     "inferred": inferred,
+    "marked": marked,
 }
 WRITINGS = {
     "update": lambda docs: docs.add_texts({"00009": f"water {next(NUMBERS)}"}),

@@ -354,6 +354,28 @@ def search_with_filters(me):
 
 
 @flow
+def search_without_a_value(me):
+    """A value that the question names is removed by its own button; the address keeps that, and the
+    value is brought back.
+    """
+    page = me.open("search?q=harvest+of+the+annual+report+in+2024")
+    while not page.locator(".hit").count():  # as long as groups are built
+        page.wait_for_timeout(500)
+        page.reload()
+    shown = page.locator(".meta .chip").all_inner_texts()
+    assert "year: 2024" in shown
+    remove = translate(me.language, "search.inferred.remove")
+    me.use(f'[aria-label="{remove}: year: 2024"]')
+    restored = f'[aria-label="{translate(me.language, "search.infer_without.off")}: year: 2024"]'
+    page.locator(restored).wait_for()
+    assert "infer_without=year" in page.url
+    me.use(restored)
+    page.locator(restored).wait_for(state="detached")
+    assert page.locator(".meta .chip").all_inner_texts() == shown
+    assert "infer_without" not in page.url
+
+
+@flow
 def explain(me):
     """The explanation shows every stage, and for each result its rank and contribution."""
     page = me.open("search?q=dryer")

@@ -252,6 +252,16 @@ def test_search_says_what_it_inferred(app, docs):
     assert found["inferred"] == {"name": ["Acme"], "year": ["2018"]}
     assert found["results"][0]["path"] == "Acme 2018"
     assert ask(app, "search", query=query, infer_filters=False)["inferred"] == {}
+    without = ask(app, "search", query=query, infer_filters=["-name: Acme"])
+    assert without["inferred"] == {"year": ["2018"]}
+
+
+def test_results_name_what_supersedes_them(app, docs):
+    """The newer document; "" for none."""
+    docs.add_texts({"rules-v1": "Quiet hours: 22:00.", "rules-v2": "Quiet hours: 21:00."})
+    results = ask(app, "search", query="quiet hours")["results"]
+    marks = {passage["path"]: passage["superseded_by"] for passage in results}
+    assert (marks["rules-v1"], marks["rules-v2"]) == ("rules-v2", "")
 
 
 def test_search_as_of_a_day(app, docs):

@@ -833,6 +833,41 @@ def test_search_says_what_the_question_names_and_lets_go_of_it(client, docs, lan
     assert all("words_only=1" in one for one in links)
 
 
+@pytest.mark.parametrize(
+    ("language", "remove", "restore"),
+    [("en", "Search without", "Infer again"), ("zh", "不按此项优先", "恢复")],
+)
+def test_each_inferred_value_is_removed_and_restored(client, docs, language, remove, restore):
+    """By a link of its own, which the form, Ask and the call of the API keep."""
+    client.headers["Accept-Language"] = language
+    docs.add_texts({"Acme_2018.md": "Revenue rose.", "Globex_2018.md": "Revenue of Acme fell."})
+    found = Page(read(client, f"{SET}/search?q=Revenue of Acme in 2018?&explain=1"))
+    [link] = [one for one in found.all("a") if one.get("aria-label") == f"{remove}: year: 2018"]
+    assert len([one for one in found.all("a") if remove in one.get("aria-label", "")]) == 2
+    without = read(client, link["href"])
+    assert "name: Acme" in words(without)
+    page = Page(without)
+    assert page.all("input", name="infer_without", value="year: 2018")
+    assert '"infer_filters": ["-year: 2018"]' in " ".join(html.unescape(without).split()).replace(
+        "[ ", "["
+    ).replace(" ]", "]")
+    links = [one["href"] for one in page.all("a") if "data-verb" in one]
+    assert all("infer_without=year" in one for one in links)
+    [back] = [one for one in page.all("a") if one.get("aria-label") == f"{restore}: year: 2018"]
+    assert "year: 2018" in words(read(client, back["href"]))
+    assert "infer_without" not in back["href"]
+
+
+@pytest.mark.parametrize(("language", "label"), [("en", "superseded by"), ("zh", "已有新版本：")])
+def test_a_search_marks_older_versions(client, docs, language, label):
+    """With a link to the newest one and the reason; the newest one has no mark."""
+    client.headers["Accept-Language"] = language
+    docs.add_texts({"rules-v1.md": "Quiet hours: 22:00.", "rules-v2.md": "Quiet hours: 21:00."})
+    found = read(client, f"{SET}/search?q=quiet hours")
+    assert f"{label} rules-v2.md (version 2 after version 1)" in words(found)
+    assert words(found).count(label) == 1
+
+
 def test_a_search_shows_complete_sentences(client, docs):
     """Those that answer, with an ellipsis for the others."""
     filler = " ".join(f"The shop sells cups of size {number}." for number in range(30))

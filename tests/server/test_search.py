@@ -48,16 +48,16 @@ def test_a_search_beside_a_deletion_leaves_the_document_out(client, docs, monkey
     """A document that is deleted between the ranking and the reading of its nodes is no error of
     the search.
     """
-    rank, ranked = BaseRetriever.__call__, []
+    rank, ranked = BaseRetriever.answer, []
 
-    def rank_then_delete(retriever, *args):
-        found = rank(retriever, *args)
+    def rank_then_delete(retriever, *args, **options):
+        found = rank(retriever, *args, **options)
         if not ranked:
             docs.delete_files(["tea.md"])
         ranked.append({node.path for node in found})
         return found
 
-    monkeypatch.setattr(BaseRetriever, "__call__", rank_then_delete)
+    monkeypatch.setattr(BaseRetriever, "answer", rank_then_delete)
     answer = client.post(f"{SET}/search", json={"query": "tea coffee", "retriever": "bm25"})
     assert ranked == [{"tea.md", "coffee.txt"}, {"coffee.txt"}]
     assert [hit["path"] for hit in answer.json()["hits"]] == ["coffee.txt"]
@@ -73,6 +73,8 @@ def test_a_search_says_what_it_inferred(client, docs):
     assert body["hits"][0]["path"] == "Acme 2018"
     plain = client.post(f"{SET}/search", json={**query, "infer_filters": False}).json()
     assert plain["inferred"] == {}
+    without = {**query, "infer_filters": ["-year: 2018"]}
+    assert client.post(f"{SET}/search", json=without).json()["inferred"] == {"name": ["Acme"]}
 
 
 def test_a_search_as_of_a_day(client, docs):
@@ -85,6 +87,13 @@ def test_a_search_as_of_a_day(client, docs):
     body = conforms(client, "post", "/api/v1/sets/{set}/search", found)
     assert [hit["path"] for hit in body["hits"]] == ["Lease 2024", "Lease 2021"]
     assert body["explanation"]["hits"][1]["superseded_by"] == "Lease 2024 (2024 after 2021)"
+    for retriever in ("default", "bm25"):
+        plain = {"query": "rent of the house", "retriever": retriever}
+        marks = {
+            hit["path"]: hit["metadata"].get("superseded_by", "")
+            for hit in client.post(f"{SET}/search", json=plain).json()["hits"]
+        }
+        assert (marks["Lease 2021"], marks["Lease 2024"]) == ("Lease 2024", "")
     early = client.post(f"{SET}/search", json={**query, "as_of": "2023-12-31"}).json()
     assert [hit["path"] for hit in early["hits"]] == ["Lease 2021"]
     wrong = client.post(f"{SET}/search", json={**query, "as_of": "2024-13-1"})

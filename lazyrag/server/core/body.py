@@ -43,8 +43,11 @@ class SearchOptions(Body):
     )
     target: Annotated[Name | None, Field(description="Map the hits to this group.")] = None
     infer_filters: Annotated[
-        bool,
-        Field(description="Whether the default retriever prefers documents that the query names."),
+        bool | tuple[Name, ...],
+        Field(
+            description="Whether the default retriever prefers documents that the query names; a"
+            ' list has what is not inferred, `"-year: 2018"`, or all that is, `"name"`.',
+        ),
     ] = True
     as_of: Annotated[
         str | None,

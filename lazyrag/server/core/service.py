@@ -16,7 +16,7 @@ import anyio
 from fastapi import Depends, Request
 
 from lazyrag.errors import ConfigError, known_names
-from lazyrag.retrieval.hybrid import HybridRetriever, Parts, default_retriever
+from lazyrag.retrieval.hybrid import HybridRetriever, default_retriever
 from lazyrag.retrieval.retriever import Retriever
 from lazyrag.server.core.notebook import Notebook
 from lazyrag.server.core.principal import Principal
@@ -166,9 +166,7 @@ def make_retriever(
     name: str,
     embed_keys: tuple[str, ...] | None,
     target: str | None,
-    *,
-    infer_filters: bool = True,
-    parts: Parts = "auto",
+    **options: Any,
 ) -> BaseRetriever[list[DocNode]]:
     """Make the retriever of a search."""
     if name in ("default", "hybrid"):
@@ -178,7 +176,7 @@ def make_retriever(
                 " out."
             )
         if name == "default" and embed_keys is None:
-            return default_retriever(docs, group, infer_filters=infer_filters, parts=parts)
+            return default_retriever(docs, group, **options)
         return HybridRetriever.over(docs, group, embed_keys=embed_keys)
     similarity = None if name == "vector" else name
     return Retriever(docs, group, similarity, embed_keys=embed_keys, target=target)

@@ -160,7 +160,7 @@ class SetRequest:
             infer_filters=options.infer_filters,
             parts=options.parts,
         )
-        return AsOfRetriever(retriever, options.as_of) if options.as_of else retriever
+        return AsOfRetriever(retriever, options.as_of or None)
 
     async def respond(
         self, find: Callable[..., Any], *args: Any, status: int = 200, slow: bool = False

@@ -28,6 +28,7 @@ from lazyrag.data.fields import Schema
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME, root_uid
 from lazyrag.errors import NotRegisteredError
+from lazyrag.ledger.field_keys import merged_metadata
 from lazyrag.pipeline.tracing import retrieval_span
 from lazyrag.server.api.search import Question
 from lazyrag.server.core.body import Name
@@ -523,9 +524,9 @@ def _entries(
 
 def _metadata(row: Any, record: JsonObject | None) -> JsonObject:
     """The metadata of a file: of its live document, else those that it was attached with."""
-    metadata: JsonObject = json.loads(record["metadata"]) if record else {}
     if row is not None:
-        metadata = json.loads(row.loaded) | json.loads(row.user_metadata) | json.loads(row.updates)
+        return merged_metadata(row)
+    metadata: JsonObject = json.loads(record["metadata"]) if record else {}
     return metadata
 
 

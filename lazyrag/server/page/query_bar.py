@@ -37,6 +37,7 @@ class Knobs(BaseModel):
     value: str = Field("", max_length=2_000)
     explain: bool = False
     why_not: str = Field("", max_length=MAX_QUERY)
+    infer_without: list[str] = Field([], max_length=50)
     words_only: bool = False  # not what the question names: `infer_filters` of the API
 
     def query(self, **changes: Any) -> dict[str, Any]:
@@ -66,7 +67,8 @@ class Knobs(BaseModel):
             "group": self.group,
             "retriever": self.retriever,
             "filters": filters,
-            "infer_filters": not self.words_only,
+            "infer_filters": not self.words_only
+            and ([f"-{value}" for value in self.infer_without] or True),
         }
 
 

@@ -74,10 +74,9 @@ async def search_page(call: Reading, knobs: KnobsInQuery) -> Response:
 
 
 def _base_retriever(call: SetRequest, knobs: Knobs) -> Any:
+    inferred = knobs.options()["infer_filters"]
     return call.retriever(
-        SearchOptions(
-            group=knobs.group, retriever=knobs.retriever, infer_filters=not knobs.words_only
-        )
+        SearchOptions(group=knobs.group, retriever=knobs.retriever, infer_filters=inferred)
     )
 
 

@@ -154,11 +154,14 @@ def test_search_says_what_it_inferred(folder: Path, run):
     status, output, _ = run(*question)
     assert status == 0
     assert output.splitlines()[:2] == [
-        "name: Acme, year: 2018 (inferred; off: --no-infer-filters)",
+        "name: Acme, year: 2018 (inferred; off: --no-infer-filters, --infer-without)",
         "",
     ]
     assert "1. Acme 2018.md" in output
     assert "inferred" not in run(*question, "--no-infer-filters")[1]
+    without = ("--infer-without", "year: 2018")
+    assert run(*question, *without)[1].startswith("name: Acme (inferred;")
+    assert "inferred" not in run(*question, *without, "--infer-without", "name")[1]
 
 
 def test_search_as_of_a_day_shows_old_and_new(folder: Path, run):
@@ -171,6 +174,9 @@ def test_search_as_of_a_day_shows_old_and_new(folder: Path, run):
     assert status == 0
     assert output.index("1. Lease 2024.md") < output.index("2. Lease 2021.md")
     assert "superseded by Lease 2024.md (2024 after 2021)" in output
+    plain = run("search", "rent of the house")[1]
+    assert "1. Lease 2021.md" in plain
+    assert "superseded by Lease 2024.md (2024 after 2021)" in plain
     assert "as_of" not in output
     before = run("search", "rent of the house", "--as-of", "2023-12-31", "--json")[1]
     assert "Lease 2021.md" in before

@@ -102,6 +102,57 @@ def test_filters_of_the_caller_hold():
     assert paths(docs.search(QUESTION, filters={"file_name": ["note.txt"]})) == ["note.txt"]
 
 
+def test_titles_and_their_words_are_listed():
+    """What questions are compared with: whole titles, and the words of names and titles."""
+    docs = shelf()
+    docs.update_metadata({"note.txt": {"title": "Cole Tea v2"}, "Acme 2018.txt": {"title": "Cole"}})
+    assert docs.field_values("title") == {"Cole": 1, "Cole Tea v2": 1}
+    names = {"Acme": 2, "Bond": 2, "Cole": 2, "House": 2, "note": 1, "Tea": 1, "v2": 1}
+    assert docs.field_values("name") == names
+    assert inferred_values(default_retriever(docs, "MediumChunk"), "Sales of Cole in FY18") == {
+        "title": ["Cole"],
+        "year": ["2018"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        ([], {"name": ["Acme"], "year": ["2019"]}),
+        (["-year: 2019"], {"name": ["Acme"]}),
+        (["-year"], {"name": ["Acme"]}),
+        (["-name: Acme"], {"year": ["2019"]}),
+        (["year: 2019"], {"year": ["2019"]}),
+        (["name"], {"name": ["Acme"]}),
+        (["-name", "-year"], {}),
+        (["-name: Bond"], {"name": ["Acme"], "year": ["2019"]}),
+    ],
+)
+def test_single_values_are_removed_or_kept(choice, expected):
+    """Others are inferred as before, and the search prefers what is left."""
+    docs = shelf()
+    retriever = default_retriever(docs, "MediumChunk", infer_filters=choice)
+    assert inferred_values(retriever, QUESTION) == expected
+    found = docs.search(QUESTION, infer_filters=choice)
+    assert [(node.path, node.score) for node in found] == [
+        (node.path, node.score) for node in retriever(QUESTION)
+    ]
+    if not expected:
+        assert paths(found) == paths(docs.search(QUESTION, infer_filters=False))
+
+
+def test_a_quarter_is_removed_without_its_year():
+    """And a day without it."""
+    docs = shelf({f"{name} 2018Q{n}.txt": SALES for name in ("Acme", "Bond") for n in (2, 3)})
+    for question, removed, expected in (
+        ("Acme in Q3 2018", "-quarter", {"name": ["Acme"], "year": ["2018"]}),
+        ("Acme in Q3 2018", "-year", {"name": ["Acme"], "quarter": ["Q3"]}),
+        ("Acme on May 3, 2018", "-date", {"name": ["Acme"], "year": ["2018"]}),
+    ):
+        retriever = default_retriever(docs, "MediumChunk", infer_filters=[removed])
+        assert inferred_values(retriever, question) == expected
+
+
 def test_changes_are_seen_at_once():
     """Additions and deletions change the values and what is preferred."""
     docs = Document()
@@ -212,24 +263,28 @@ def test_long_values_and_names_are_kept_whole():
 @given(
     st.lists(st.sampled_from(["a", "b"]), min_size=len(TEXTS), max_size=len(TEXTS)),
     st.sampled_from([QUESTION, "Bnd House 2018 sales", "sales in 2019", "What does ACM sell?"]),
+    st.sampled_from([True, ["-year"], ["-name: Acme"], ["year: 2018"]]),
 )
-def test_a_restricted_document_has_the_values_of_its_documents_alone(labels, question):
+def test_a_restricted_document_has_the_values_of_its_documents_alone(labels, question, choice):
     """Values, what is inferred, hits and scores equal those of a Document of the visible ones."""
     label_of = dict(zip(TEXTS, labels, strict=True))
     docs = Document(doc_fields=LABELS)
-    docs.add_texts(TEXTS, {name: {"labels": [label]} for name, label in label_of.items()})
+    docs.add_texts(
+        TEXTS,
+        {name: {"labels": [label], "title": f"Of {label}"} for name, label in label_of.items()},
+    )
     alone = Document(doc_fields=LABELS)
     seen = {name: text for name, text in TEXTS.items() if label_of[name] == "a"}
-    alone.add_texts(seen, {name: {"labels": ["a"]} for name in seen})
+    alone.add_texts(seen, {name: {"labels": ["a"], "title": "Of a"} for name in seen})
     view = docs.restricted({"labels": ["a"]})
-    for name in ("year", "name", "file_name", "labels"):
+    for name in ("year", "name", "title", "file_name", "labels"):
         assert view.field_values(name) == alone.field_values(name)
     for restricted in (view, docs.restricted({"file_name": sorted(seen)})):
-        assert inferred_values(default_retriever(restricted, "MediumChunk"), question) == (
-            inferred_values(default_retriever(alone, "MediumChunk"), question)
-        )
-        found = [(node.path, node.score) for node in restricted.search(question)]
-        assert found == [(node.path, node.score) for node in alone.search(question)]
+        inferring = default_retriever(restricted, "MediumChunk", infer_filters=choice)
+        expected = default_retriever(alone, "MediumChunk", infer_filters=choice)
+        assert inferred_values(inferring, question) == inferred_values(expected, question)
+        found = [(node.path, node.score) for node in inferring(question)]
+        assert found == [(node.path, node.score) for node in expected(question)]
 
 
 def test_a_change_outside_of_a_restricted_document_changes_nothing_in_it():

@@ -97,6 +97,105 @@ def test_changes_are_seen_at_once():
     assert lines(docs) == [LEAVE[0]]
 
 
+AMENDING = [
+    "# Amendment to the lease of 3 March 2024",
+    "Addendum No. 2 to the Lease Agreement dated as of March 3, 2024, between both parties.",
+    "This text modifies the lease, dated 2024-03-03, as follows.",
+    "关于2024年3月3日《Lease》的补充协议",
+    "补充协议\n\n双方于2024年3月3日签订了《Lease》，现变更如下。",
+    "《Lease》（2024年3月3日签订）变更协议",
+]
+
+
+@pytest.mark.parametrize("text", AMENDING)
+@pytest.mark.parametrize("name", ["lease.md", "Lease (2024-03-03).pdf", "berlin/scan 7.pdf"])
+def test_texts_tell_what_they_amend(text, name):
+    """By the title, in the name or the metadata, and the day; it is shown as inferred."""
+    docs = Document()
+    texts = {name: "Date: 3 March 2024\nThe rent is 900.", "other.md": text, "tea.md": "Lease"}
+    docs.add_texts(texts, {name: {"title": "Lease"}})
+    reason = "inferred: its text amends lease, 2024-03-03"
+    assert lines(docs) == [(name, "other.md", reason)]
+    docs.add_texts({"last.md": f"{text}\n\nEffective date: 1 May 2024"})
+    assert lines(docs) == [(name, "last.md", reason)]
+    docs.delete_files(["last.md", "other.md"])
+    assert lines(docs) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# Amendment to the lease",
+        "# Amendment to the lease of March 2024",
+        "# Amendment to the lease of 4 March 2024",
+        "# Amendment to the licence of 3 March 2024",
+        "The lease of 3 March 2024 is in the safe.",
+        "x " * 2_000 + "Amendment to the lease of 3 March 2024",
+        "# Report on the amendment\n\nNo lease. On 3 March 2024 it rained.",
+        "2024年3月3日《Lease》",
+    ],
+)
+def test_texts_that_amend_nothing(text):
+    """Without the title, the very day or a word of amending, or far from the beginning."""
+    docs = Document()
+    docs.add_texts({"lease.md": "Date: 3 March 2024\nThe rent is 900.", "other.md": text})
+    assert lines(docs) == []
+
+
+def test_what_a_text_amends_persists(tmp_path):
+    """In its metadata and in the store; the same text is no new version."""
+    store = str(tmp_path / "store.db")
+    texts = {"lease.md": "Date: 3 March 2024\nThe rent is 900.", "other.md": AMENDING[0]}
+    with Document(store_conf=store) as docs:
+        docs.add_texts(texts)
+        assert docs.add_texts(texts).added == ()
+        docs.update_metadata({"other.md": {"team": "a"}})
+        expected = lines(docs)
+    assert len(expected) == 1
+    with Document(store_conf=store, read_only=True) as docs:
+        assert lines(docs) == expected
+        [node] = docs.get_nodes(filters={"file_name": "other.md"})
+        assert node.metadata["amends"] == "lease, 2024-03-03"
+
+
+SHELF = {
+    "lease.md": "Date: 3 March 2024\nThe rent is 900.",
+    "amendment.md": AMENDING[0],
+    "second.md": f"{AMENDING[0]}\n\nDate: 1 May 2024",
+    "rules-v1.md": "The rent is low.",
+    "rules-v2.md": "The rent is high.",
+    "rules-v3.md": "The rent is higher.",
+    "old.md": "The rent is 800.",
+}
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(st.sampled_from("ab"), min_size=len(SHELF), max_size=len(SHELF)),
+    st.sampled_from(["old.md", "rules-v2.md", "rules-v3.md"]),
+)
+def test_a_restricted_document_marks_as_one_of_its_documents_alone(labels, declared):
+    """What replaces a document, and what hits, explanations and `superseded` say of it."""
+    metadata = {name: {"team": label} for name, label in zip(SHELF, labels, strict=True)}
+    metadata["rules-v1.md"]["supersedes"] = declared
+    seen = [name for name in SHELF if metadata[name]["team"] == "a"]
+    field = {"team": DocField(DataType.VARCHAR)}
+    docs, alone = Document(doc_fields=field), Document(doc_fields=field)
+    docs.add_texts(SHELF, metadata)
+    alone.add_texts({name: SHELF[name] for name in seen}, {name: metadata[name] for name in seen})
+    for view in (docs.restricted({"team": "a"}), docs.restricted({"file_name": seen})):
+        assert superseded(view) == superseded(alone)
+        assert marks(view) == marks(alone)
+
+
+def marks(docs):
+    """What hits of a plain search say of newer documents."""
+    return {
+        (hit.path, hit.metadata.get("superseded_by"), hit.metadata.get("superseded_reason"))
+        for hit in docs.search("rent", topk=20)
+    }
+
+
 def test_a_restricted_document_knows_visible_documents_only():
     """As if the hidden ones did not exist."""
     field = {"team": DocField(DataType.VARCHAR)}
@@ -206,6 +305,7 @@ def test_names_that_tell_an_order(older, newer):
     [
         ("report-2022.pdf", "report-2023.pdf"),
         ("3M_2018_10K.pdf", "3M_2019_10K.pdf"),
+        ("Acme_8K_dated-2023-05-05.pdf", "Acme_8K_dated-2023-05-30.pdf"),
         ("2022年度报告.pdf", "2023年度报告.pdf"),
         ("minutes-2024-01-05.md", "minutes-2024-02-05.md"),
         ("prices Q1 2024.xlsx", "prices Q2 2024.xlsx"),
@@ -217,6 +317,9 @@ def test_names_that_tell_an_order(older, newer):
         ("lease-2021.md", "rules-2022.md"),
         ("terms v1.md", "terms 2022.md"),
         ("terms.md", "terms v2.md"),
+        ("howto/upgrading-v5.md", "howto/upgrading-v6.md"),
+        ("Release notes v1.2.md", "Release notes v1.3.md"),
+        ("升级到第二版.md", "升级到第三版.md"),
     ],
 )
 def test_names_that_tell_no_order(first, second):

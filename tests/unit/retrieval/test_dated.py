@@ -47,6 +47,30 @@ def paths(nodes):
 
 
 @pytest.mark.parametrize("embed", [None, Letters()])
+def test_a_plain_search_marks_older_documents(embed):
+    """With the newest one and the reason, in every form of a hit; order and scores stay."""
+    docs = shelf(embed=embed)
+    docs.add_texts({"fees-v3.md": "The fee is 14 euros, more than the rent."})
+    hits = docs.search(QUESTION, topk=10)
+    marks = {hit.path: dict(hit.metadata) for hit in hits if hit.metadata}
+    newest = {"superseded_by": "fees-v3.md", "superseded_reason": "version 3 after version 2"}
+    amended = {"superseded_by": "amendment.md", "superseded_reason": "declared"}
+    assert marks == {"fees-v1.md": newest, "fees-v2.md": newest, "lease_2021.md": amended}
+    assert "lease_2021.md, line 1, superseded by amendment.md (declared)" in str(hits)
+    plain = docs.search(QUESTION, topk=10, infer_filters=False, parts="off")
+    assert [(hit.path, hit.score, dict(hit.metadata)) for hit in hits] == [
+        (hit.path, hit.score, dict(hit.metadata)) for hit in plain
+    ]
+    records = docs.search(QUESTION, topk=10, output_format="dict")
+    assert [record["metadata"].get("superseded_by") for record in records] == [
+        hit.metadata.get("superseded_by") for hit in hits
+    ]
+    rules = {f"rules-v{n}.md": f"Quiet hours begin at 2{3 - n}:00." for n in (1, 2)}
+    answer = shelf(rules, None).ask("When do quiet hours begin?")
+    assert answer.text.index("21:00") < answer.text.index("22:00")
+
+
+@pytest.mark.parametrize("embed", [None, Letters()])
 def test_later_documents_are_left_out(embed):
     """By names, texts and metadata; undated ones stay."""
     docs = shelf(embed=embed)
@@ -70,7 +94,7 @@ def test_answers_are_those_of_the_day():
     assert "superseded" not in then.context.context.split("fees-v1")[0]
     now = docs.ask(QUESTION, as_of="2026-01-01")
     assert now.text.index("950") < now.text.index("900")
-    assert "lease_2021.md, line 1 (superseded by amendment.md)" in now.context.context
+    assert "lease_2021.md, line 1, superseded by amendment.md (declared)" in now.context.context
     assert asyncio.run(docs.aask(QUESTION, as_of="2026-01-01")).text == now.text
     with pytest.raises(ConfigError, match="as_of must be a day"):
         docs.ask(QUESTION, as_of="2024")
