@@ -14,7 +14,14 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from lazyrag import DocNode, Document, IngestionWarning, Retriever, register_loader
+from lazyrag import (
+    DocNode,
+    Document,
+    IngestionWarning,
+    Retriever,
+    SentenceSplitter,
+    register_loader,
+)
 from lazyrag.errors import (
     ConfigError,
     EmbeddingError,
@@ -29,7 +36,6 @@ from lazyrag.errors import (
 from lazyrag.retrieval import similarities
 from lazyrag.retrieval.similarity import TermSearch
 from lazyrag.text.analyzers import Analyser, analysers
-from lazyrag.transforms.splitters import SentenceSplitter
 
 FILES = {"a.txt": "green tea\nblack tea", "b.txt": "coffee\nmilk", "c.txt": "water\nwine"}
 
