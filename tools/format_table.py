@@ -79,7 +79,7 @@ FORMATS = (
         "blocks, numbered lists, tables as rows, code as it is, words of links, alternative "
         "texts of pictures, formulas of MathML, labels of SVG; headings, title, description, author, "
         "date, language",
-        "scripts, styles, hidden parts, navigation, addresses of links, bullets; "
+        "scripts and what they write, styles, hidden parts, navigation, addresses of links, bullets; "
         "side bars, comments and footers if `main_text=True`",
     ),
     Format(

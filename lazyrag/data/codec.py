@@ -13,22 +13,18 @@ def encode_node(segment: Segment) -> JsonObject:
         for name, value in segment._asdict().items()
     }
     del node["build"]
-    locations = [
-        [location.start, location.end, location.kind, location.label]
-        for location in segment.locations
-    ]
     return {
         **node,
         "metadata": dict(segment.metadata),
         "fields": dict(segment.fields),
-        "places": locations,
+        "places": list(map(list, segment.locations)),
     }
 
 
 def decode_node(node: JsonMapping, build: int) -> Segment:
     """Return the node of `encode_node`, with the number of its build."""
     span = None if node["span"] is None else tuple(node["span"])
-    locations = tuple(Location(*fields) for fields in node["places"])
+    locations = tuple(map(Location._make, node["places"]))
     fields = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in node["fields"].items()

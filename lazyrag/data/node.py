@@ -6,7 +6,6 @@ import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from os import PathLike
 from typing import Any, Protocol, TypeAlias, TypeVar
 from weakref import ref
@@ -598,8 +597,7 @@ class DocNode(SuggestsNames):
     def _hidden(self, locations: Iterable[Location], offset: int) -> tuple[Location, ...]:
         size = len(self.text)
         return tuple(
-            replace(
-                location,
+            location._replace(
                 start=max(0, location.start - offset),
                 end=min(size, location.end - offset),
             )

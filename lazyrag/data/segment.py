@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar, cast
 
 from lazyrag.errors import ConfigError
@@ -75,9 +74,10 @@ EMPTY: ReadOnly[str, Any] = ReadOnly()
 _FRAMES = [length.to_bytes(8, "little") for length in range(4096)]  # looked up faster than made
 
 
-@dataclass(frozen=True, slots=True)
-class Location:
+class Location(NamedTuple):
     """A named stretch of a document's text: a page, a row, or the text under a heading.
+
+    A tuple, as a table has millions of rows.
 
     Args:
         start: First character in the document's text.
@@ -245,23 +245,43 @@ def copy_value(value: V) -> V:
     return cast("V", copied)
 
 
-def digest(parts: Iterable[str]) -> str:
+_ENCODED_AT_ONCE = 1 << 20
+
+
+def digest(parts: Iterable[str], *, pieces: Sequence[str] = ()) -> str:
     """32 hexadecimal digits over some strings, each framed by its length so that no two lists
     collide by joining.
+
+    Args:
+        parts: The strings. Large ones are not copied as a whole.
+        pieces: Of one more string; () for none.
 
     Example:
         >>> digest(["ab", "c"]) == digest(["a", "bc"])
         False
+        >>> digest(["ab", "c"]) == digest(["ab"], pieces=["", "c"])
+        True
     """
-    return hashlib.blake2b(_framed(parts), digest_size=16).hexdigest()
-
-
-def _framed(parts: Iterable[str]) -> bytes:
     texts = list(parts)
-    try:
-        encoded = [text.encode() for text in texts]
-    except UnicodeEncodeError:
-        encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
+    if sum(map(len, texts)) + sum(map(len, pieces)) <= _ENCODED_AT_ONCE:
+        framed = _framed([*texts, "".join(pieces)] if pieces else texts)
+        return hashlib.blake2b(framed, digest_size=16).hexdigest()
+    hasher = hashlib.blake2b(digest_size=16)
+    for string in filter(None, [*([text] for text in texts), pieces]):
+        hasher.update(_frame(sum(map(len, _encoded(string)))))
+        for data in _encoded(string):
+            hasher.update(data)
+    return hasher.hexdigest()
+
+
+def _encoded(pieces: Sequence[str]) -> Iterator[bytes]:
+    for piece in pieces:
+        for start in range(0, len(piece), _ENCODED_AT_ONCE):
+            yield piece[start : start + _ENCODED_AT_ONCE].encode("utf-8", "surrogatepass")
+
+
+def _framed(texts: Sequence[str]) -> bytes:
+    encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
     if max(map(len, encoded), default=0) < len(_FRAMES):  # no calls: there are many digests
         return b"".join([_FRAMES[len(data)] + data for data in encoded])
     return b"".join([_frame(len(data)) + data for data in encoded])

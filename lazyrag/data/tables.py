@@ -18,6 +18,8 @@ _NUMBER = re.compile(
 )
 _YEAR = re.compile(r"(?:19|20)\d\d")
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))  # dumps would make others
+
 
 @dataclass(frozen=True, slots=True)
 class FoundTable:
@@ -68,17 +70,17 @@ class FoundTable:
         width = len(self.names or self.rows[0])
         return cell_range(self.column, width, self.numbers[0][0], self.numbers[-1][1])
 
-    def location(self, start: int, end: int, packed: Sequence[str] = ()) -> Location:
+    def location(self, start: int, end: int, packed: str = "") -> Location:
         """The table as a location of a document's text.
 
         Args:
             start: Where it begins in the text.
             end: Where it ends.
-            packed: Its rows by `packed_row`, where it has none itself.
+            packed: Its rows by `packed_row`, with commas between, where it has none itself.
         """
         names, rows, *others = [packed_row(getattr(self, column.name)) for column in fields(self)]
-        body = f"[{','.join(packed)}]" if packed else rows
-        return Location(start, end, TABLE, f"[{','.join([names, body, *others])}]")
+        inner = packed or rows[1:-1]
+        return Location(start, end, TABLE, f"[{names},[{inner}],{','.join(others)}]")
 
     @classmethod
     def read(cls, label: str) -> FoundTable:
@@ -90,7 +92,7 @@ class FoundTable:
 
 def packed_row(value: object) -> str:
     """A row, or another value, as JSON."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _ENCODER.encode(value)
 
 
 def cell_range(column: int, width: int, first: int, last: int) -> str:

@@ -16,8 +16,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-
 from lazyrag.data.segment import (
     LAZY_ROOT_NAME,
     Segment,
@@ -57,7 +55,7 @@ from lazyrag.ingest.pending import (
 )
 from lazyrag.ingest.plan import BuildPlan, GroupTarget, IndexTarget, TermsTarget, VectorsTarget
 from lazyrag.ingest.report import Failures, Options
-from lazyrag.ingest.term_index import BuildTerms, TermIndexes
+from lazyrag.ingest.term_index import TermIndexes, build_terms
 from lazyrag.ledger.lease import Turns
 from lazyrag.ledger.ledger import Ledger, NewPart
 from lazyrag.ledger.tables import HIDDEN, BuildRow, DocumentRow
@@ -68,12 +66,10 @@ from lazyrag.progress.calls import ProgressMeter
 from lazyrag.read.nodes import NodeStore
 from lazyrag.storage.database import batches_reaching
 from lazyrag.stores.protocol import VectorRow
-from lazyrag.types import Int32Array, Int64Array
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from lazyrag.text.term_codes import TermCodes
 
 _BATCH = 256  # documents that become live together
 BATCH_BYTES = 8 * 2**20  # of their files; bounds the memory of what is made of them
@@ -81,7 +77,6 @@ _WRITTEN_EVERY_S = 5.0  # so that a crash costs no more than that of what slow t
 # texts embedded together; bounds their memory, and fills the batches of any model
 _BATCH_SIZE = 1024
 _SLICE = 2_000  # nodes, and vectors, that are written together: others wait so long for their turn
-_SLICE_CHARACTERS = 1 << 16  # that are analysed together: other threads of Python wait so long
 _BATCH_ERRORS = (IngestionError, StoreError)  # after which no other file would do better
 
 
@@ -616,16 +611,15 @@ class IngestionEngine:
             texts = self._index_texts(target, version, batch.plan)
             if not texts:
                 continue
+            number = version.current[target.group].number
+            keys = [segment.key for segment in version.segments[target.group]]
+            fields = [segment.fields for segment in version.segments[target.group]]
+            version.release_text()
             try:
-                codes, rows = _encoded(target.terms, texts)
+                version.terms[target.id] = build_terms(number, keys, fields, texts, target.terms)
             except LazyRAGError as exc:
                 self._fail(target.step, version, exc)
                 continue
-            number = version.current[target.group].number
-            segments = version.segments[target.group]
-            keys = [segment.key for segment in segments]
-            fields = [segment.fields for segment in segments]
-            version.terms[target.id] = BuildTerms(number, keys, codes, rows, target.terms, fields)
             version.covered.append((target.id, number))
 
     def _index_texts(
@@ -786,19 +780,6 @@ class IngestionEngine:
             self.ledger.documents.note_files(unchanged)
         for version in versions:
             version.flipped = True
-
-
-def _encoded(terms: TermCodes, texts: Iterable[str]) -> tuple[Int64Array, Int32Array]:
-    """See `TermCodes.encode`: in slices, as one call keeps other threads waiting."""
-    codes: list[Int64Array] = []
-    rows: list[Int32Array] = []
-    first = 0
-    for some in batches_reaching(texts, len, _SLICE_CHARACTERS):
-        numbers, places = terms.encode(some)
-        codes.append(numbers)
-        rows.append(places + np.int32(first))
-        first += len(some)
-    return np.concatenate(codes), np.concatenate(rows)
 
 
 def file_size(version: PendingVersion) -> int:

@@ -21,7 +21,6 @@ from lazyrag.data.pictures import LINKED_PICTURES, PICTURES, FoundPictures
 from lazyrag.data.segment import (
     EMPTY,
     LAZY_ROOT_NAME,
-    Location,
     ReadOnly,
     Segment,
     check_metadata,
@@ -70,6 +69,8 @@ class Root(NamedTuple):
     segment: Segment
     row: DocumentRow
 
+
+_MUCH_TEXT = 1 << 22
 
 MakeRoot: TypeAlias = Callable[[int], Root]
 """Makes a document's root node, given the number of its build."""
@@ -192,6 +193,12 @@ class PendingVersion:
     def outcome(self) -> Outcome:
         """What became of it."""
         return Outcome(self.row.identity, self.flipped, self.is_new_version, self.notes())
+
+    def release_text(self) -> None:
+        """Release much text of nodes that were written; `VersionReader.fetch` reads them again."""
+        for group, segments in list(self.segments.items()):
+            if sum(len(content_text(node.content)) for node in segments) > _MUCH_TEXT:
+                del self.segments[group]
 
     @property
     def has_new_root(self) -> bool:
@@ -950,7 +957,7 @@ def root_digest(root: Segment) -> str:
     metadata.pop(_VOLATILE, None)
     fields = dict(root.fields)
     fields.pop(_VOLATILE, None)
-    rest = _SORTED.encode([metadata, fields, _location_rows(root.locations)])
+    rest = _SORTED.encode([metadata, fields, root.locations])
     return digest([content_text(root.content), rest])
 
 
@@ -959,7 +966,7 @@ def output_digest(nodes: Sequence[Segment]) -> str:
     shared: dict[str, int] = {}  # path and fields, which most nodes of a build have in common
     # the same by the fields' object, as which they mostly come
     seen: dict[tuple[str, int], int] = {}
-    parts = []
+    pieces = [""]
     for node in nodes:
         key = (node.path, id(node.fields))
         common = seen.get(key)
@@ -969,16 +976,13 @@ def output_digest(nodes: Sequence[Segment]) -> str:
             seen[key] = common
         kind, text = _typed_content(node)
         start, end = node.span or ("", "")
-        rest = ""
-        if node.metadata or node.locations:
-            rest = _SORTED.encode([dict(node.metadata), _location_rows(node.locations)])
         # The parts of a node, and nodes, cannot run into each other: free text is preceded by its
         # length.
-        parts.append(
-            f"{common} {node.uid}-{node.build} {node.parent} {node.number} {start} {end} {kind}"
-            f" {len(text)} {text}{rest}"
-        )
-    return digest([*shared, "".join(parts)])
+        head = f"{common} {node.uid}-{node.build} {node.parent} {node.number} {start} {end} {kind}"
+        pieces += (head, f" {len(text)} ", text)
+        if node.metadata or node.locations:
+            pieces.append(_SORTED.encode([dict(node.metadata), node.locations]))
+    return digest(shared, pieces=pieces)
 
 
 def input_digest(
@@ -1017,7 +1021,7 @@ def input_digest(
         for nodes in line[1:]:
             for node in nodes:
                 parts += _typed_content(node)
-        parts += map(_SORTED.encode, _location_rows(line[-1][0].locations))
+        parts += map(_SORTED.encode, line[-1][0].locations)
     if path_key is None and not source:
         return digest(parts)
     rest = "" if path_key is None else path_key(line[-1][0].path)
@@ -1033,7 +1037,3 @@ def _typed_content(node: Segment) -> tuple[str, str]:
     if isinstance(content, str):
         return "", content
     return type(content).__name__, _SORTED.encode(content)
-
-
-def _location_rows(locations: Iterable[Location]) -> list[tuple[int, int, str, str]]:
-    return [(location.start, location.end, location.kind, location.label) for location in locations]

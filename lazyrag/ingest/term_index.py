@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from lazyrag.ledger.tree import (
     Tree,
     damaged_part,
 )
+from lazyrag.storage.database import batches_reaching
 from lazyrag.text.term_codes import TermCodes
 from lazyrag.types import Fields, Int32Array, Int64Array
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+_SLICE_CHARACTERS = 1 << 16  # that are analysed together: other threads of Python wait so long
+_PART_CHARACTERS = 1 << 23  # of a build whose terms are made parts: its occurrences take more
 _MAX_PARTS = 8
 _FULL_ROWS = 1 << 19  # of a part that is joined with no other: bounds the memory that joining takes
 # a part below that is stored in its row: a file of its own would cost more
@@ -46,6 +49,7 @@ class BuildTerms:
         rows: For each of these the key that it belongs to, by its place.
         terms: Gave the terms numbers.
         fields: The filterable fields of each key.
+        parts: The terms of many nodes instead, which take less memory; () for those of few.
     """
 
     build: int
@@ -54,6 +58,7 @@ class BuildTerms:
     rows: Int32Array
     terms: TermCodes
     fields: Sequence[Fields]
+    parts: Sequence[TermPart] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +138,20 @@ class TermIndexes:
         with_terms = [build for build in builds if build.keys]
         if not with_terms:
             return []
+        with_terms.sort(key=lambda build: len(build.parts))
         numbers = np.array([build.build for build in with_terms], np.int64)
         rows = np.array([len(build.keys) for build in with_terms], np.int64)
-        part = _new_part(with_terms)
+        parts = [part for build in with_terms for part in build.parts]
+        small = [build for build in with_terms if not build.parts]
+        if small:
+            parts.insert(0, _new_part(small))
+            small.clear()
         with_terms.clear()
         builds.clear()
-        merge = self._plan_merge(group, index, numbers, len(part))
-        if merge.parts:
-            part = self._join(merge, [part])
+        merge = self._plan_merge(group, index, numbers, int(rows.sum()))
+        part = parts[0]
+        if merge.parts or len(parts) > 1:
+            part = self._join(merge, parts)
         return [self._write_part(index, part, merge, numbers, rows)]
 
     def merged(self, group: int, index: int) -> list[NewPart]:
@@ -281,6 +292,51 @@ class TermIndexes:
 def arrays_with_builds(part: TermPart, builds: PartBuilds) -> dict[str, NDArray[Any]]:
     """The arrays of a part for its file, with its builds."""
     return {**part.arrays(), "builds": builds.numbers, "ends": builds.ends}
+
+
+def build_terms(
+    build: int,
+    keys: Sequence[str],
+    fields: Sequence[Fields],
+    texts: Sequence[str],
+    terms: TermCodes,
+) -> BuildTerms:
+    """Analyse the nodes of a build.
+
+    Args:
+        build: Its number.
+        keys: The nodes' keys, at least one.
+        fields: Their filterable fields.
+        texts: What the index reads of each.
+        terms: Gives the terms numbers.
+    """
+    if sum(map(len, texts)) <= _PART_CHARACTERS:
+        return BuildTerms(build, keys, *_encoded(terms, texts), terms, fields)
+    own_terms = TermCodes(terms.analyser)  # whose numbers are forgotten: parts have the terms
+    parts = []
+    first = 0
+    for some in batches_reaching(texts, len, _PART_CHARACTERS):
+        end = first + len(some)
+        block = (*_encoded(own_terms, some), len(some))
+        part = TermPart.of_codes(keys[first:end], [block], own_terms.terms, fields[first:end])
+        parts.append(part)
+        own_terms.shrink()
+        first = end
+    nothing = np.array([], np.int64)
+    return BuildTerms(build, keys, nothing, nothing.astype(np.int32), own_terms, fields, parts)
+
+
+def _encoded(terms: TermCodes, texts: Iterable[str]) -> tuple[Int64Array, Int32Array]:
+    """See `TermCodes.encode`: in slices, as one call keeps other threads waiting."""
+    codes: list[Int64Array] = []
+    rows: list[Int32Array] = []
+    first = 0
+    for some in batches_reaching(texts, len, _SLICE_CHARACTERS):
+        numbers, places = terms.encode(some)
+        codes.append(numbers)
+        rows.append(places + np.int32(first))
+        first += len(some)
+    return np.concatenate(codes), np.concatenate(rows)
 
 
 def _new_part(builds: Sequence[BuildTerms]) -> TermPart:

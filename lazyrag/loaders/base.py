@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
-from itertools import chain, starmap
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
@@ -190,6 +190,17 @@ class Reading:
         if len(self.notes) < _MAX_NOTES:
             self.notes.append(text)
 
+    def leave_out(self, parts: str, count: int, remedy: str = "") -> None:
+        """Note parts that readers of the file see and that its loader does not read.
+
+        Args:
+            parts: What they are: ``"comments"``.
+            count: Their number; 0 notes nothing.
+            remedy: What reads them; "" for nothing.
+        """
+        if count:
+            self.note(f"{parts} left out: {count}{remedy and f' ({remedy} reads them)'}")
+
     @contextmanager
     def tolerated(self, part: str) -> Iterator[None]:
         """Note a part that is damaged, and go on. A part that exceeds a limit still ends the
@@ -363,14 +374,13 @@ def packed_file(loaded: LoadedFile) -> list[Any]:
         ConfigError: If its metadata or fields are no JSON values.
     """
     places = (*loaded.locations, *loaded.tables)  # `LoadedFile` separates them again
-    locations = [[place.start, place.end, place.kind, place.label] for place in places]
-    return [loaded.text, locations, check_metadata(loaded.metadata), check_metadata(loaded.fields)]
+    return [loaded.text, places, check_metadata(loaded.metadata), check_metadata(loaded.fields)]
 
 
 def unpacked_file(packed: Sequence[Any]) -> LoadedFile:
     """The loaded file that `packed_file` packed."""
     text, locations, metadata, values = packed
-    return LoadedFile(text, tuple(starmap(Location, locations)), metadata, fields=values)
+    return LoadedFile(text, tuple(map(Location._make, locations)), metadata, fields=values)
 
 
 Loadable: TypeAlias = "LoadedFile | str | DocNode | Iterable[str | DocNode]"
@@ -664,7 +674,7 @@ def _read(reader: FileReader, path: Path) -> LoadedFile:
         state.notes = outer_notes
         state.fields = outer_fields
     _check_locations(loaded)
-    if state.depth == 1 and not state.source:
+    if state.depth == 1 and not state.source and _UNSEEN.search(loaded.text):
         for match in _SHAPELESS.finditer(loaded.text):
             place = Location(*match.span(), HIDDEN, "without a shape")
             loaded = replace(loaded, tables=(*loaded.tables, place))
@@ -682,6 +692,7 @@ def _read(reader: FileReader, path: Path) -> LoadedFile:
     return loaded
 
 
+_UNSEEN = re.compile("[\u180e\u200b-\u200d\u2060-\u2064\ufe00-\ufe0f\ufeff\U000e0000-\U000e01ef]")
 # Runs of characters that nobody sees and that can be read as bytes: eight of zero width, tags but
 # those of flags, and selectors behind selectors.
 _SHAPELESS = re.compile(
@@ -832,7 +843,7 @@ def joined_file(
 def moved(locations: Iterable[Location], by: int) -> list[Location]:
     """Locations of a part of a text, as those of the complete text."""
     return [
-        replace(location, start=location.start + by, end=location.end + by)
+        location._replace(start=location.start + by, end=location.end + by)
         for location in locations
     ]
 

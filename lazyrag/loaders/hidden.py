@@ -64,7 +64,7 @@ def unmarked(loaded: LoadedFile) -> LoadedFile:
         place = moved(Location(match.start(), match.end(), HIDDEN, reasons[match[1]]))
         last = hidden[-1] if hidden else Location(0, 0, HIDDEN, "")
         if last.label == place.label and not clean[last.end : place.start].strip(" \t\n|"):
-            hidden[-1] = replace(last, end=place.end)
+            hidden[-1] = last._replace(end=place.end)
         else:
             hidden.append(place)
     return replace(

@@ -221,6 +221,7 @@ def _body(archive: Archive, kind: str, name: str, suffix: str) -> Element:
             f"The file is not a {name}: it is of another format than its suffix says. Save it as"
             f" {suffix}."
         )
+    _leave_out(archive, body)
     return body
 
 
@@ -236,6 +237,17 @@ def _properties(archive: Archive) -> dict[str, str]:
     filled |= {"author": author} if author else {}
     reading().fields |= filled
     return {name: filled[name] for name in ("title", "author") if name in filled}
+
+
+def _leave_out(archive: Archive, body: Element) -> None:
+    """Note what readers see beside the text: comments, charts, formulas, headers and footers."""
+    leave_out = reading().leave_out
+    leave_out("comments", len(body.findall(".//{*}annotation")))
+    leave_out("charts and formulas", len(body.findall(".//{*}object")))
+    if local_name(body) == "text":
+        styles = archive.optional("styles.xml" if "styles.xml" in archive else "")
+        lines = (line for part in styles for line in part.iterfind("{*}master-page/*/{*}p"))
+        leave_out("headers and footers", sum(any(line.itertext()) for line in lines))
 
 
 def _count(element: Element, name: str, most: int = _MAX_REPEATED) -> int:

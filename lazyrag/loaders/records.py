@@ -224,6 +224,50 @@ class SoughtFields:
             raise LoadError(f"No record has the field {name!r}. {known_names(name, self.paths)}")
 
 
+_JOINED_AT_ONCE = 1 << 12
+
+
+class JoinedText:
+    r"""A text that grows by pieces, without the memory that each of them takes by itself.
+
+    Args:
+        between: Separator of the pieces.
+
+    Example:
+        >>> joined = JoinedText("\n")
+        >>> joined.add("tea")
+        >>> joined.add("rice")
+        >>> joined.text()
+        'tea\nrice'
+    """
+
+    def __init__(self, between: str) -> None:
+        self._between = between
+        self._text = ""
+        self._pieces: list[str] = []
+
+    def add(self, piece: str) -> None:
+        """Add a piece that is not empty."""
+        self._pieces.append(piece)
+        if len(self._pieces) >= _JOINED_AT_ONCE:
+            self._join()
+
+    def text(self) -> str:
+        """The pieces so far."""
+        self._join()
+        return self._text
+
+    def _join(self) -> None:
+        block = self._between.join(self._pieces)
+        text = self._text
+        self._text = ""  # Python extends a text in place if nothing else refers to it
+        if text and block:
+            text += self._between
+        text += block
+        self._text = text
+        self._pieces.clear()
+
+
 class RecordWriter:
     r"""Collects the texts of a file's records, each with its place.
 
@@ -248,7 +292,7 @@ class RecordWriter:
         self._most = most_text(source_length)
         self._joined_by = joined_by
         self._between = between
-        self._texts: list[str] = []
+        self._text = JoinedText(between)
         self._locations: list[Location] = []
         self._length = 0
         self._spent = 0  # characters of texts and labels
@@ -279,8 +323,8 @@ class RecordWriter:
         text = self._selection.text_of(filled, self._joined_by)
         if not text.strip():
             return
-        start = self._length + (len(self._between) if self._texts else 0)
-        self._texts.append(text)
+        start = self._length + (len(self._between) if self._length else 0)
+        self._text.add(text)
         self._locations.append(Location(start, start + len(text), kind, label))
         self._length = start + len(text)
         self._spent += len(text) + len(label)
@@ -292,7 +336,7 @@ class RecordWriter:
             LoadError: If no record has one of the selected fields.
         """
         self._sought.check()
-        return LoadedFile(self._between.join(self._texts), tuple(self._locations), metadata)
+        return LoadedFile(self._text.text(), tuple(self._locations), metadata)
 
 
 _MAX_VALUES = 10_000
@@ -317,12 +361,14 @@ class RecordFields:
     def add(self, record: Iterable[tuple[str, str | list[str]]]) -> None:
         """Add the fields of a record; blank values are skipped."""
         for name, value in record:
-            texts = value if isinstance(value, list) else [value]
-            if texts is value:
-                self._lists.add(name)
             values = self._values.setdefault(name, {})
-            if len(values) < _MAX_VALUES:
-                values.update((text, None) for text in texts if text.strip())
+            if isinstance(value, list):
+                self._lists.add(name)
+            if len(values) >= _MAX_VALUES:
+                continue
+            for text in value if isinstance(value, list) else [value]:
+                if text.strip():
+                    values[text] = None
 
     def add_value(self, value: RecordValue) -> None:
         """Add a mapping; its nested values are skipped."""
@@ -440,7 +486,7 @@ class CsvLoader:
             header = [_folded(name) for name in names]
         writer = RecordWriter(self._selection, length, joined_by="; ", between="\n")
         fields = RecordFields()
-        body: list[str] = []  # as JSON: many small texts take several times as much
+        body = JoinedText(",")  # of JSON: many small texts take several times as much
         count = 0
         spend = reading().spend
         for number, row in chain(sample, rows):
@@ -451,7 +497,7 @@ class CsvLoader:
             spend(1 + len(cells))
             column_names: Sequence[str] = ()
             if number > header_number:
-                body.append(packed_row(cells))
+                body.add(packed_row(cells))
                 column_names = header[: len(cells)]
             named = zip_longest(column_names, cells, fillvalue="")
             pairs = [(name, cell) for name, cell in named if cell]
@@ -460,7 +506,8 @@ class CsvLoader:
         metadata: JsonObject = {"columns": header} if header else {}
         loaded = writer.loaded({**metadata, "rows": count, **about})
         table = FoundTable(tuple(header), (), int(at is not None))
-        tables = (table.location(0, len(loaded.text), body),) if body else ()
+        packed = body.text()
+        tables = (table.location(0, len(loaded.text), packed),) if packed else ()
         return replace(loaded, tables=tables, fields=fields.values())
 
     def _rows(self, text: str, usual: str) -> Iterator[tuple[int, list[str]]]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lazyrag.data.segment import Location
 from lazyrag.errors import LoadError
-from lazyrag.loaders.base import LoadedFile
+from lazyrag.loaders.base import LoadedFile, reading
 from lazyrag.loaders.detect import clean
 from lazyrag.loaders.symbols import is_symbol_font, symbol_text
 from lazyrag.text.structure import Heading, heading_locations
@@ -44,6 +45,12 @@ _UNSEEN = frozenset(
     " listoverridetable generator themedata datastore latentstyles pgptbl xmlnstbl"
     " mmathPict".split()
 )
+_LEFT_OUT = {
+    "annotation": "comments",
+    **dict.fromkeys("footer footerf footerl footerr".split(), "footers"),
+    **dict.fromkeys("header headerf headerl headerr".split(), "headers"),
+}
+"""What readers see of groups that are not read."""
 _SEEN_IF_MARKED = frozenset(["shpinst", "shptxt", "shpgrp", "footnote", "moMath", "moMathPara"])
 _PROPERTIES = {"title": "title", "author": "author", "subject": "subject"}
 _CODE_PAGES = {"mac": "mac_roman", "pc": "cp437", "pca": "cp850", "ansi": "cp1252"}
@@ -85,6 +92,8 @@ def read_rtf(data: bytes) -> LoadedFile:
     """
     reader = _RtfReader()
     reader.read(data)
+    for parts in sorted(set(_LEFT_OUT.values())):
+        reading().leave_out(parts, reader.left_out[parts])
     return reader.loaded()
 
 
@@ -123,6 +132,7 @@ class _RtfReader:
     properties: dict[str, list[str]] = field(default_factory=dict)
     bytes_read: bytearray = field(default_factory=bytearray)
     to_skip: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
     is_marked: bool = False
 
     def read(self, data: bytes) -> None:
@@ -227,6 +237,7 @@ class _RtfReader:
         state = self.state
         if word in _UNSEEN or (marked and word not in _SEEN_IF_MARKED):
             state.target = ""
+            self.left_out[_LEFT_OUT.get(word, "")] += 1
         elif not state.target:
             return False
         elif word == "footnote":

@@ -55,6 +55,7 @@ class PptxLoader:
             check_pages(len(slides), "slides")
             texts = []
             hidden = []
+            commented = 0
             tables: list[list[Location]] = []
             for number, slide in enumerate(slides, start=1):
                 lines: list[str] = []
@@ -64,8 +65,11 @@ class PptxLoader:
                     if root.get("show") in {"0", "false"}:
                         hidden.append(number)
                     tables[-1] += _read_slide(archive, slide, root, lines)
+                    parts = relations(archive, slide).values()
+                    commented += any(part.kind == "comments" for part in parts)
                 texts.append("\n".join(lines))
             metadata: dict[str, object] = {**properties(archive)}
+        reading().leave_out("comments of slides", commented)
         if hidden:
             metadata["hidden_slides"] = hidden
         labels = [("slide", str(number)) for number in range(1, len(slides) + 1)]

@@ -260,6 +260,10 @@ def _comments(archive: Archive, part: str) -> list[tuple[str, str]]:
     with archive.tolerated(f"comments of {part}"):
         for relation in relations(archive, part).values():
             if relation.kind in ("comments", "drawing") and relation.target in archive:
+                charts = sum(
+                    chart.kind == "chart" for chart in relations(archive, relation.target).values()
+                )
+                reading().leave_out(f"charts of {part}", charts)
                 with archive.tolerated(f"{relation.kind} ({relation.target})"):
                     for element in archive.elements(relation.target, "comment", "txBody"):
                         comments += _comment(element)

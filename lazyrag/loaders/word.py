@@ -327,8 +327,16 @@ class DocxLoader:
             ):
                 page.add(block, level)
             page.add_notes(_notes(archive, main, page))
+            comments = _comments(archive, main, page)
             if self._comments:
-                page.add_notes(_comments(archive, main, page))
+                page.add_notes(comments)
+            else:
+                count = sum(1 for _ in comments)
+                reading().leave_out("comments", count, "DocxLoader(comments=True)")
+            if not self._headers:
+                repeated = itertools.chain(*_headers_and_footers(archive, main, page).values())
+                count = sum(any(map(str.isalpha, line)) for line, _ in repeated)
+                reading().leave_out("headers and footers", count, "DocxLoader(headers=True)")
         return unmarked(page.loaded(metadata))
 
 

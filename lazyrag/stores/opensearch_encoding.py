@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -228,7 +227,7 @@ def decode_segment(source: Mapping[str, Any]) -> Segment:
         ReadOnly(metadata) if metadata else EMPTY,
         _read_fields(source, others),
         span and tuple(span),
-        tuple(Location(*location) for location in locations or ()),
+        tuple(map(Location._make, locations or ())),
     )
 
 
@@ -286,8 +285,7 @@ def _segment_text(segment: Segment, indexed: Mapping[str, Any], *, has_content: 
     )
     parts: list[Any] = [group, document_id, path, parent, number, content if has_content else None]
     others = fields_beside_index(fields, indexed)
-    places = [dataclasses.astuple(location) for location in locations]
-    more: list[Any] = [metadata, others, span, places]
+    more: list[Any] = [metadata, others, span, locations]
     while more and not more[-1]:
         more.pop()
     parts += [part or None for part in more]

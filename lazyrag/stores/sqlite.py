@@ -121,10 +121,6 @@ def segment_rows(
         metadata = texts.get(id(segment.metadata))
         if metadata is None:
             metadata = texts[id(segment.metadata)] = _json(segment, "metadata", segment.metadata)
-        locations = [
-            (location.start, location.end, location.kind, location.label)
-            for location in segment.locations
-        ]
         rows.append(
             (
                 collection,
@@ -141,7 +137,7 @@ def segment_rows(
                 ),
                 metadata,
                 *(segment.span or (None, None)),
-                _json(segment, "places", locations) if locations else "[]",
+                _json(segment, "places", segment.locations) if segment.locations else "[]",
             )
         )
     return rows
@@ -171,11 +167,7 @@ def decoded(row: Iterable[Any], origins: Mapping[int, Origin]) -> Segment:
         EMPTY if metadata == "{}" else ReadOnly(json.loads(read_text(metadata))),
         origin.fields,
         None if start is None else (start, end),
-        (
-            ()
-            if locations == "[]"
-            else tuple(Location(*location) for location in json.loads(read_text(locations)))
-        ),
+        (() if locations == "[]" else tuple(map(Location._make, json.loads(read_text(locations))))),
     )
 
 

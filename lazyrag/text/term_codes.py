@@ -140,6 +140,7 @@ class TermCodes:
     """
 
     def __init__(self, analyser: str) -> None:
+        self.analyser = analyser
         self._terms_of = term_function(analyser, stop_words=True)
         terms = analysers[analyser].terms
         self._is_built_in = terms in (english_terms, chinese_terms)

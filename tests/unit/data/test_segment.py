@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 
 import numpy as np
@@ -131,3 +132,18 @@ def test_kept_metadata_is_read_only():
     kept = check_metadata({"year": 2002})
     with pytest.raises(TypeError):
         kept["year"] = 1
+
+
+@given(st.lists(st.text(max_size=3)), st.lists(st.text(max_size=3), min_size=1))
+def test_pieces_are_the_text_that_they_join_to(parts, pieces):
+    """A text in pieces has the digest of the joined one."""
+    assert digest(parts, pieces=pieces) == digest([*parts, "".join(pieces)])
+
+
+@pytest.mark.parametrize("large", ["tea " * 400_000, "绿茶" * 600_000, "\udcff" * 1_100_000])
+def test_large_texts_have_the_digest_of_their_frames(large):
+    """Texts that are hashed in slices give what all of them at once gave."""
+    encoded = [text.encode("utf-8", "surrogatepass") for text in ("a", large)]
+    framed = b"".join(len(data).to_bytes(8, "little") + data for data in encoded)
+    expected = hashlib.blake2b(framed, digest_size=16).hexdigest()
+    assert digest(["a", large]) == digest(["a"], pieces=[large[:7], large[7:]]) == expected

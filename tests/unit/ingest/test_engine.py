@@ -14,7 +14,14 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from lazyrag import DocNode, Document, IngestionWarning, Retriever, register_loader
+from lazyrag import (
+    DocNode,
+    Document,
+    IngestionWarning,
+    Retriever,
+    SentenceSplitter,
+    register_loader,
+)
 from lazyrag.errors import (
     ConfigError,
     EmbeddingError,
@@ -1046,3 +1053,26 @@ def test_a_bare_function_is_no_analyser(folder, own_analyser):
     own_analyser(str.split)
     with pytest.raises(ConfigError, match=r"Analyser"):
         Retriever(Document(folder(FILES)), "FineChunk", similarity="own")("tea")
+
+
+def test_the_terms_of_a_large_document_in_parts(tmp_path, monkeypatch):
+    """Parts of a document's terms rank as its terms at once, beside small documents, whose text is
+    read again where it was released.
+    """
+    teas = "\n".join(f"Tea {number} of Uji costs {number % 7} EUR." for number in range(400))
+    texts = {"large.txt": teas, "small.txt": "Tea of Uji.", "other.txt": teas[:2_000]}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+
+    def ranking():
+        with Document(tmp_path) as docs:
+            docs.create_node_group("line", transform=SentenceSplitter(20, 0))
+            retriever = Retriever(docs, "line", "bm25", topk=9)
+            hits = map(retriever, ("tea of uji", "costs 5 eur", "tea 217"))
+            return [[(hit.path, hit.text, hit.score) for hit in some] for some in hits]
+
+    at_once = ranking()
+    monkeypatch.setattr("lazyrag.ingest.term_index._PART_CHARACTERS", 1_000)
+    monkeypatch.setattr("lazyrag.ingest.pending._MUCH_TEXT", 500)
+    assert ranking() == at_once
+    assert all(at_once)

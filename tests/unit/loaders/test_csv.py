@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -298,3 +299,19 @@ def test_a_long_cell(load):
     rows = rows_of(load(f'url,text\nx,"{words}\n{words}"\ny,second row\n'))
     assert [len(text) > 300_000 for _, text in rows] == [True, False]
     assert rows[1][1] == "url: y; text: second row"
+
+
+def test_a_large_table_takes_few_times_its_size(tmp_path):
+    """The rows are joined in blocks: no text, cell or row of its own for each."""
+    path = tmp_path / "sales.csv"
+    rows = (
+        f"{number},2024-05-01,Sencha {number % 97},Uji,{number % 13}.50" for number in range(20_000)
+    )
+    path.write_text("\n".join(["id,day,tea,town,price", *rows]), encoding="utf-8")
+    load_file(path)  # imports
+    tracemalloc.start()
+    loaded = load_file(path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    locations = 250 * len(loaded.locations)  # bytes of a location with its numbers
+    assert peak - locations < 6.5 * path.stat().st_size
