@@ -33,7 +33,6 @@ from lazyrag import (
     Document,
     HybridRetriever,
     OnnxEmbedder,
-    Retriever,
 )
 from lazyrag.evaluation import evaluate
 from lazyrag.types import Vector

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lazyrag.indexes.dense import unit_rows
 from lazyrag.text.analyzers import term_function
 from lazyrag.types import FloatArray
 
@@ -58,17 +57,24 @@ def _term_weights(texts: Sequence[Sequence[str]]) -> FloatArray:
     columns = {
         term: column for column, term in enumerate(dict.fromkeys(chain.from_iterable(texts)))
     }
-    weights = np.zeros((len(texts), len(columns)))
-    for row, terms in zip(weights, texts, strict=True):
+    has_term = np.zeros((len(texts), len(columns)))
+    for row, terms in zip(has_term, texts, strict=True):
         row[[columns[term] for term in terms]] = 1
-    return weights * np.log(len(texts) / weights.sum(axis=0))
+    weights: FloatArray = has_term * np.log(len(texts) / has_term.sum(axis=0))
+    return weights
 
 
 def _similarities(vectors: FloatArray) -> FloatArray:
     """The cosine of each pair, less what either has with others on average, brought to length 1."""
-    rows = unit_rows(vectors, np.linalg.norm(vectors, axis=1))
+    rows = _unit(vectors)
     cosines = rows @ rows.T
     np.fill_diagonal(cosines, np.nan)
     means = np.nanmean(cosines, axis=0)
-    rest = (cosines - means - means[:, None] + means.mean())[np.triu_indices(len(rows), 1)]
-    return rest / max(np.linalg.norm(rest), _LEAST_LENGTH)
+    rest = cosines - means - means[:, None] + means.mean()
+    return _unit(rest[np.triu_indices(len(rows), 1)])
+
+
+def _unit(vectors: FloatArray) -> FloatArray:
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    unit: FloatArray = vectors / np.maximum(lengths, _LEAST_LENGTH)
+    return unit
