@@ -804,14 +804,12 @@ class FeedbackRetriever(BaseRetriever[list[DocNode]]):
 
     def __init__(self, retriever: NodeRetriever, *, nodes: int = 1, weight: float = 0.7) -> None:
         self._set_retrievers(check_retrievers("FeedbackRetriever", [retriever]))
-        if not self.retrievers[0].supports_feedback:
-            expected = (
-                "a Retriever by embeddings without target=, or a hybrid with one, so that queries"
-                " can be moved"
-            )
-            raise ConfigError(
-                f"FeedbackRetriever's retriever must be {expected}; got {retriever!r:.80}."
-            )
+        expected = (
+            "a Retriever by embeddings without target=, or a hybrid with one, so that queries can be"
+            " moved"
+        )
+        supports = self.retrievers[0].supports_feedback
+        require(supports, "FeedbackRetriever's retriever", retriever, expected)
         self.own_topk = self.retrievers[0].own_topk
         self._nodes = validate_integer("nodes", nodes, 1)
         _, self._weight = validate_feedback([], weight)
