@@ -805,8 +805,8 @@ class FeedbackRetriever(BaseRetriever[list[DocNode]]):
     def __init__(self, retriever: NodeRetriever, *, nodes: int = 1, weight: float = 0.7) -> None:
         self._set_retrievers(check_retrievers("FeedbackRetriever", [retriever]))
         expected = (
-            "a Retriever by embeddings without target=, or a hybrid with one, so that queries can be"
-            " moved"
+            "a Retriever by embeddings without target=, or a hybrid with one, so that queries"
+            " can be moved"
         )
         supports = self.retrievers[0].supports_feedback
         require(supports, "FeedbackRetriever's retriever", retriever, expected)
