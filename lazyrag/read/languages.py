@@ -28,7 +28,7 @@ LanguageMeans: TypeAlias = "Mapping[Language, Vector]"
 
 
 def language_means(part: LocalSnapshot, group: str, analyser: str, embed_key: str) -> LanguageMeans:
-    """The mean vectors of the visible nodes of each language, cached per state of the Document.
+    """The mean vectors of the visible nodes of each language.
 
     A language's nodes are those among the best 64 by its frequent words whose text is in it by
     `main_language`; one with fewer than 16 is left out.
@@ -39,17 +39,6 @@ def language_means(part: LocalSnapshot, group: str, analyser: str, embed_key: st
         analyser: ``"en"`` or ``"zh"``, whose terms are indexed.
         embed_key: Of dense vectors.
     """
-    handles = part.state.view.handles
-    key = "languages", group, analyser, embed_key, part.source.scope, part.source.hides_statistics
-    if key not in handles:
-        handles[key] = _measured_means(part, group, analyser, embed_key)
-    means: LanguageMeans = handles[key]
-    return means
-
-
-def _measured_means(
-    part: LocalSnapshot, group: str, analyser: str, embed_key: str
-) -> LanguageMeans:
     means = {}
     for language in LANGUAGES:
         words = frequent_terms(language)

@@ -375,6 +375,20 @@ class LocalSnapshot(Snapshot):
         """See `Snapshot.version`."""
         return (self.state.view,)
 
+    def measured(self, measure: Callable[..., R], *arguments: str) -> R:
+        """What a function of this snapshot and other arguments returns, cached per state of the
+        Document and scope.
+        """
+        handles = self.state.view.handles
+        key = measure, arguments, self._scope, self._counted
+        result: R | None = handles.get(key)
+        if result is None:
+            result = measure(self, *arguments)
+            if len(handles) > _MAX_HANDLES:
+                handles.clear()
+            handles[key] = result
+        return result
+
     # Rankings
 
     def term_statistics(
@@ -491,20 +505,14 @@ class LocalSnapshot(Snapshot):
 
     def _dimension(self, group: str, embed_key: str) -> int:
         """The dimension of the vectors in scope; 0 if there are none."""
-        index = self.vector_index(group, embed_key)
-        if self._scope is None or not index.dimension:
-            return index.dimension
-        handles = self.state.view.handles
-        key = (index.id, self._scope)
-        has_vectors = handles.get(key)
-        if has_vectors is None:
-            has_vectors = self._has_vectors_in_scope(group, embed_key, index)
-            if len(handles) > _MAX_HANDLES:
-                handles.clear()
-            handles[key] = has_vectors
-        return index.dimension if has_vectors else 0
+        dimension = self.vector_index(group, embed_key).dimension
+        if self._scope is None or not dimension:
+            return dimension
+        has_vectors = self.measured(LocalSnapshot._has_vectors_in_scope, group, embed_key)
+        return dimension if has_vectors else 0
 
-    def _has_vectors_in_scope(self, group: str, embed_key: str, index: LiveIndex) -> bool:
+    def _has_vectors_in_scope(self, group: str, embed_key: str) -> bool:
+        index = self.vector_index(group, embed_key)
         if index.dimension == SPARSE:  # no query finds all
             live = self.group(group)
             return any(self._read_pages(live, self._scope, embed_key, index, size=_FEW))

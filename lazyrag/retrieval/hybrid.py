@@ -84,6 +84,12 @@ _ASCII_WORDS = re.compile("[0-9A-Za-z][!-~]*")
 
 _OTHER = "Pass embed= a model of that language; explain() has the share of unknown letters."
 
+_DISAGREEMENT = (
+    "Hybrid search leaves the vectors out: they agree with the words of their texts no more than"
+    " random ones. Is the model right, and its prefixes and pooling? Pass weights=[0.6, 0.4] to"
+    " use them."
+)
+
 _PARAMETERS = "fusion_method weights topk depth dedupe vector_retriever bm25_retriever".split()
 
 
@@ -133,6 +139,8 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         >>> [node.text for node in HybridRetriever(by_words, by_letters)("green tea")]
         ['green tea', 'green salad']
     """
+
+    _default_pair: Sequence[Any] = ()  # the retrievers, where the weights are the default ones
 
     def __init__(
         self,
@@ -207,6 +215,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
             >>> [node.text for node in HybridRetriever.over(docs, "FineChunk")("tea")]
             ['green tea', 'black coffee']
         """
+        has_defaults = fusion_method is None and weights is None
         if fusion_method is None:
             fusion_method = OVER_FUSION
             fusion_kw = {**OVER_FUSION_KW, **fusion_kw}
@@ -223,6 +232,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
             **fusion_kw,
         )
         hybrid._least_depth = OVER_LEAST_DEPTH
+        hybrid._default_pair = (vector, keyword) if has_defaults else ()
         return hybrid
 
     @known_keywords
@@ -274,7 +284,22 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
                 part.prepare(query)
 
     def run(self, query: Query, snapshot: Snapshot) -> LazyStage:
-        """Run the retrievers and fuse their results."""
+        """Run the retrievers and fuse their results. By default vectors that do not agree with the
+        words of their texts have less weight, or none.
+        """
+        agreement = 1.0
+        if self._default_pair:
+            vector, keyword = self._default_pair
+            agreement = vector.agreement(keyword, snapshot)
+        if agreement == 1:
+            return self._fused(query, snapshot)
+        if agreement == 0:
+            warn_user(_DISAGREEMENT, UserWarning)
+        vector_weight, keyword_weight = OVER_WEIGHTS
+        adapted = self._reweighted([vector_weight * agreement, keyword_weight])
+        return adapted._fused(query, snapshot, agreement=agreement)
+
+    def _fused(self, query: Query, snapshot: Snapshot, **settings: Any) -> LazyStage:
         limit = self._limit(query)
         depth = self._fused_depth(limit)
         inputs: list[LazyStage] = []
@@ -303,7 +328,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
                 ]
                 fusing = fusing.with_weights([vector_weight, weight * NAMES_WEIGHT])
         directions = [retriever.higher_is_better for retriever in self.retrievers[: len(inputs)]]
-        last: LazyStage = fusing.fused("fusion", inputs, directions, depth, snapshot)
+        last: LazyStage = fusing.fused("fusion", inputs, directions, depth, snapshot, **settings)
         if self._dedupe is not None:
             last = self._without_equal_texts(last, snapshot)
         return last.cut(limit)
@@ -403,6 +428,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         if weights is None:
             return self
         clone = copy.copy(self)
+        clone._default_pair = ()
         clone._set_weights(self._checked_weights(weights))
         return clone
 
@@ -437,11 +463,9 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
                 " weights=[...]."
             )
         if second is None:
-            first = _validate_share(first)
-            second = 1 - first
+            second = 1 - _validate_share(first)
         elif first is None:
-            second = _validate_share(second)
-            first = 1 - second
+            first = 1 - _validate_share(second)
         return self._checked_weights([first, second])
 
 
@@ -787,14 +811,12 @@ class FeedbackRetriever(WrappingRetriever):
 
     def __init__(self, retriever: NodeRetriever, *, nodes: int = 1, weight: float = 0.7) -> None:
         super().__init__(retriever)
-        if not self.retrievers[0].supports_feedback:
-            expected = (
-                "a Retriever by embeddings without target=, or a hybrid with one, so that queries"
-                " can be moved"
-            )
-            raise ConfigError(
-                f"FeedbackRetriever's retriever must be {expected}; got {retriever!r:.80}."
-            )
+        expected = (
+            "a Retriever by embeddings without target=, or a hybrid with one, so that queries"
+            " can be moved"
+        )
+        supports = self.retrievers[0].supports_feedback
+        require(supports, "FeedbackRetriever's retriever", retriever, expected)
         self._nodes = validate_integer("nodes", nodes, 1)
         _, self._weight = validate_feedback([], weight)
 
@@ -834,18 +856,12 @@ class RetrievalMethod(str, Enum):
     @staticmethod
     def is_support_semantic_search(retrieval_method: str) -> bool:
         """Whether a method searches by embeddings."""
-        return retrieval_method in {
-            RetrievalMethod.SEMANTIC_SEARCH.value,
-            RetrievalMethod.HYBRID_SEARCH.value,
-        }
+        return retrieval_method in (RetrievalMethod.SEMANTIC_SEARCH, RetrievalMethod.HYBRID_SEARCH)
 
     @staticmethod
     def is_support_fulltext_search(retrieval_method: str) -> bool:
         """Whether a method searches the full text by BM25."""
-        return retrieval_method in {
-            RetrievalMethod.FULL_TEXT_SEARCH.value,
-            RetrievalMethod.HYBRID_SEARCH.value,
-        }
+        return retrieval_method in (RetrievalMethod.FULL_TEXT_SEARCH, RetrievalMethod.HYBRID_SEARCH)
 
 
 @known_keywords

@@ -223,7 +223,7 @@ class Retriever(BaseRetriever[T_co]):
     def prepare(self, query: Query) -> None:
         """Embed the query, by several models at the same time."""
         embed_keys: Sequence[str] = self._embed_keys
-        if len(embed_keys) > 1 and not query.text.isascii():
+        if len(embed_keys) > 1:
             unread = self._unread(query)
             embed_keys = [key for key in embed_keys if not unread.get(key)]
         models = {}
@@ -282,6 +282,17 @@ class Retriever(BaseRetriever[T_co]):
         tells = terms.analyser in ("en", "zh")
         return terms.analyser if tells and same_nodes and search.mode == "exact" else ""
 
+    def agreement(self, keyword: Retriever[Any], snapshot: Snapshot) -> float:
+        """How far the vectors agree with the words that a keyword search ranks, see
+        `lazyrag.read.agreement`; 1 with several Documents or embed keys.
+        """
+        analyser = self.language_analyser(keyword)
+        if not analyser or len(snapshot.parts) != 1 or len(self._embed_keys) != 1:
+            return 1.0
+        from lazyrag.read.agreement import agreement  # for the default hybrid alone
+
+        return snapshot.parts[0].measured(agreement, self.group, analyser, self._embed_keys[0])
+
     def has_other_languages(self, query: Query, snapshot: Snapshot, analyser: str) -> bool:
         """Whether the group of one Document has nodes in other languages than the query, whose
         script decides its language.
@@ -290,7 +301,9 @@ class Retriever(BaseRetriever[T_co]):
         if not language:
             return False
         [part] = snapshot.parts
-        means = [language_means(part, self.group, analyser, key) for key in self._embed_keys]
+        means = [
+            part.measured(language_means, self.group, analyser, key) for key in self._embed_keys
+        ]
         return any(means_of_key.keys() - {language} for means_of_key in means)
 
     def indexed_node(self, uid: str) -> DocNode | None:
@@ -364,7 +377,7 @@ class Retriever(BaseRetriever[T_co]):
         vectors = () if embed_key is None else self._vectors(query, embed_key)
         if embed_key is not None and query.language_analyser:
             [part] = snapshot.parts
-            means = language_means(part, self.group, query.language_analyser, embed_key)
+            means = part.measured(language_means, self.group, query.language_analyser, embed_key)
             vectors = [without_languages(vector, means) for vector in vectors]
         return SearchRequest(
             query.text, self.group, snapshot, query.parsed_filters(), topk, embed_key, vectors

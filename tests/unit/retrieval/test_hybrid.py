@@ -676,3 +676,119 @@ def test_a_fusion_of_ones_own(docs):
         assert {node.score for node in found} <= {1.0, 2.0}
         with pytest.raises(ConfigError, match="takes no weights"):
             pair(docs, fusion_method="votes", weights=[1, 2])
+
+
+TOPICS = tuple(tuple(f"{name}{number}" for number in range(6)) for name in "abcdefgh")
+
+
+def texts_by_topic(count=80):
+    """Texts of words of one topic each, and a word of their own."""
+    chance = random.Random(1)
+    return {
+        f"{number:03d}": " ".join([*chance.choices(TOPICS[number % 8], k=8), f"own{number}"])
+        for number in range(count)
+    }
+
+
+def embed_topic(text):
+    """How many words a text has of each topic."""
+    return [0.01 + sum(word in topic for word in text.split()) for topic in TOPICS]
+
+
+def embed_at_random(text):
+    """A vector that only equal texts share."""
+    return np.random.default_rng(list(text.encode())).standard_normal(32)
+
+
+def topic_documents(embed, count=80):
+    """A Document over texts by topic."""
+    docs = Document(embed=embed)
+    docs.add_texts(texts_by_topic(count))
+    return docs
+
+
+def fusion_settings(docs, query="a1", **kwargs):
+    """The settings of the fusion of a default hybrid."""
+    [fusion] = HybridRetriever.over(docs, "FineChunk").trace(query, **kwargs).inputs
+    return fusion.settings
+
+
+class TestAgreement:
+    """Vectors that do not agree with the words of their texts."""
+
+    def test_vectors_that_agree_have_the_default_weights(self):
+        """As if the weights were passed."""
+        docs = topic_documents(embed_topic)
+        fixed = HybridRetriever.over(docs, "FineChunk", weights=[0.6, 0.4])
+        hybrid = HybridRetriever.over(docs, "FineChunk")
+        assert told(hybrid("b3 a1")) == told(fixed("b3 a1"))
+        assert "agreement" not in fusion_settings(docs)
+
+    def test_random_vectors_are_left_out(self):
+        """The ranking is that of keyword search, with a warning; explain shows why."""
+        docs = topic_documents(embed_at_random)
+        hybrid = HybridRetriever.over(docs, "FineChunk")
+        with pytest.warns(UserWarning, match="no more than random ones"):
+            nodes = hybrid("own7 a1")
+        keyword = Retriever(docs, "FineChunk", "bm25_chinese")
+        assert [node.uid for node in nodes] == [node.uid for node in keyword("own7 a1")]
+        with pytest.warns(UserWarning, match="no more than random ones"):
+            stages = hybrid.explain("own7 a1").stages
+        assert stages[0].settings["skipped"] == "its weight is 0"
+        assert stages[2].settings["weights"] == (0.0, 0.4)
+        assert stages[2].settings["agreement"] == 0
+
+    def test_weak_vectors_have_less_weight(self):
+        """Vectors that are mostly random keep a part of their weight."""
+
+        def embed_weakly(text):
+            return np.concatenate([embed_topic(text), 5 * embed_at_random(text)])
+
+        settings = fusion_settings(topic_documents(embed_weakly))
+        assert 0 < settings["agreement"] < 1
+        assert settings["weights"] == (0.6 * settings["agreement"], 0.4)
+
+    def test_chosen_weights_stay(self):
+        """Passed to a call or to the constructor."""
+        docs = topic_documents(embed_at_random)
+        weights = [0.6, 0.4]
+        settings = fusion_settings(docs, weights=weights)
+        assert list(settings["weights"]) == weights
+        assert "agreement" not in settings
+        chosen = HybridRetriever.over(docs, "FineChunk", weights=weights)
+        by_call = HybridRetriever.over(docs, "FineChunk")("a1", weights=weights)
+        assert told(chosen("a1")) == told(by_call)
+
+    def test_few_texts_tell_nothing(self):
+        """Below 48 texts the weights stay."""
+        docs = topic_documents(embed_at_random, 40)
+        assert "agreement" not in fusion_settings(docs)
+
+    def test_hidden_texts_change_nothing(self):
+        """A restricted view ranks as a Document of what it shows, whatever the others' vectors."""
+
+        def embed_some(text):
+            is_hidden = int(text.partition("own")[2] or 0) >= 60
+            return np.pad(embed_topic(text), (0, 24)) if is_hidden else embed_at_random(text)
+
+        texts = texts_by_topic(400)
+        shown = dict(list(texts.items())[:60])
+        docs = Document(embed=embed_some)
+        docs.add_texts(texts)
+        alone = Document(embed=embed_some)
+        alone.add_texts(shown)
+        view = docs.restricted({"file_name": list(shown)})
+        with pytest.warns(UserWarning, match="no more than random ones"):
+            rankings = [
+                told(HybridRetriever.over(some, "FineChunk")("a1 b2")) for some in (view, alone)
+            ]
+        assert rankings[0] == rankings[1]
+        assert "agreement" not in fusion_settings(docs)
+
+    def test_agreement_follows_changes(self):
+        """New vectors are measured again."""
+        docs = topic_documents(embed_at_random)
+        with pytest.warns(UserWarning, match="no more than random ones"):
+            assert fusion_settings(docs)["agreement"] == 0
+        docs.delete_files([f"{number:03d}" for number in range(40)])
+        assert "agreement" not in fusion_settings(docs)
