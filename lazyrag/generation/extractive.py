@@ -94,18 +94,14 @@ class _Passage:
             self.announcing = before.terms[-1] if self.units[0].kind == "code" else frozenset()
         end = self.units[0].start
         for number, unit in enumerate(self.units):
-            if unit.kind != "row" or not _is_in_table(self.text[end : unit.start]):
+            between = self.text[end : unit.start].strip("|:-+= \t\n\r")  # the rule of a table
+            if unit.kind != "row" or between:
                 header = ""
             if unit.kind == "header":
                 header = self.words(unit)
             self.headers[number] = header
             self.terms[number] |= frozenset(chinese_terms(header))
             end = unit.end
-
-
-def _is_in_table(between: str) -> bool:
-    """Whether there is no more than a rule between two rows."""
-    return not between.strip("|:-+= \t\n\r")
 
 
 def _parts_of_code(text: str, unit: Unit) -> list[Unit]:

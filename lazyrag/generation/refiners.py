@@ -595,7 +595,7 @@ class TreeRefiner:
         for number, tree in enumerate(trees):
             rows += _rows(tree, number)
         scores, supports = self._scores(query, rows)
-        selection = SelectedPieces(query, len(trees), budget, counter, _join_parts)
+        selection = SelectedPieces(query, len(trees), budget, counter, _text_of)
         for at in _best_first(scores, supports):
             row = rows[at]
             pieces = selection.pieces[row.tree]
@@ -648,7 +648,7 @@ class TreeRefiner:
         return combined
 
 
-def _text_of(parts: Sequence[TextPart]) -> str:
+def _text_of(parts: Sequence[TextPart] | Sequence[Piece]) -> str:
     return "\n".join(part.text for part in parts)
 
 
@@ -677,10 +677,6 @@ def _prefer_sections(
         elif at in within:
             scores[at] += 1
             supports[at] = [at]
-
-
-def _join_parts(pieces: Sequence[Piece]) -> str:
-    return "\n".join(piece.text for piece in pieces)
 
 
 @dataclass(frozen=True, slots=True)
