@@ -1,7 +1,7 @@
 """Check claims against the passages that they cite: how many altered ones are flagged, how many
 true ones.
 
-    python benchmarks/claims.py [--half a|b|c|d|e|f|g] [--checker words] [--misses] [--check]
+    python benchmarks/claims.py [--half a|b|...|g|hb|drawn] [--checker words] [--misses] [--check]
 
 The claims of data/claims*.jsonl (half English, half Chinese; about half true, half altered by hand)
 come with one passage each; data/README.md describes the kinds, the halves a and b, and the sets c
@@ -23,11 +23,12 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from counterfactuals import SETS, draw
 from results import Row, save, table
 from timing import median_ms, timed
 
@@ -46,6 +47,10 @@ ALTERED_KINDS = (
     "addition",
     "counterfactual",
 )
+HALVES = ("a", "b", "c", "d", "e", "f", "g", "ha", "hb", "drawn")
+DRAWN = 100
+"""Questions of the half "drawn", for each language."""
+
 KINDS = (*SUPPORTED_KINDS, *ALTERED_KINDS, "swap", "same_passage")
 ROWS: Mapping[str, Sequence[str]] = {
     **{kind: (kind,) for kind in KINDS},
@@ -110,6 +115,32 @@ def read_claims() -> list[Claim]:
     texts = [path.read_text(encoding="utf-8") for path in sorted(DATA.glob("claims*.jsonl"))]
     lines = [line for text in texts for line in text.split("\n") if line]
     return [Claim(**json.loads(line)) for line in lines]
+
+
+def draw_claims() -> list[Claim]:
+    """The half "drawn": true answers with the passage that states them, and with an altered one."""
+    claims: list[Claim] = []
+    for item in (item for language in SETS for item in draw(language, DRAWN)):
+        number = len(claims) // 2 + 1
+        true = Claim(
+            f"drawn-{number:03}",
+            item.language,
+            "drawn",
+            "supported_question",
+            item.statement,
+            item.passage,
+            item.title,
+        )
+        altered = replace(
+            true,
+            id=f"{true.id}-altered",
+            kind="counterfactual",
+            passage=item.altered,
+            wrong=item.answer,
+            right=item.other,
+        )
+        claims += [true, altered]
+    return claims
 
 
 def check_words(claim: str, passages: Sequence[str]) -> Verdict:
@@ -197,12 +228,15 @@ def describe_miss(result: Result) -> str:
 def main() -> int:
     """Check the claims, print a table, judge."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
-    parser.add_argument("--half", choices=list("abcdefg"), help="all but b and d: for development")
+    parser.add_argument("--half", choices=HALVES, help="all but b, d and hb: for development")
     parser.add_argument("--checker", choices=list(CHECKERS), default=list(CHECKERS)[-1])
     parser.add_argument("--misses", action="store_true", help="list the wrong verdicts")
     parser.add_argument("--check", action="store_true", help="fail where a bound is missed")
     options = parser.parse_args()
-    claims = [claim for claim in read_claims() if options.half in {None, claim.half}]
+    claims = read_claims()
+    if all(path.exists() for path in SETS.values()):
+        claims += draw_claims()
+    claims = [claim for claim in claims if options.half in {None, claim.half}]
     results = run(CHECKERS[options.checker], claims)
     rows = rows_of(results)
     print(f"checker {options.checker}\n{table(rows, COLUMNS)}")

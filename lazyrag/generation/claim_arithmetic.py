@@ -11,17 +11,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from lazyrag.generation.claim_text import ClaimPair
-from lazyrag.generation.quantities import CLOCK, Quantity, unit_of
-
-
-def is_near(pair: ClaimPair, number: Quantity) -> bool:
-    """Whether a statement says that a number is about one of the source, or above or below it."""
-    return _is_rounded(pair, number) or _is_bound(pair, number)
+from lazyrag.generation.quantities import CLOCK, ORDINAL, Quantity, unit_of
 
 
 def is_computed(pair: ClaimPair, number: Quantity) -> bool:
-    """Whether a statement has a sum, a difference or a ratio of numbers of the source."""
-    return _is_sum_or_difference(pair, number) or _is_ratio(pair, number)
+    """Whether a statement has a sum, a difference or a ratio of numbers of the source, rounds one,
+    or says that one is above or below it.
+    """
+    rules = (_is_rounded, _is_bound, _is_sum_or_difference, _is_ratio)
+    return any(rule(pair, number) for rule in rules)
 
 
 _ABOUT = re.compile(
@@ -66,6 +64,8 @@ def _is_bound(pair: ClaimPair, number: Quantity) -> bool:
 
 
 _SUM = re.compile(r"\b(?:total|in all|altogether|together|combined|both)\b|共|合计|加起来|加在一起")
+_LIST = re.compile(r"\band\b|[和与及]")
+_LEAST_SUM_OF_LIST = 100  # smaller numbers are sums by chance
 _DIFFERENCE = re.compile(
     r"\b(?:more|less|fewer|longer|later|earlier|after|before|by|for|lasted|took|from|ahead|behind"
     r"|lead|faster|\w+er than)\b"
@@ -77,7 +77,8 @@ def _is_sum_or_difference(pair: ClaimPair, number: Quantity) -> bool:
     """Whether a statement has the sum of neighbouring numbers of the source, or the difference of
     two.
     """
-    is_sum = _SUM.search(pair.claim.text) is not None
+    is_large = number.number >= _LEAST_SUM_OF_LIST and _LIST.search(pair.claim.text)
+    is_sum = bool(is_large or _SUM.search(pair.claim.text))
     if not is_sum and not _DIFFERENCE.search(pair.claim.text):
         return False
     result = number.number * number.factor
@@ -93,18 +94,18 @@ def _is_sum_or_difference(pair: ClaimPair, number: Quantity) -> bool:
 def _pools(pair: ClaimPair, number: Quantity) -> list[list[float]]:
     """Sizes of the numbers that a statement may have computed one from, by what they measure."""
     pools: dict[str, list[float]] = {}
-    clocks = [
-        clock
-        for part in pair.passage.sentences
-        for clock in part.quantities
-        if clock.dimension == CLOCK and part not in pair.around
-    ]
-    for other in [*pair.numbers, *clocks]:
-        size = _size(other)
-        if size.dimension == number.dimension:
-            kind = "year" if other.is_year else other.dimension
-            pools.setdefault(kind, []).append(size.number * size.factor)
+    for part in pair.passage.sentences:
+        for other in part.quantities:
+            is_near = part in pair.around or other.is_year or other.dimension not in _OFTEN_ALIKE
+            size = _size(other)
+            if is_near and size.dimension == number.dimension:
+                kind = "year" if other.is_year else other.dimension
+                pools.setdefault(kind, []).append(size.number * size.factor)
     return [*pools.values(), list(_sizes_as(number, pair.best.quantities))]
+
+
+_OFTEN_ALIKE = ("", "time", "times", "month", "percent", ORDINAL)
+"""Dimensions of numbers whose differences are often equal by chance: only near ones count."""
 
 
 def _has_sum(pool: list[float], result: float) -> bool:

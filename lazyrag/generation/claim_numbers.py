@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import TypeAlias
 
 from lazyrag.data.segment import Span
-from lazyrag.generation.claim_arithmetic import is_computed, is_near
+from lazyrag.generation.claim_arithmetic import is_computed
 from lazyrag.generation.claim_text import ClaimPair, Mismatch, Text, is_han
 from lazyrag.generation.claim_words import MEASURE_WORDS
 from lazyrag.generation.quantities import CLOCK, ORDINAL, Quantity, unit_of
@@ -34,22 +35,15 @@ def compare_numbers(pair: ClaimPair) -> Iterator[Mismatch]:
         equal = [(other, part) for other, part in places if _is_equal(number, other, part)]
         if number.start in shares or _is_skipped(pair, number, is_equal=bool(equal)):
             continue
-        rivals = _rivals_of(pair, number, places, is_equal=bool(equal))
-        other_thing = _of_another_thing(pair, number, equal, rivals)
-        rival = other_thing or _nearest_rival(pair, number, equal, rivals)
+        same = [] if equal else _of_the_same(pair, number)
+        rivals = same or [
+            (other, part) for other, part in places if _is_rival(pair.claim, number, other, part)
+        ]
+        rival = _of_another_thing(pair, number, equal, rivals)
+        rival = rival or _nearest_rival(pair, number, equal, rivals)
         if rival:
             kind = "date" if number.dimension == "month" else "number"
             yield Mismatch(kind, (number.start, number.end), rival if rival != _NOWHERE else None)
-
-
-def _rivals_of(
-    pair: ClaimPair, number: Quantity, places: Places, *, is_equal: bool
-) -> list[tuple[Quantity, Text]]:
-    """The numbers of a source that may be in the place of one of a statement."""
-    same = [] if is_equal else _of_the_same(pair, number)
-    return same or [
-        (other, part) for other, part in places if _is_rival(pair.claim, number, other, part)
-    ]
 
 
 _NOWHERE = (0, 0)
@@ -63,6 +57,9 @@ def _nearest_rival(pair: ClaimPair, number: Quantity, equal: Places, rivals: Pla
         if not equal or any(part is facing for _, part in equal):
             rivals = [(other, part) for other, part in rivals if part is facing]
             break
+    if equal:
+        dimensions = {other.dimension for other, _ in equal}
+        rivals = [(other, part) for other, part in rivals if other.dimension in dimensions]
     score, _ = _closest(pair.claim, number, equal)
     rival_score, rival = _closest(pair.claim, number, rivals)
     if equal:
@@ -82,7 +79,7 @@ def _is_counted(pair: ClaimPair, number: Quantity) -> bool:
 def _best_for(pair: ClaimPair, number: Quantity) -> Text:
     """The sentence of a source that has most words of the clause with a number."""
     clauses = [clause for clause in pair.claim.clauses if clause.start <= number.start]
-    return pair.passage.sentences[pair.passage.best_sentence(clauses[-1])] if clauses else pair.best
+    return pair.passage.sentences[pair.passage.best_sentence(clauses[-1])]
 
 
 _SHARE = re.compile(r"(?:\s[a-z]+){0,4}\s?(?:in|out of)\s?", re.IGNORECASE)
@@ -97,10 +94,10 @@ def _shares(pair: ClaimPair) -> set[int]:
         if number.dimension == "percent"
     ]
     starts: set[int] = set()
-    for first, second in pairwise(pair.claim.quantities):
+    for first, second in itertools.pairwise(pair.claim.quantities):
         if second.number and _SHARE.fullmatch(pair.claim.between(first.end, second.start)):
             share = replace(first, number=100 * first.number / second.number, dimension="percent")
-            if any(share.equals(percent) or share.rounds(percent) for percent in percents):
+            if any(share.rounds(percent) for percent in percents):
                 starts |= {first.start, second.start}
     return starts
 
@@ -117,21 +114,24 @@ def _is_skipped(pair: ClaimPair, number: Quantity, *, is_equal: bool) -> bool:
         return is_article or is_day or number.dimension in (ORDINAL, CLOCK)
     if number.is_year and f"{number.number:.0f}" in pair.passage.title:
         return True
-    word = re.escape(pair.claim.between(number.start, number.end))
-    is_in_name = re.search(rf"(?<=[^\W\d]-){word}(?!\d)", pair.passage.text)
-    return bool(is_in_name) or is_near(pair, number) or is_computed(pair, number)
+    word = pair.claim.between(number.start, number.end)
+    is_word = word.isalpha() and number.dimension != "month"
+    if is_word and any(word.lower() in part.words for part in pair.passage.sentences):
+        return True  # the eastern half
+    is_in_name = re.search(rf"(?<=[^\W\d]-){re.escape(word)}(?!\d)", pair.passage.text)
+    return bool(is_in_name) or is_computed(pair, number)
 
 
 def _of_the_same(pair: ClaimPair, number: Quantity) -> list[tuple[Quantity, Text]]:
     """Other numbers of what a statement counts: two members, one member."""
-    counted = _following(pair.claim, number)
+    counted = pair.claim.following(number.end)
     return [
         (other, pair.best)
         for other in pair.best.quantities
         if counted
         and {number.dimension, other.dimension} == {""}
         and other.number != number.number
-        and _following(pair.best, other) == counted
+        and pair.best.following(other.end) == counted
     ]
 
 
@@ -148,22 +148,14 @@ def _of_another_thing(
     alike = [(other, pair.claim) for other in numbers if other.dimension == number.dimension]
     terms = _clause_of(number, pair.claim, alike)
     places = sorted([*equal, *rivals], key=lambda place: place[0].start)
-    counts = _words_of_one(terms, [_clause_of(other, part, places) for other, part in places])
+    clauses = [_clause_of(other, part, places) for other, part in places]
+    holders = Counter(itertools.chain.from_iterable(clauses))
+    counts = [sum(holders[term] == 1 for term in terms & clause) for clause in clauses]
     if any(count for count, place in zip(counts, places, strict=True) if place in equal):
         return None
     most = max(counts)
     rival = places[counts.index(most)][0]
     return (rival.start, rival.end) if most >= _MIN_WORDS_OF_ANOTHER else None
-
-
-def _words_of_one(terms: set[str], clauses: Sequence[set[str]]) -> list[int]:
-    """For each clause how many terms it has that the others lack."""
-    counts = [0] * len(clauses)
-    for term in terms:
-        holders = [number for number, clause in enumerate(clauses) if term in clause]
-        if len(holders) == 1:
-            counts[holders[0]] += 1
-    return counts
 
 
 _MIN_WORDS_OF_ANOTHER = 2
@@ -187,13 +179,22 @@ def _clause_of(number: Quantity, part: Text, places: Places) -> set[str]:
 
 
 def _boundary(part: Text, first: Quantity, second: Quantity) -> int:
-    """Where the clause of a number ends and that of the next one begins."""
+    """Where the clause of a number ends and that of the next one begins: before the second number
+    if one of the two opens its clause, as in "In 1950, Noble took over, until his death in 1958".
+    """
     between = part.between(first.end, second.start)
     for separator in _SEPARATORS:
-        match = separator.search(between)
-        if match:
-            return first.end + match.end()
+        ends = [first.end + match.end() for match in separator.finditer(between)]
+        if ends:
+            return ends[-1] if _opens(part, first) or _opens(part, second) else ends[0]
     return first.end
+
+
+def _opens(part: Text, number: Quantity) -> bool:
+    """Whether a number is in front of the content words of its clause."""
+    index = part.number_at(number.start)
+    before = part.between(part.content[index - 1].end, number.start) if index else ","
+    return any(separator.search(before) for separator in _SEPARATORS)
 
 
 _SEPARATORS = (
@@ -201,14 +202,6 @@ _SEPARATORS = (
     re.compile("[,，]"),
     re.compile(r"\b(?:and|while|but)\b|[和而、]"),
 )
-
-
-def _following(text: Text, number: Quantity) -> str:
-    """The content word right behind a number."""
-    for token in text.content[text.number_at(number.end) :][:1]:
-        if token.start - number.end <= 1:
-            return token.term
-    return ""
 
 
 def _is_rival(claim: Text, number: Quantity, other: Quantity, part: Text) -> bool:
@@ -230,7 +223,8 @@ def _is_equal(number: Quantity, other: Quantity, part: Text) -> bool:
         following = part.between(other.end, other.end + 1)
         if number.dimension == "month" and following not in _DATE_MARKS:
             return False
-        if number.dimension in _MEASURED and is_han(following):  # a unit that is not in the table
+        is_unit = is_han(following) and following not in "和与及至到"
+        if number.dimension in _MEASURED and is_unit:  # one that is not in the table
             return False
         units = [unit_of(word) for word in part.words]
         units += [(unit.dimension, unit.factor) for unit in part.quantities]
@@ -251,7 +245,11 @@ def compare_dates(pair: ClaimPair) -> Iterator[Mismatch]:
     """Find months and years of a statement that the source has with another year or month."""
     dates = [date for part in pair.passage.sentences for date in part.dates]
     claims = pair.claim.dates
-    same_dates = [claimed for claimed in claims if any(_is_date(claimed, date) for date in dates)]
+    same_dates = [
+        claimed
+        for claimed in claims
+        if any(all(map(Quantity.equals, claimed, date)) for date in dates)
+    ]
     for claimed in claims:
         alike = [date for date in dates if date[1].is_year == claimed[1].is_year]
         for index, other in enumerate(claimed):
@@ -261,29 +259,23 @@ def compare_dates(pair: ClaimPair) -> Iterator[Mismatch]:
                 yield Mismatch("date", (other.start, other.end), (facing[0].start, facing[0].end))
 
 
-def _is_date(claimed: Date, date: Date) -> bool:
-    """Whether a month with its day or year is another one."""
-    return claimed[0].equals(date[0]) and claimed[1].equals(date[1])
-
-
 def compare_periods(pair: ClaimPair) -> Iterator[Mismatch]:
     """Find how often, or for how long, a statement has something where the source has another
     period: a week, a month; 每天, 每月.
     """
     periods = [period for part in pair.around for period in _periods(part)]
-    names = {name for name, _ in periods}
-    lengths = [
+    lengths = [length for length, _ in periods]
+    lengths += [
         number.number * number.factor for number in pair.numbers if number.dimension == "time"
     ]
-    for name, span in _periods(pair.claim):
-        length = unit_of({"quarter": "季度"}.get(name, name))[1]
-        is_counted = any(math.isclose(length, other, rel_tol=0.05) for other in lengths)
-        if names and name not in names and not is_counted:  # every 12 months: a year
+    for length, span in _periods(pair.claim):
+        is_known = any(math.isclose(length, other, rel_tol=0.05) for other in lengths)
+        if periods and not is_known:  # every 12 months: a year
             yield Mismatch("number", span, periods[0][1])
 
 
-def _periods(text: Text) -> Iterator[tuple[str, Span]]:
-    """The periods of a text, each with its name and its span."""
+def _periods(text: Text) -> Iterator[tuple[float, Span]]:
+    """The periods of a text, each with its length in seconds and its span."""
     for match in _PERIOD.finditer(text.text):
         before = match["before"] or ""
         is_article = (match["each"] or "").lower() in ("a", "an")
@@ -292,7 +284,8 @@ def _periods(text: Text) -> Iterator[tuple[str, Span]]:
             continue
         name = (match["period"] or match["adverb"] or match["han"]).lower()
         start = match.start("each") if match["each"] else match.start()
-        yield _PERIODS.get(name, name), (text.start + start, text.start + match.end())
+        length = unit_of(_PERIODS.get(name, name.removesuffix("ly")))[1]
+        yield length, (text.start + start, text.start + match.end())
 
 
 _PERIOD = re.compile(
@@ -303,26 +296,16 @@ _PERIOD = re.compile(
     re.IGNORECASE,
 )
 _PERIODS = {
-    "hourly": "hour",
     "daily": "day",
-    "weekly": "week",
-    "monthly": "month",
-    "quarterly": "quarter",
-    "yearly": "year",
-    "annually": "year",
     "annual": "year",
-    "秒": "second",
-    "分钟": "minute",
-    "小时": "hour",
-    "天": "day",
-    "日": "day",
-    "周": "week",
-    "星期": "week",
-    "月": "month",
-    "季度": "quarter",
-    "季": "quarter",
-    "年": "year",
+    "annually": "year",
+    "quarter": "季度",
+    "quarterly": "季度",
+    "季": "季度",
+    "日": "天",
+    "月": "个月",
 }
+"""Units of periods whose names are no units."""
 
 
 def _is_alike(number: Quantity, other: Quantity, claim: Text) -> bool:
@@ -342,12 +325,11 @@ def _closest(
     """The number of a source whose neighbours are most like those of a statement's number: its
     score, and its span.
     """
-    best: tuple[float, Span | None] = (0.0, None)
-    for other, part in candidates:
-        score = _closeness(claim, number.start, part, other.start)
-        if best[1] is None or score > best[0]:
-            best = (score, (other.start, other.end))
-    return best
+    scores = [
+        (_closeness(claim, number.start, part, other.start), (other.start, other.end))
+        for other, part in candidates
+    ]
+    return max(scores, key=lambda score: score[0], default=(0.0, None))
 
 
 def _closeness(claim: Text, place: int, part: Text, source_place: int) -> float:
@@ -357,11 +339,7 @@ def _closeness(claim: Text, place: int, part: Text, source_place: int) -> float:
     total = 0.0
     score = 0.0
     position = claim.number_at(place)
-    column = (
-        part.columns[part.number_at(source_place)]
-        if part.number_at(source_place) < len(part.columns)
-        else 0
-    )
+    column = next(iter(part.columns[part.number_at(source_place) :]), 0)
     for number, token in enumerate(claim.content):
         if number == position or token.word[0].isdigit():
             continue

@@ -22,14 +22,15 @@ from lazyrag.generation.claim_words import (
 from lazyrag.text.analyzers import chinese_segmenter
 
 _MAX_GAP = 30  # characters between a negation and what it denies
+_HAN_NEGATION = re.compile(HAN_NEGATION)
 _MIN_COVERAGE_OF_DENIALS = 0.55
 _DENIAL = re.compile(
-    rf"\b(?:(?:not|never|no|without)\b|{'|'.join(filter(str.isascii, DENIALS))})|n't"
+    rf"\b(?:(?:{'|'.join(sorted(NEGATIONS))})\b|{'|'.join(filter(str.isascii, DENIALS))})|n't"
     rf"|{HAN_NEGATION}|{'|'.join(word for word in DENIALS if not word.isascii())}",
     re.ASCII,  # a word may end at a Chinese letter
 )
 _UNTIL = re.compile(
-    r"\b(?:until|unless)\b|\b(?:nobody|no one|none|no other)\b.*\bthan\b|才|除非|以免|避免",
+    r"\b(?:until|unless)\b|\b(?:nobody|no one|none|no other)\b.*\bthan\b|\b(?:otherwise|lest)\b|才|除非|以免|避免|否则",
     re.IGNORECASE,
 )
 
@@ -43,7 +44,12 @@ def compare_negation(pair: ClaimPair) -> Iterator[Mismatch]:
     for token in pair.claim.content:
         numbers = pair.best.positions_of(token.term)
         sources = [pair.best.content[number] for number in numbers]
-        if token.term in claimed and sources and not _is_denied_around(pair, token.term):
+        terms = {token.term}
+        if token.word.endswith(
+            ("ly", "al", "ive", "ic")
+        ):  # not explicitly allowed, no financial aid
+            terms |= {pair.claim.following(token.end)} - {""}
+        if token.term in claimed and sources and not _is_denied_around(pair, terms):
             span = (sources[0].start, sources[0].end)
             yield Mismatch("negation", claimed[token.term], span)
         is_denied_once = len(sources) == 1 and sources[0].term in denied and not claimed
@@ -58,7 +64,7 @@ def _denied(text: Text) -> dict[str, Span]:
         is_negation = token.word in NEGATIONS or token.word.endswith("n't")
         if is_negation and following.word not in ("only", "just", "merely", "longer"):
             negations.append((token.start, token.end))
-    for match in _han_negation().finditer(text.text):
+    for match in _HAN_NEGATION.finditer(text.text):
         start = text.start + match.start()
         inside = text.content[text.number_at(start) :][:1]
         if not inside or not inside[0].start < start:
@@ -74,21 +80,19 @@ def _denied(text: Text) -> dict[str, Span]:
 
 
 def _ends_with_negation(text: str, place: int) -> bool:
-    return _han_negation().search(text[max(0, place - 3) : place]) is not None
+    return _HAN_NEGATION.search(text[max(0, place - 3) : place]) is not None
 
 
-@functools.cache
-def _han_negation() -> re.Pattern[str]:
-    return re.compile(HAN_NEGATION)
-
-
-def _is_denied_around(pair: ClaimPair, term: str) -> bool:
-    """Whether a sentence around the best one denies a word."""
+def _is_denied_around(pair: ClaimPair, terms: set[str]) -> bool:
+    """Whether a sentence around the best one denies one of some words: not aided, unaided."""
     for part in pair.around:
-        tokens = [part.content[number] for number in part.positions_of(term)]
+        tokens = [token for token in part.content if token.term in terms]
         if any(_is_denied_near(part, token) for token in tokens):
             return True
-    return False
+    words = "|".join(map(re.escape, terms))
+    return any(
+        re.search(rf"\b(?:un|in|im|dis|non-?)(?:{words})", part.text) for part in pair.around
+    )
 
 
 def _is_denied_near(text: Text, token: Word) -> bool:
@@ -126,13 +130,9 @@ def compare_modes(pair: ClaimPair) -> Iterator[Mismatch]:
             facing = opposites.search(pair.best.text)
             is_on_both_sides = opposites.search(pair.claim.text) or words.search(pair.best.text)
             if claimed and facing and not is_on_both_sides:
-                start = pair.claim.start
-                source_start = pair.best.start
-                yield Mismatch(
-                    "negation",
-                    (start + claimed.start(), start + claimed.end()),
-                    (source_start + facing.start(), source_start + facing.end()),
-                )
+                span = pair.claim.start + claimed.start(), pair.claim.start + claimed.end()
+                source_span = pair.best.start + facing.start(), pair.best.start + facing.end()
+                yield Mismatch("negation", span, source_span)
 
 
 @functools.cache
@@ -171,18 +171,13 @@ def _before_the_same(
     """The opposite of a word that is in the source before the word that follows it in a statement,
     if the word itself is not: "more likely", "less likely".
     """
-    following = _following(pair.claim, token)
+    following = pair.claim.following(token.end)
     before = {
         part.word
         for part in pair.best.tokens
-        if following and _following(pair.best, part) == following
+        if following and pair.best.following(part.end) == following
     }
     return [] if side & before else [*(other & before)]
-
-
-def _following(text: Text, token: Word) -> str:
-    number = text.number_at(token.end)
-    return text.content[number].term if number < len(text.content) else ""
 
 
 def _han_opposites(pair: ClaimPair) -> Iterator[Mismatch]:
@@ -196,7 +191,7 @@ def _han_opposites(pair: ClaimPair) -> Iterator[Mismatch]:
         if is_in_source or is_in_claim or not covered.isdisjoint(range(at, at + len(word))):
             continue
         is_denied = _ends_with_negation(claim.text, at - claim.start)
-        for part, opposite in itertools.product(pair.around, other):
+        for part, opposite in itertools.product(pair.passage.sentences, other):
             position = part.text.find(opposite)
             if position < 0 or is_denied != _ends_with_negation(part.text, position):
                 continue
@@ -239,10 +234,9 @@ def _opposites() -> dict[str, list[tuple[frozenset[str], frozenset[str], bool]]]
     for line in OPPOSITES.strip().splitlines():
         are_views = "||" in line
         left, right = (frozenset(side.split()) for side in re.split(r"\|+", line))
-        for word in left:
-            sides.setdefault(word, []).append((left, right, are_views))
-        for word in right:
-            sides.setdefault(word, []).append((right, left, are_views))
+        for side, other in ((left, right), (right, left)):
+            for word in side:
+                sides.setdefault(word, []).append((side, other, are_views))
     return sides
 
 

@@ -20,7 +20,7 @@ from lazyrag.generation.claim_words import (
     IRREGULAR_VERBS,
     NAME_FORMS,
 )
-from lazyrag.generation.quantities import Quantity, narrow, quantities
+from lazyrag.generation.quantities import Quantity, blanks, narrow, quantities
 from lazyrag.text.analyzers import chinese_segmenter, tagged_words, word_terms, words
 from lazyrag.text.sentences import CJK_LETTERS, sentence_spans
 
@@ -64,14 +64,10 @@ def fold(text: str) -> str:
 _NO_LESS = re.compile(r"\bno (?:more|less|fewer|later|earlier) than\b", re.IGNORECASE)
 
 
-def _blanks(match: re.Match[str]) -> str:
-    return " " * len(match[0])
-
-
 def tokens_of(text: str, offset: int = 0) -> list[Word]:
     """The words of a text, in order, their places after an offset."""
     tokens = []
-    for run in _runs().finditer(_NO_LESS.sub(_blanks, narrow(text))):
+    for run in _runs().finditer(_NO_LESS.sub(blanks, narrow(text))):
         start = offset + run.start()
         if not run["cjk"]:
             word = fold(run.group().replace("’", "'"))
@@ -251,11 +247,14 @@ class Noun:
         return self.word[0] in _CONJUNCTIONS and claim[self.start + 1 : self.end + 1] in text
 
     def is_strange(self, claim: str, text: str) -> bool:
-        """Whether it is a name or an answer that a text lacks. Many short words have a name's tag,
+        """Whether it is a name, a rare noun or an answer that a text lacks. Many short words have a name's tag,
         such as 许可 and 钱财.
         """
         shared = sum(letter in text for letter in self.word)
         if claim[: self.start].endswith("是") and 2 * shared < len(self.word):
+            return True
+        is_absent = 3 * shared < len(self.word)
+        if is_absent and chinese_segmenter().frequency(self.word) < _LEAST_FREQUENCY:
             return True
         is_doubtful = self.tag in _DOUBTFUL_TAGS and self.is_word and len(self.word) == 2
         return self.is_name and not (is_doubtful and shared)
@@ -298,6 +297,7 @@ def _joined_names(words_and_tags: Iterable[tuple[str, str]]) -> list[tuple[str, 
     return joined
 
 
+_LEAST_FREQUENCY = 100
 _PERSON_TAGS = frozenset("nr nrt nrfg".split())
 _NAME_TAGS = frozenset("nr ns nt nz nrt nrfg".split())
 _DOUBTFUL_TAGS = frozenset("nr nz nrt".split())
@@ -311,7 +311,7 @@ _ADVERBS = frozenset("经也都就不来会将应被可并再又曾正而能要�
 MIN_CLAUSE_WORDS = 3
 CLAUSE = re.compile(
     r",? (?:which|who|where|whose|and (?:was|is|were|are|has|have|had|can|later|then))\b"
-    r"|, (?:and|but|so|because|although|though|while|whereas|since)\b"
+    r"|, (?:and|but|so|because|although|though|while|whereas|since|it|they)\b"
     r"|; |，|；|、(?=还|并)|$"
 )
 
@@ -410,6 +410,10 @@ class Text:
     def number_at(self, place: int) -> int:
         """Number of the content word at a place."""
         return bisect_right(self.content, place, key=lambda token: token.end)
+
+    def following(self, place: int) -> str:
+        """The term of the first content word behind a place; "" without one."""
+        return next((token.term for token in self.content[self.number_at(place) :]), "")
 
 
 _PIECE = re.compile(r"[^•▪●]*[^\s•▪●][^•▪●]*")

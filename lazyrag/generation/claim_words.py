@@ -28,16 +28,21 @@ MONTHS = (
     "january february march april may june july august september october november december"
     " jan feb mar apr may jun jul aug sep oct nov dec"
 ).split()
-MEASURE_WORDS = "阶面首篇轮组局幅冠号个位名次颗种艘座部支场架条人倍岁届级层张只本家章点节卡枚台所套份件期步项类款门站辆"
+MEASURE_WORDS = (
+    "折阶面首篇轮组局幅冠号个位名次颗种艘座部支场架条人倍岁届级层张只本家章点节卡枚台所套份件期步"
+    "项类款门站辆"
+)
 # dimension, factor to its base unit, names with "_" for blanks
 UNITS = """
 length .000000001 nm nanometers nanometres 纳米
+length .000001 μm µm micrometer micrometers micrometre micrometres 微米
 length .001 mm millimeter millimeters millimetre millimetres 毫米
 length .01 cm centimeter centimeters centimetre centimetres 厘米 公分
 length 1 m meter meters metre metres 米 公尺
 length 1000 km kilometer kilometers kilometre kilometres 公里 千米
 length .3048 ft feet foot 英尺
 length .0254 inch inches 英寸
+length 500 里
 length 1609.344 mi mile miles 英里
 length 1852 nautical_mile nautical_miles 海里
 mass .001 mg milligram milligrams 毫克
@@ -106,6 +111,7 @@ area .40468564 acre acres 英亩
 speed 1 km/h kilometers_per_hour kilometres_per_hour kilometers_an_hour kilometres_an_hour
 speed 1.609344 mph miles_per_hour miles_an_hour
 times 1 times 倍
+weekday 1 weekday
 """
 
 NEGATIONS = frozenset(
@@ -211,6 +217,8 @@ synchronous | asynchronous
 local | remote
 attack attacked | defend defended
 majority | minority
+billions | millions thousands hundreds
+millions | thousands hundreds
 encrypted | unencrypted plaintext
 gained gain gains | lost lose loses
 raise raised raises | lowered reduce reduced reduces lower
@@ -321,7 +329,7 @@ freshwater | saltwater marine
 nocturnal | diurnal
 单独 | 共同 一起
 增加 增长 上升 提高 增强 上涨 升高 增大 | 减少 下降 降低 减弱 下跌 缩小 减小
-多于 大于 超过 高于 | 少于 小于 不到 低于 不足
+多于 大于 超过 高于 | 少于 小于 低于
 白天 | 夜间 夜晚 晚上
 草食 | 肉食
 更快 加快 加速 | 更慢 减慢 减速
@@ -364,8 +372,6 @@ nocturnal | diurnal
 喜欢 喜爱 | 讨厌 厌恶
 独立 | 依赖
 夏季 夏天 | 冬季 冬天
-父亲 儿子 丈夫 兄弟 | 母亲 女儿 妻子 姐妹
-哥哥 | 弟弟
 淡水 | 咸水 海水
 干燥 | 潮湿 湿润
 读取 | 写入
@@ -458,6 +464,7 @@ turkish, turkey
 danish, denmark
 welsh, wales
 greek, greece
+irish, ireland
 portuguese, portugal
 norwegian, norway
 united nations, un
@@ -478,9 +485,16 @@ GENERAL_NOUNS = frozenset(
     "one ones it country company city town team club person people man woman group film movie book"
     " song series show event place area region part thing things way time times year years day days"
     " world state nation government organization organisation work name kind type number amount"
-    " passage text document documentation source article report context".split()
+    " passage text document documentation source article report context himself herself itself"
+    " themselves yourself oneself".split()
 )
 """Nouns that may stand for another word of a source."""
+HAN_GENERAL_NOUNS = tuple(
+    "时间 时候 期间 阶段 地方 地点 地区 城市 国家 公司 企业 机构 组织 部门 人物 人士 人员 成员 名字 名称 籍贯 节目"
+    " 作品 著作 书籍 法典 电影 电视剧 歌曲 专辑 类型 种类 问题 方法 方式 方面 内容 原因 结果 作用 数量 过程 活动 事件"
+    " 项目 产品 功能 系统 程序 文件 数据 用户 信息 特点 特征 标准 规定 动物 植物 运动员 比赛 学校 领域 行业".split()
+)
+"""The same in Chinese: an answer repeats them from its question."""
 HAN_FUNCTION_WORDS = frozenset(
     (
         "我们 你们 他们 她们 它们 这个 那个 这些 那些 这种 其中 其他 以及"

@@ -41,10 +41,11 @@ from lazyrag.generation.claim_words import (
     GENERAL_NOUNS,
     GERMAN_WORDS,
     HAN_FUNCTION_WORDS,
+    HAN_GENERAL_NOUNS,
     MONTHS,
     OPINIONS,
 )
-from lazyrag.generation.quantities import narrow, unit_of
+from lazyrag.generation.quantities import blanks, narrow, unit_of
 
 # Names
 
@@ -186,15 +187,11 @@ _MIN_COVERAGE_OF_FEW = 0.55
 
 
 def compare_words(pair: ClaimPair) -> Iterator[Mismatch]:
-    """Find clauses, or a complete statement, that have few words of the source."""
+    """Find clauses, or a complete statement, that have few words of the source. Those with a number
+    are left to `compare_numbers`.
+    """
     scope = pair.passage.scope
     content = pair.claim.content
-    numbers = pair.claim.quantities
-    others = [
-        token
-        for token in content
-        if not any(number.start <= token.start < number.end for number in numbers)
-    ]
     absent = []
     start = 0
     for match in CLAUSE.finditer(pair.claim.text):
@@ -203,13 +200,14 @@ def compare_words(pair: ClaimPair) -> Iterator[Mismatch]:
         if is_clause and scope.coverage(tokens) < _MIN_CLAUSE_COVERAGE:
             absent.append(tokens)
         start = match.end()
-    # compare_numbers looks at the numbers
-    missing = len(others) * (1.0 - scope.coverage(others))
-    least = MIN_COVERAGE if len(others) > _FEW_WORDS else _MIN_COVERAGE_OF_FEW
-    if not absent and missing > len(content) * (1.0 - least):
+    least = MIN_COVERAGE if len(content) > _FEW_WORDS else _MIN_COVERAGE_OF_FEW
+    if not absent and scope.coverage(content) < least:
         absent.append(content)
     for tokens in absent:
-        yield Mismatch("words", (tokens[0].start, tokens[-1].end))
+        start, end = tokens[0].start, tokens[-1].end
+        places = [number.start for number in pair.claim.quantities if number.number != 1]
+        if not any(start <= place < end for place in places):
+            yield Mismatch("words", (start, end))
 
 
 _PHRASE = re.compile(
@@ -249,7 +247,8 @@ def _absent_nouns(pair: ClaimPair) -> Iterator[Mismatch]:
     text = pair.passage.scope.text
     for noun in han_nouns(pair.claim.text):
         is_unit = any(number.start <= noun.start < number.end for number in numbers)
-        is_known = noun.word in HAN_FUNCTION_WORDS or noun.is_in(text)
+        is_general = noun.tag != "nt" and noun.word.endswith(HAN_GENERAL_NOUNS)
+        is_known = is_general or noun.word in HAN_FUNCTION_WORDS or noun.is_in(text)
         if is_unit or is_known or noun.is_cut_wrongly(pair.claim.text, text):
             continue
         if noun.is_strange(pair.claim.text, text) or noun.is_replaced(pair.claim.text, around):
@@ -303,6 +302,7 @@ def is_opinion(text: str) -> bool:
     return text.endswith(("?", "？")) or _OPINION.match(text) is not None
 
 
+# Words that name the source as such, which are left blank.
 _LEAD_IN = re.compile(
     r"(?i:\b(?:according to|based on|as stated in|per) the (?:passage|text|documents?|documentation"
     r"|sources?|article|report|context|guide|manual|page|file)\b,?)"
@@ -311,22 +311,12 @@ _LEAD_IN = re.compile(
 )
 
 
-def _without_lead_in(text: str) -> str:
-    """A statement with blanks in place of words that name the source as such."""
-    return _LEAD_IN.sub(lambda match: " " * len(match[0]), text)
-
-
 class Judgement(NamedTuple):
     """The verdict on a statement by one source."""
 
     verdict: Verdict
     pair: ClaimPair
     mismatches: Sequence[Mismatch]
-
-    @property
-    def rank(self) -> tuple[int, float]:
-        """The better, the more it decides."""
-        return _RANKS.index(self.verdict), self.pair.coverage
 
 
 def compare(claim: Text, passage: Passage) -> Judgement:
@@ -338,15 +328,15 @@ def compare(claim: Text, passage: Passage) -> Judgement:
     for clause in claim.clauses:
         clause_pair = _beside(clause, passage)
         mismatches += [mismatch for rule in RULES_OF_CLAUSES for mismatch in rule(clause_pair)]
+    is_covered = pair.coverage >= MIN_COVERAGE
     if _is_foreign(claim, passage):
         has_names = claim.words.isdisjoint(GERMAN_WORDS)  # its nouns have capitals
         kinds = ("number", "date", "name") if has_names else ("number", "date")
         mismatches = [mismatch for mismatch in mismatches if mismatch.kind in kinds]
-        is_covered = pair.coverage >= MIN_COVERAGE
-        return Judgement(_verdict(mismatches, is_covered=is_covered), pair, mismatches)
-    if pair.coverage < MIN_COVERAGE:  # the source is about something else
+    elif not is_covered:  # the source is about something else
         mismatches = [mismatch._replace(source_span=None) for mismatch in mismatches]
-    return Judgement(_verdict(mismatches, is_covered=True), pair, mismatches)
+        is_covered = True
+    return Judgement(_verdict(mismatches, is_covered=is_covered), pair, mismatches)
 
 
 _QUOTATION_MARKS = '“”「」«»" '
@@ -424,7 +414,7 @@ class StatementChecker:
         statement = Statement(plain, (start, start + len(text)), "not_checkable", tuple(indices))
         if len(text) > MAX_STATEMENT or is_opinion(plain):
             return statement
-        claim = Text(_without_lead_in(text))
+        claim = Text(_LEAD_IN.sub(blanks, text))
         if len(claim.content) < _MIN_WORDS:
             return statement
         judgements = {number: self._compare(claim, number) for number in indices}
@@ -496,7 +486,12 @@ class StatementChecker:
 
 def _best(judgements: dict[int, Judgement]) -> int:
     """Number of the source that decides most; 0 without any."""
-    return max(judgements, key=lambda number: judgements[number].rank, default=0)
+
+    def rank(number: int) -> tuple[int, float]:
+        judgement = judgements[number]
+        return _RANKS.index(judgement.verdict), judgement.pair.coverage
+
+    return max(judgements, key=rank, default=0)
 
 
 def _finding(mismatch: Mismatch, pair: ClaimPair, offset: int) -> Finding:

@@ -160,6 +160,7 @@ def _number_pattern() -> re.Pattern[str]:
     han = "零一二三四五六七八九十百千万亿两"
     return re.compile(
         rf"(?P<month>(?<![a-z])(?:{months})(?![a-z]))"
+        r"|(?:星期|礼拜|(?<![每一两几个])周)(?P<weekday>[一二三四五六日天])(?![次个天])"
         rf"|(?P<part>{part})?(?<![\d:.-])(?P<clock>(?:[01]?\d|2[0-3]):[0-5]\d)"
         r"(?!:?\d)(?:\s?(?P<half>[ap])\.?m\b\.?)?"
         r"|(?<![\d:.])(?P<hour>1[0-2]|0?[1-9])\s?(?P<half_of_hour>[ap])\.?m\b\.?"
@@ -180,7 +181,7 @@ def _number_pattern() -> re.Pattern[str]:
         r"(?=\s(?:of(?!\san?\s)|less|more|lower|higher|cheaper|off|came|from)\b|[.,;:]|$)"
         rf"|(?<![a-z0-9_.])(?<![a-z]-)(?:(?P<money>[$€£¥])\s?|(?P<heat>摄氏|华氏))?"
         rf"(?P<digits>\d{{1,3}}(?:,\d{{3}})+(?:\.\d+)?(?!,?\d)|\d+(?:\.\d+)?)(?!\.?\d)"
-        rf"(?:(?P<decade>s)(?![a-z])|(?P<th>st|nd|rd|th)(?![a-z]))?"
+        rf"(?:(?P<decade>['’]?s)(?![a-z])|(?P<th>st|nd|rd|th)(?![a-z]))?"
         rf"(?P<scale>(?:[\s-]?(?:{scale})(?![a-z])|[百千万亿])+)?(?:多|余)?(?:[\s-]?{unit})?"
         r"(?-i:(?![A-Z]))"  # 4XX
         rf"|(?<![a-z'-])(?P<words>(?:(?:{cardinal}|(?:half\s)?an?\s(?:{scale}))"
@@ -214,8 +215,7 @@ def quantities(text: str, offset: int = 0) -> list[Quantity]:
     """
     results: list[Quantity] = []
     text = narrow(text)
-    without_numbers = _LIST_NUMBER.sub(lambda match: " " * len(match[0]), text)
-    for match in _number_pattern().finditer(without_numbers):
+    for match in _number_pattern().finditer(_LIST_NUMBER.sub(blanks, text)):
         quantity = _read(match, offset)
         if quantity is None:
             continue
@@ -237,6 +237,11 @@ _LIST_NUMBER = re.compile(
     r"|《[^《》]*》",
     re.MULTILINE,
 )
+
+
+def blanks(match: re.Match[str]) -> str:
+    """As many blanks as a match has characters."""
+    return " " * len(match[0])
 
 
 def _continues(first: Quantity, second: Quantity, before: str) -> bool:
@@ -270,6 +275,11 @@ def _read_month(match: re.Match[str], start: int, end: int) -> Quantity | None:
         return None
     number = 1.0 + MONTHS.index(match["month"].lower()) % 12
     return Quantity(number, "month", 1.0, start, end)
+
+
+def _read_weekday(match: re.Match[str], start: int, end: int) -> Quantity:
+    day = "一二三四五六日天".index(match["weekday"])
+    return Quantity(min(day, 6), "weekday", 1.0, start, end)
 
 
 def _read_clock(match: re.Match[str], start: int, end: int) -> Quantity:
@@ -339,6 +349,8 @@ def _read_digits(match: re.Match[str], start: int, end: int) -> Quantity:
     number = float(match["digits"].replace(",", ""))
     for word in re.findall(r"[a-z]+|[百千万亿]", (match["scale"] or "").lower()):
         number *= SCALES.get(word) or HAN_SCALES[word]
+    if match["decade"] and number < 100:  # the 70s
+        number += 1900
     unit = match["unit"] or match["money"] or ""
     if match["heat"]:
         unit = match["heat"] + "度"
@@ -364,6 +376,7 @@ def _read_words(match: re.Match[str], start: int, end: int) -> Quantity:
 
 _READERS: Sequence[tuple[str, Callable[[re.Match[str], int, int], Quantity | None]]] = (
     ("month", _read_month),
+    ("weekday", _read_weekday),
     ("clock", _read_clock),
     ("hour", _read_clock),
     ("spoken_hour", _read_clock),

@@ -583,7 +583,7 @@ class TreeRefiner:
             "a list of results of part_of_text or part_of_node",
         )
         chosen = self.choose(query, trees, budget=budget, counter=counter)
-        return list(map(_join_parts, chosen))
+        return list(map(_text_of, chosen))
 
     def choose(
         self, query: str, trees: Sequence[TextPart], *, budget: int, counter: TokenCounter
@@ -595,7 +595,7 @@ class TreeRefiner:
         for number, tree in enumerate(trees):
             rows += _rows(tree, number)
         scores, supports = self._scores(query, rows)
-        selection = SelectedPieces(query, len(trees), budget, counter, _join_parts)
+        selection = SelectedPieces(query, len(trees), budget, counter, _text_of)
         for at in _best_first(scores, supports):
             row = rows[at]
             pieces = selection.pieces[row.tree]
@@ -648,6 +648,10 @@ class TreeRefiner:
         return combined
 
 
+def _text_of(parts: Sequence[TextPart] | Sequence[Piece]) -> str:
+    return "\n".join(part.text for part in parts)
+
+
 def _parts_of(pieces: Sequence[Piece], rows: Sequence[_Row]) -> list[TextPart]:
     return [
         rows[int(piece.order)].part if piece.order % 1 == 0 else TextPart(piece.text)
@@ -673,10 +677,6 @@ def _prefer_sections(
         elif at in within:
             scores[at] += 1
             supports[at] = [at]
-
-
-def _join_parts(parts: Sequence[Piece | TextPart]) -> str:
-    return "\n".join(part.text for part in parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -766,6 +766,7 @@ class RustSegmenter:
         self.cut = jieba.cut  # of lines of jieba's Chinese letters
         self._is_han = re.compile(_HAN).fullmatch
         self.is_word = jieba.has_word
+        self.frequency = jieba.suggest_freq
         self.tag = jieba.tag
 
     def words(self, text: str) -> list[str]:
@@ -811,6 +812,8 @@ class PythonSegmenter:
             self._tokenizer.get_dict_file()
         )
         self._tokenizer.initialized = True
+        # How often the dictionary's texts have a word; about 1 for others.
+        self.frequency = self._tokenizer.suggest_freq
         self.cut = self.words
         for word in user_words:
             self._tokenizer.add_word(word)

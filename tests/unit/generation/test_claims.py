@@ -379,6 +379,64 @@ def test_true_chinese_statements_are_supported(text, source):
 
 
 @pytest.mark.parametrize(
+    ("text", "source"),
+    [
+        (
+            "Robert Kintner was appointed president by Noble in 1950.",
+            (
+                "In 1950, Noble appointed Robert Kintner president while he himself served as its CEO,"
+                " a position he held until his death in 1958."
+            ),
+        ),
+        (
+            "The five-year agreement was increased by $400 million.",
+            (
+                "Holm ended the $3,800,000,000 five year agreement. There were no borrowings. It has"
+                " three banks. Holm entered into a new $4,200,000,000 five year agreement."
+            ),
+        ),
+        (
+            "An independent school that receives no financial aid counts as private.",
+            "Some independent schools receive financial aid. A private school is an unaided one.",
+        ),
+        (
+            "Someone who hasn't been explicitly allowed sees a permission error.",
+            (
+                "Only explicitly allowed users can log in; a user who is not allowed sees a permission"
+                " error."
+            ),
+        ),
+        ("Martin played the part in the 70's.", "In the early 1970s, Martin played the part."),
+        ("The Doctor rarely travels by himself.", "The Doctor rarely travels alone."),
+        ("《夜间新闻》节目由胡天衡主持。", "胡天衡主持《夜间新闻》。"),
+        ("2008年，希兰说储备仅够53天。", "2008年3月，希兰说，自2007年6月以来，储备仅够53天。"),
+    ],
+)
+def test_other_words_and_numbers_of_true_statements(text, source):
+    """Numbers in front of their clause, differences of a passage, denials of a modifier, decades,
+    and words that an answer repeats from its question.
+    """
+    assert check(text, source).verdict == "supported"
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("Covers millions of projects.", ("millions", "billions")),
+        ("The bands peak at 687 and 760 nm.", ("nm", "µm")),
+        ("演练在星期三下午举行。", ("星期三", "星期五")),
+        ("最后三公里山路很窄。", ("三公里", "三里")),
+        ("实验室用亚硒酸氧化乙醛。", ("亚硒酸", "高锰酸钾")),
+        ("山上的鱼数量少。", ("少", "很多")),
+    ],
+)
+def test_units_weekdays_and_rare_nouns(right, wrong):
+    source = f"Tea is old. {right} Tea is old." if right.isascii() else f"茶很老。{right}"
+    assert check(right, source).verdict == "supported"
+    assert check(right.replace(*wrong), source).verdict in ("contradicted", "not_found")
+
+
+@pytest.mark.parametrize(
     ("text", "words", "source_words"),
     [
         ("路德晚期的作品最多。", "晚期", "早期"),
