@@ -327,10 +327,11 @@ class BuildTable(_LedgerTable):
         )
 
     def incomplete(self, groups: Collection[int]) -> list[int]:
-        """Those of some groups of which other builds are counted than there are live documents."""
+        """Those of some groups of which other builds are counted than there are root nodes."""
         query = (
-            "SELECT id FROM node_group WHERE documents <> (SELECT count(*) FROM document WHERE"
-            " ledger = ? AND status = 'live') AND id IN (?*)"
+            "SELECT id FROM node_group WHERE documents <> coalesce((SELECT documents FROM"
+            " node_group AS root WHERE root.ledger = ? AND root.parent IS NULL AND root.status ="
+            " 'live'), -1) AND id IN (?*)"
         )
         return [group for (group,) in self._db.select_in(query, groups, self._db.id)]
 
@@ -483,15 +484,6 @@ class DocumentTable(_LedgerTable):
             (self._db.id,),
         )
         return {row.identity: row for row in map(document_row, rows)}
-
-    def added_with_other_letters(self) -> list[DocumentRow]:
-        """The live documents outside of the dataset whose names are not in ASCII."""
-        # by identity: the uid of a name that an earlier release stored is not that of `root_uid`
-        query = (
-            f"SELECT {DOCUMENT_COLUMNS} FROM document WHERE ledger = ?"  # noqa: S608
-            " AND status = 'live' AND origin <> 'dataset' AND identity GLOB '*[^ -~]*'"
-        )
-        return list(map(document_row, self._db.select(query, (self._db.id,))))
 
     def identities(self) -> list[tuple[str, int]]:
         """Identity and row of all documents, in the order of identities."""
