@@ -2,12 +2,19 @@
 medians and ratios.
 
     python benchmarks/stores.py [--rows 10000] [--rounds 5] [store ...]
+    python benchmarks/stores.py --documents [--rows 100000] [file postgres opensearch milvus ...]
 
 Rows are real MiniLM vectors with three fields, in OpenSearch texts with three fields; they are
 written in batches, of which ours and the bare client's take turns, and then both are asked the
 same. ``search`` is the backend's own search on both sides; ``exact`` is ours alone, beside the bare
 client's search: what it costs to fetch beyond ties and to score again, and in a Chroma of at most
 10,000 rows to ask for all of them. Each side has a process of its own, and both the same server.
+With ``--documents`` a whole Document on each engine stands beside its bare client: texts of 60 words
+with vectors and a field, in documents of ten. Both write a first part that is not reported, then the
+rest, one after the other; a new process of each opens what is there and answers; then they take
+turns with keyword, vector, hybrid and restricted searches. The file has no bare client, and the
+tried Milvus no keyword search: there restricted searches are those by vectors.
+
 `tests/live/install.py` installs the stores; servers run in a network of their own, see
 tests/live/run.py. Results go to build/bench, a file for each store.
 """
@@ -15,6 +22,7 @@ tests/live/run.py. Results go to build/bench, a file for each store.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import subprocess
@@ -26,16 +34,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from corpus import RETRIEVAL
+import numpy as np
+from corpus import RETRIEVAL, make_corpus
 from engine import Engine, open_engines
 from results import Row, save, table
 from timing import median_ms, quantile_ms, ratios, take_turns
 from vectors import make_queries, make_vectors, questions, real_texts
 from vectors import save as save_vectors
+from workers import cpu_of
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.live.serving import (
+    Server,
     chroma_server,
+    knn_server,
     milvus_server,
     opensearch_server,
     pgvector_server,
@@ -93,6 +105,100 @@ STORES = {
 }
 
 
+def file_conf(folder: Path, server: Server | None) -> dict[str, Any]:
+    """The ``store_conf`` of a file."""
+    return {"segment_store": {"type": "map", "kwargs": {"uri": str(folder / "store.db")}}}
+
+
+def postgres_conf(folder: Path, server: Server) -> dict[str, Any]:
+    """All of it is in the database."""
+    uri = f"{server.address}?schema=ours"
+    return {"segment_store": {"type": "postgresql", "kwargs": {"uri": uri, "analysers": ["en"]}}}
+
+
+def opensearch_conf(folder: Path, server: Server) -> dict[str, Any]:
+    """Nodes and vectors are in the cluster."""
+    settings = {"number_of_replicas": 0}
+    kwargs = {"uris": [server.address], "client_kwargs": {}, "index_kwargs": {"settings": settings}}
+    texts = {**kwargs, "index_kwargs": {"settings": settings, "analysers": ["en"]}}
+    return {
+        "segment_store": {"type": "opensearch", "kwargs": texts},
+        "vector_store": {"type": "opensearch", "kwargs": kwargs},
+        "ledger": str(folder / "ledger.db"),
+    }
+
+
+def milvus_conf(folder: Path, server: Server) -> dict[str, Any]:
+    """Nodes and keyword index are in a file."""
+    vectors = {"type": "milvus", "kwargs": {"uri": server.address}}
+    return {**file_conf(folder, server), "vector_store": vectors}
+
+
+DOCUMENTS: dict[str, tuple[str, Callable[..., Any] | None, Callable[..., dict[str, Any]]]] = {
+    "file": ("", None, file_conf),
+    "postgres": ("WholePostgres", pgvector_server, postgres_conf),
+    "opensearch": ("WholeOpenSearch", knn_server, opensearch_conf),
+    "milvus": ("WholeMilvus", milvus_server, milvus_conf),
+}
+"""By engine: the bare client in ``engines/stores.py``, the server, and our ``store_conf``."""
+UNSUPPORTED = {("milvus", BARE, "keyword"), ("milvus", BARE, "hybrid")}
+SEARCHES = ("keyword", "vector", "hybrid", "restricted")
+FIRST_ROWS = 5_000  # that are not reported: a JVM compiles its code meanwhile
+QUESTIONS = 100
+FIGURES = ("side", "rows_per_cpu_s", "cpu_s", "server_cpu_s", "peak_mb", "restart_cpu_s")
+LATENCIES = tuple(f"{kind}_{share}" for kind in SEARCHES for share in ("p50", "p95"))
+
+
+def run_documents(name: str, count: int, rounds: int) -> None:
+    """Measure a Document on one engine beside the engine's own client."""
+    bare, start_server, conf_of = DOCUMENTS[name]
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder.chmod(0o755)  # PostgreSQL runs as another user
+        os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
+        paths = save_vectors(folder, make_vectors(count)[0], make_queries(QUESTIONS))
+        corpus = make_corpus("en", count)
+        words = questions()
+        order = np.random.default_rng(1).permutation(len(words))[:QUESTIONS]  # as `make_queries`
+        paths |= write_lines(folder, corpus.texts(), [words[number] for number in order])
+        server = stack.enter_context(start_server(folder / "server")) if start_server else None
+        positions = {OURS: json.dumps(conf_of(folder, server))}
+        kinds = {OURS: ("LazyragDocument", LIVE)}
+        if server is not None:
+            positions[BARE] = server.address
+            kinds[BARE] = (bare, LIVE)
+        engines, left_out = open_engines(stack, "stores", kinds)
+        rows: dict[str, Row] = {}
+        first = min(FIRST_ROWS, count // 2)
+        for side, engine in engines.items():
+            engine.call("load", position=positions[side], **paths)
+            engine.call("write", first=0, behind=first)
+        for side, engine in engines.items():
+            before = cpu_of(server.process.pid) if server else 0.0
+            figures = engine.call("write", first=first, behind=count)
+            after = cpu_of(server.process.pid) if server else 0.0
+            speed = (count - first) / figures["cpu_s"]
+            rows[side] = {"side": side, "rows_per_cpu_s": speed, "server_cpu_s": after - before}
+            rows[side] |= figures
+        for side, kind in kinds.items():
+            with Engine("stores", *kind) as reader:
+                seconds = reader.call("restart", position=positions[side], **paths)
+                rows[side]["restart_cpu_s"] = seconds
+        jobs = list(range(QUESTIONS))
+        for kind in SEARCHES:
+            asking = [side for side in engines if (name, side, kind) not in UNSUPPORTED]
+            for side in asking:
+                engines[side].times(kind, jobs * 2)
+            seconds = asked(engines, dict.fromkeys(asking, kind), jobs, rounds)
+            for side, some in seconds.items():
+                rows[side][f"{kind}_p50"] = median_ms(some)
+                rows[side][f"{kind}_p95"] = quantile_ms(some, 0.95)
+    columns = (*FIGURES, *LATENCIES)
+    print(f"\n{name}, {count:,} rows, {QUESTIONS} questions; ms", flush=True)
+    print(table([*rows.values()], FIGURES), table([*rows.values()], ("side", *LATENCIES)), sep="\n")
+    save(f"documents-{name}", [*rows.values()], columns=columns, nodes=count, left_out=left_out)
+
+
 def run(name: str, count: int, rounds: int) -> list[Row]:
     """Measure one store."""
     beside = STORES[name]
@@ -136,9 +242,13 @@ def save_rows(folder: Path, count: int) -> dict[str, str]:
 def save_texts(folder: Path, count: int) -> dict[str, str]:
     """Files of texts and questions, one in each line."""
     texts = random.Random(0).sample(real_texts(), count)
-    told = {"texts": texts, "questions": random.Random(1).sample(questions(), QUERIES)}
+    return write_lines(folder, texts, random.Random(1).sample(questions(), QUERIES))
+
+
+def write_lines(folder: Path, texts: list[str], questions: list[str]) -> dict[str, str]:
+    """Both as files for engines, one in each line."""
     paths = {}
-    for name, some in told.items():
+    for name, some in {"texts": texts, "questions": questions}.items():
         paths[name] = str(folder / f"{name}.txt")
         Path(paths[name]).write_text(
             "\n".join(" ".join(text.split()) for text in some), encoding="utf-8"
@@ -203,6 +313,7 @@ def main() -> int:
         "stores", nargs="*", metavar="store", help=f"some of: {' '.join(STORES)}; all without"
     )
     parser.add_argument("--rows", type=int, default=10_000)
+    parser.add_argument("--documents", action="store_true", help="Documents beside bare clients")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
         "--check",
@@ -210,8 +321,9 @@ def main() -> int:
         help=f"fail where ours without rescoring takes over {MOST} x",
     )
     options = parser.parse_args()
-    if unknown := [name for name in options.stores if name not in STORES]:
-        parser.error(f"{unknown[0]!r} is none of: {' '.join(STORES)}")
+    known = DOCUMENTS if options.documents else STORES
+    if unknown := [name for name in options.stores if name not in known]:
+        parser.error(f"{unknown[0]!r} is none of: {' '.join(known)}")
     if not RETRIEVAL.exists():
         print(f"no {RETRIEVAL}: set LAZYRAG_SHARED to the folder of the shared data")
         return 2
@@ -219,6 +331,10 @@ def main() -> int:
         os.environ[IN_NAMESPACE] = "1"
         os.execvp("unshare", ["unshare", *NAMESPACES, sys.executable, *sys.argv])  # noqa: S606, S607  from the PATH
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)  # noqa: S607
+    if options.documents:
+        for name in options.stores or DOCUMENTS:
+            run_documents(name, options.rows, options.rounds)
+        return 0
     slow = []
     for name in options.stores or STORES:
         rows = run(name, options.rows, options.rounds)

@@ -8,8 +8,12 @@ clock starts.
 
 from __future__ import annotations
 
+import json
+import re
 import time
+from collections import deque
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -20,6 +24,9 @@ COLLECTION = "lr_bench"
 AUTHORS, FIRST_YEAR, YEARS = 50, 1900, 100
 BEFORE = FIRST_YEAR + YEARS // 10
 KEYS_OF_A_GET = 10
+LINES, YEAR = 10, 3  # of a document; and of restricted searches
+BATCH = 500
+GRAPH_FROM = 50_000  # rows
 
 
 def key_of(row: int) -> str:
@@ -34,6 +41,11 @@ def fields_of(row: int) -> dict[str, Any]:
         "year": FIRST_YEAR + row % YEARS,
         "name": f"papers/{row}.txt",
     }
+
+
+def year_of(row: int) -> int:
+    """Of the document that has a line."""
+    return row // LINES % 10
 
 
 class Engine:
@@ -404,8 +416,8 @@ class BarePostgres(Engine):
 
     packages = ("pg8000",)
 
-    def open(self, position: str) -> None:
-        """A table and its index."""
+    def connect(self, position: str) -> None:
+        """A connection."""
         import pg8000.dbapi
 
         where = urlsplit(position)
@@ -417,6 +429,10 @@ class BarePostgres(Engine):
             database=where.path.strip("/"),
         )
         self.connection.autocommit = True
+
+    def open(self, position: str) -> None:
+        """A table and its index."""
+        self.connect(position)
         self.run("DROP TABLE IF EXISTS bare")
         self.run(
             "CREATE TABLE bare (key text PRIMARY KEY, content text, author text, year bigint, name"
@@ -587,6 +603,319 @@ class BareOpenSearchRows(BareOpenSearch):
     """The same, its texts stored and not searched."""
 
     text = {"type": "keyword", "index": False, "doc_values": False}
+
+
+class WholeEngine(Engine):
+    """Texts, vectors and one field, written and asked together; rows are lines of documents of ten.
+
+    Job n is question n with its vector. Restricted searches see a tenth of the documents.
+    """
+
+    def prepare(self, texts: str, questions: str, vectors: str, queries: str) -> None:
+        """Texts, questions and their vectors, which stay in their file."""
+        self.texts = lines(texts)
+        self.questions = lines(questions)
+        self.vectors = np.load(vectors, mmap_mode="r")
+        self.queries = np.load(queries)
+
+    def write(self, first: int, behind: int) -> dict[str, float]:
+        """Write some lines until every reader sees them: CPU seconds, and the process's peak MB."""
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak begins anew
+        began = time.process_time()
+        self.write_lines(first, behind)
+        cpu_s = time.process_time() - began
+        [peak] = re.findall(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text("ascii"))
+        return {"cpu_s": cpu_s, "peak_mb": int(peak) / 1024}
+
+    def write_lines(self, first: int, behind: int) -> None:
+        """Write some lines."""
+        raise NotImplementedError
+
+    def restart(self, position: str, **paths: str) -> float:
+        """CPU seconds of a new process that imports, connects to what another one has written, and
+        answers.
+        """
+        imports = time.process_time()
+        self.prepare(**paths)
+        began = time.process_time()
+        self.connect(position)
+        self.keyword(0)
+        return imports + time.process_time() - began
+
+    def answer(self, kind: str, job: int) -> list[str]:
+        """The texts that a kind of search finds; hybrid search fuses ranks of 50 each, or does as
+        the engine does it.
+        """
+        raise NotImplementedError
+
+    def keyword(self, job: int) -> list[str]:
+        """Keyword search."""
+        return self.answer("keyword", job)
+
+    def vector(self, job: int) -> list[str]:
+        """Vector search."""
+        return self.answer("vector", job)
+
+    def hybrid(self, job: int) -> list[str]:
+        """Both in one."""
+        return self.answer("hybrid", job)
+
+    def restricted(self, job: int) -> list[str]:
+        """Keyword search in a tenth of the documents."""
+        return self.answer("restricted", job)
+
+
+class TableEmbedder:
+    """Looks the vectors of texts and questions up."""
+
+    identity, dimension, batch_size, max_tokens, normalised = "table", 384, 1_024, None, True
+
+    def __init__(self, engine: WholeEngine) -> None:
+        self.rows = {text: row for row, text in enumerate(engine.texts)}
+        self.queries = dict(zip(engine.questions, engine.queries, strict=True))
+        self.vectors = engine.vectors
+
+    def embed(self, texts: Sequence[str], input_type: str = "document") -> np.ndarray:
+        """(n, 384) float32."""
+        if input_type == "query":
+            return np.stack([self.queries[text] for text in texts])
+        return np.asarray(self.vectors[[self.rows.get(text, 0) for text in texts]])
+
+
+class LazyragDocument(WholeEngine):
+    """A Document, with the ``store_conf`` of its position, as JSON."""
+
+    def __init__(self) -> None:
+        import lazyrag
+
+        self.lazyrag = lazyrag
+
+    def open(self, position: str) -> None:
+        """Nothing: its embedder is made of the texts."""
+        self.position = position
+
+    def prepare(self, **paths: str) -> None:
+        """Open the Document, with a first line."""
+        super().prepare(**paths)
+        self.embedder = TableEmbedder(self)
+        if hasattr(self, "position"):
+            self.docs = self.opened(self.position)
+            self.docs.add_texts({"first": "tea"}, {"first": {"year": 0}})
+            self.docs.activate_group(
+                "line", analysers=["en"], embed_keys=self.docs.reader.embed_keys
+            )
+            self.make_retrievers()
+
+    def connect(self, position: str) -> None:
+        """A program that reads."""
+        self.docs = self.opened(position, read_only=True)
+        self.make_retrievers()
+
+    def opened(self, position: str, **options: Any) -> Any:
+        """The Document."""
+        conf = json.loads(position)
+        self.types = [part["type"] for part in conf.values() if isinstance(part, dict)]
+        years = {"year": self.lazyrag.DocField(self.lazyrag.DataType.INT32)}
+        options |= {"name": "bench", "doc_fields": years, "store_conf": conf}
+        docs = self.lazyrag.Document(embed=self.embedder, **options)
+        docs.create_node_group("line", transform=str.splitlines)
+        return docs
+
+    def make_retrievers(self) -> None:
+        """One for each kind of search; OpenSearch counts hidden rows in its scores."""
+        words, meaning = [
+            self.lazyrag.Retriever(self.docs, "line", similarity, topk=TOPK)
+            for similarity in ("bm25", "cosine")
+        ]
+        # OpenSearch counts hidden rows in its scores, and Milvus searches by vectors alone
+        statistics = "shared" if "opensearch" in self.types else "visible"
+        view = self.docs.restricted({"year": YEAR}, statistics=statistics)
+        similarity = "cosine" if "milvus" in self.types else "bm25"
+        self.retrievers = {
+            "keyword": words,
+            "vector": meaning,
+            "hybrid": self.lazyrag.HybridRetriever(words, meaning, topk=TOPK),
+            "restricted": self.lazyrag.Retriever(view, "line", similarity, topk=TOPK),
+        }
+
+    def write_lines(self, first: int, behind: int) -> None:
+        """Documents of ten lines, in one call."""
+        starts = range(first, behind, LINES)
+        texts = {f"{at:08}": "\n".join(self.texts[at : at + LINES]) for at in starts}
+        years = {name: {"year": year_of(int(name))} for name in texts}
+        self.docs.add_texts(texts, years)
+        self.keyword(0)  # refreshes
+
+    def answer(self, kind: str, job: int) -> list[str]:
+        """Texts of the nodes."""
+        return [node.text for node in self.retrievers[kind](self.questions[job])]
+
+
+class WholePostgres(WholeEngine, BarePostgres):
+    """pg8000 with the server's English terms, and pgvector; a graph once all rows are there."""
+
+    def open(self, position: str) -> None:
+        """A table."""
+        self.connect(position)
+        self.run("CREATE EXTENSION IF NOT EXISTS vector SCHEMA public")
+        self.run(
+            "CREATE TABLE bare (key text PRIMARY KEY, content text, vector public.vector(384), year"
+            " bigint, terms tsvector GENERATED ALWAYS AS (to_tsvector('english', content)) STORED)"
+        )
+        self.run("CREATE INDEX ON bare USING gin (terms)")
+
+    def prepare(self, **paths: str) -> None:
+        """Questions as alternatives of their words, too."""
+        super().prepare(**paths)
+        self.alternatives = [" or ".join(question.split()) for question in self.questions]
+        self.points = [str(vector.tolist()) for vector in self.queries]
+
+    def write_lines(self, first: int, behind: int) -> None:
+        """In statements of 500 rows; a graph for those that ours makes one for."""
+        places = "(%s, %s, %s, %s)"
+        for start in range(first, behind, BATCH):
+            rows = range(start, min(start + BATCH, behind))
+            values = []
+            for row in rows:
+                vector = str(self.vectors[row].tolist())
+                values += [key_of(row), self.texts[row], vector, year_of(row)]
+            statement = "INSERT INTO bare (key, content, vector, year) VALUES "
+            self.run(statement + ", ".join([places] * len(rows)), values)
+        if behind >= GRAPH_FROM:
+            self.run("SET maintenance_work_mem = '256MB'")
+            self.run("CREATE INDEX ON bare USING hnsw (vector public.vector_cosine_ops)")
+
+    def answer(self, kind: str, job: int) -> list[str]:
+        """Texts, with their ranks or distances; one statement."""
+        words = (
+            "SELECT key, content, ts_rank_cd(terms, query) AS score FROM bare,"  # noqa: S608
+            " websearch_to_tsquery('english', %s) AS query WHERE terms @@ query"
+            f"{f' AND year = {YEAR}' * (kind == 'restricted')} ORDER BY score DESC, key LIMIT "
+        )
+        near = "SELECT key, content, vector <=> %s AS score FROM bare ORDER BY score LIMIT "
+        if kind == "vector":
+            return self._texts(f"{near}{TOPK}", self.points[job])
+        if kind != "hybrid":
+            return self._texts(f"{words}{TOPK}", self.alternatives[job])
+        ranked = (
+            "SELECT key, content, row_number() OVER (ORDER BY score {}) AS rank FROM ({}) AS {}"
+        )
+        return self._texts(
+            f"SELECT key, content, sum(1.0 / (60 + rank)) AS score FROM"  # noqa: S608
+            f" ({ranked.format('DESC', f'{words}50', 'words')} UNION ALL"
+            f" {ranked.format('', f'{near}50', 'near')}) AS hits GROUP BY key, content"
+            f" ORDER BY score DESC LIMIT {TOPK}",
+            self.alternatives[job],
+            self.points[job],
+        )
+
+    def _texts(self, statement: str, *values: str) -> list[str]:
+        return [content for _, content, _ in self.run(statement, values)]
+
+
+class WholeOpenSearch(WholeEngine, BareOpenSearch):
+    """opensearch-py: `parallel_bulk`, the server's English analyser, and its k-NN plug-in."""
+
+    def connect(self, position: str) -> None:
+        """A client."""
+        self.client = self.library.OpenSearch(position)
+        self.name = f"{COLLECTION}_whole"
+
+    def open(self, position: str) -> None:
+        """An index whose similarity and graph are as ours."""
+        self.connect(position)
+        method = {"name": "hnsw", "engine": "lucene", "space_type": "innerproduct"}
+        vector = {"type": "knn_vector", "dimension": 384, "method": method}
+        mapping = {"content": self.text, "year": {"type": "integer"}, "vector": vector}
+        settings = {"knn": True, "refresh_interval": "-1", "number_of_replicas": 0}
+        body = {"settings": {"index": settings}, "mappings": {"properties": mapping}}
+        self.client.indices.create(index=self.name, body=body)
+
+    def write_lines(self, first: int, behind: int) -> None:
+        """In its default batches of 500, by four threads, as ours; then a refresh."""
+        rows = (
+            {
+                "_index": self.name,
+                "_id": key_of(row),
+                "content": self.texts[row],
+                "year": year_of(row),
+                "vector": self.vectors[row].tolist(),
+            }
+            for row in range(first, behind)
+        )
+        deque(self.library.helpers.parallel_bulk(self.client, rows), maxlen=0)
+        self.client.indices.refresh(index=self.name)
+
+    def answer(self, kind: str, job: int) -> list[str]:
+        """Texts, with their scores; one request."""
+        words = {"match": {"content": self.questions[job]}}
+        depth = 50 if kind == "hybrid" else TOPK
+        near = {"knn": {"vector": {"vector": self.queries[job].tolist(), "k": depth}}}
+        few = {"must": [words], "filter": [{"term": {"year": YEAR}}]}
+        queries = {
+            "keyword": words,
+            "vector": near,
+            "hybrid": {"bool": {"should": [words, near]}},
+            "restricted": {"bool": few},
+        }
+        body = {"query": queries[kind], "size": TOPK, "_source": ["content"]}
+        hits = self.client.search(index=self.name, body=body)["hits"]["hits"]
+        return [hit["_source"]["content"] for hit in hits]
+
+
+class WholeMilvus(WholeEngine, BareMilvus):
+    """pymilvus, with texts beside the vectors; this server has no search in texts."""
+
+    def connect(self, position: str) -> None:
+        """A client."""
+        self.client = self.make(position)
+        self.name = f"{COLLECTION}_whole"
+
+    def open(self, position: str) -> None:
+        """A collection with ours' default index."""
+        self.connect(position)
+        schema = self.make.create_schema(auto_id=False, enable_dynamic_field=False)
+        schema.add_field("key", self.kinds.VARCHAR, is_primary=True, max_length=64)
+        schema.add_field("vector", self.kinds.FLOAT_VECTOR, dim=384)
+        schema.add_field("year", self.kinds.INT64)
+        schema.add_field("content", self.kinds.VARCHAR, max_length=8192)
+        index = self.client.prepare_index_params()
+        index.add_index("vector", index_type="FLAT", metric_type="COSINE")
+        self.client.create_collection(
+            self.name, schema=schema, index_params=index, consistency_level="Bounded"
+        )
+        self.client.load_collection(self.name)
+
+    def write_lines(self, first: int, behind: int) -> None:
+        """In calls of 500 rows."""
+        for start in range(first, behind, BATCH):
+            rows = [
+                {
+                    "key": key_of(row),
+                    "vector": self.vectors[row],
+                    "year": year_of(row),
+                    "content": self.texts[row],
+                }
+                for row in range(start, min(start + BATCH, behind))
+            ]
+            self.client.upsert(self.name, rows)
+
+    def keyword(self, job: int) -> list[str]:
+        """For `restart`: it has no keyword search."""
+        return self.vector(job)
+
+    def answer(self, kind: str, job: int) -> list[str]:
+        """Texts, with their distances."""
+        [hits] = self.client.search(
+            self.name,
+            data=[self.queries[job]],
+            filter=f"year == {YEAR}" if kind == "restricted" else "",
+            limit=TOPK,
+            output_fields=["content"],
+            search_params={"metric_type": "COSINE"},
+            anns_field="vector",
+        )
+        return [hit["entity"]["content"] for hit in hits]
 
 
 def lines(path: str) -> list[str]:

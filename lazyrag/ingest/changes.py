@@ -384,10 +384,9 @@ def _known_files(indexer: Indexer, rows: Mapping[str, DocumentRow]) -> list[Know
     if not indexer.dataset.is_given:
         return []
     roots = indexer.ledger.tree.groups.get(LAZY_ROOT_NAME)
-    builds = indexer.ledger.builds
     lost = set()
-    for group in builds.incomplete([] if roots is None else [roots.id]):
-        lost = builds.missing(group)
+    if roots is not None and roots.documents != sum(row.status == "live" for row in rows.values()):
+        lost = indexer.ledger.builds.missing(roots.id)
     return [
         _known_file(row, has_root=roots is not None and row.id not in lost)
         for row in rows.values()
@@ -550,9 +549,7 @@ def _renamed_documents(indexer: Indexer) -> list[PendingVersion]:
     """
     documents = indexer.ledger.documents
     versions: list[PendingVersion] = []
-    if not indexer.ledger.tree.document_count:
-        return versions
-    for before in documents.added_with_other_letters():
+    for before in documents.rows(indexer.ledger.field_keys.with_other_names()):
         name = normal_name(before.identity)
         if documents.find(name) is None:
             row = replace(before, id=0, uid=root_uid(name), identity=name, version=0)

@@ -27,8 +27,10 @@ from lazyrag.text.field_values import (
     without_a_letter,
 )
 from lazyrag.types import JsonObject
+from lazyrag.validation import normal_name
 
-_MADE_BY = "2"  # to be changed with the keys that `make_entry` gives for the same row
+_MADE_BY = "2"  # to be changed with the keys that a row gives
+_OTHER_FORM = "==not in NFC"  # no value has it: fields have names
 _PAGE = 1_000
 _MOST_FILES = 4_096
 _ROWS = "SELECT id, identity, uid, size, origin, loaded, said, updates FROM document WHERE"
@@ -51,6 +53,13 @@ class ValuesRow(NamedTuple):
         return make_entry(
             self.identity, merged_metadata(self), schema, is_text=self.origin == "text"
         )
+
+    def keys(self, schema: Schema) -> set[str]:
+        """The keys of that entry; one more for a name that an earlier release stored."""
+        keys = self.entry(schema).index_keys()
+        if self.origin != "dataset" and normal_name(self.identity) != self.identity:
+            keys.add(_OTHER_FORM)
+        return keys
 
 
 def merged_metadata(row: Any) -> JsonObject:
@@ -122,8 +131,8 @@ class FieldKeys:
         """Replace the keys of documents by those of their new rows, in a writing transaction."""
         if before == after:
             return
-        old = {(key, row.id) for row in before for key in row.entry(self.schema).index_keys()}
-        new = {(key, row.id) for row in after for key in row.entry(self.schema).index_keys()}
+        old = {(key, row.id) for row in before for key in row.keys(self.schema)}
+        new = {(key, row.id) for row in after for key in row.keys(self.schema)}
         ledger = self._ledger.id
         names = {key for key, _ in old ^ new if is_correctable(key)}
         spelled = self.documents(names, 1).keys()
@@ -188,14 +197,17 @@ class FieldKeys:
 
     def entries(self) -> Iterator[tuple[int, DictionaryEntry]]:
         """The entries of the live documents, by number."""
+        for row in self._all_rows():
+            yield row.id, row.entry(self.schema)
+
+    def _all_rows(self) -> Iterator[ValuesRow]:
         last = 0
         while True:
             with self._ledger.reading() as connection:
                 rows = self._page(connection, last)
             if not rows:
                 break
-            for row in rows:
-                yield row.id, row.entry(self.schema)
+            yield from rows
             last = rows[-1].id
 
     def are_right(self) -> bool:
@@ -203,8 +215,9 @@ class FieldKeys:
         pair = "SELECT 1 FROM field_key WHERE ledger = ? AND key = ? AND document = ?"
         count = 0
         with self._ledger.reading() as connection:
-            for number, entry in self.entries():
-                values = [(self._ledger.id, stored_text(key), number) for key in entry.index_keys()]
+            for row in self._all_rows():
+                keys = map(stored_text, row.keys(self.schema))
+                values = [(self._ledger.id, key, row.id) for key in keys]
                 count += len(values)
                 if len(self._ledger.file.fetch_each(connection, pair, values)) < len(values):
                     return False
@@ -213,6 +226,11 @@ class FieldKeys:
         return bool(count == stored)
 
     # Look up
+
+    def with_other_names(self) -> set[int]:
+        """The live documents outside of the dataset whose names are not in NFC."""
+        query = "SELECT document FROM field_key WHERE ledger = ? AND key = ?"
+        return {number for (number,) in self._ledger.select(query, (self._ledger.id, _OTHER_FORM))}
 
     def rows(self, documents: Collection[int]) -> list[ValuesRow]:
         """The rows of documents."""

@@ -323,10 +323,11 @@ class BuildTable(_LedgerTable):
         )
 
     def incomplete(self, groups: Collection[int]) -> list[int]:
-        """Those of some groups of which other builds are counted than there are live documents."""
+        """Those of some groups of which other builds are counted than there are root nodes."""
         query = (
-            "SELECT id FROM node_group WHERE documents <> (SELECT count(*) FROM document WHERE"
-            " ledger = ? AND status = 'live') AND id IN (?*)"
+            "SELECT id FROM node_group WHERE documents <> coalesce((SELECT documents FROM"
+            " node_group AS root WHERE root.ledger = ? AND root.parent IS NULL AND root.status ="
+            " 'live'), -1) AND id IN (?*)"
         )
         return [group for (group,) in self._db.select_in(query, groups, self._db.id)]
 
@@ -475,19 +476,9 @@ class DocumentTable(_LedgerTable):
 
     def all(self) -> dict[str, DocumentRow]:
         """All documents by identity, including deleted ones."""
-        return {row.identity: row for row in self._select("")}
-
-    def added_with_other_letters(self) -> list[DocumentRow]:
-        """The live documents outside of the dataset whose names are not in ASCII."""
-        # by identity: the uid of a name that an earlier release stored is not that of `root_uid`
-        return self._select(
-            "AND status = 'live' AND origin <> 'dataset' AND identity GLOB '*[^ -~]*'"
-        )
-
-    def _select(self, condition: str) -> list[DocumentRow]:
-        rows = f"document WHERE ledger = ? {condition}"
-        query = f"SELECT {DOCUMENT_COLUMNS} FROM {rows}"  # noqa: S608
-        return list(map(document_row, self._db.select(query, (self._db.id,))))
+        query = f"SELECT {DOCUMENT_COLUMNS} FROM document WHERE ledger = ?"  # noqa: S608
+        rows = self._db.select(query, (self._db.id,))
+        return {row.identity: row for row in map(document_row, rows)}
 
     def identities(self) -> list[tuple[str, int]]:
         """Identity and row of all documents, in the order of identities."""

@@ -85,7 +85,6 @@ _QUERIES = [
         (r" IS \?", " IS NOT DISTINCT FROM ?"),
         (r"\bmax\((\w+), \?\)", r"greatest(\1, ?)"),
         (r"\bmin\((\w+), \?\)", r"least(\1, ?)"),
-        (r"(\w+) GLOB '\*\[\^ -~\]\*'", r"\1 ~ '[^ -~]'"),
         (r"\binstr\(", "strpos("),
         # Escaped texts, see `literal`: a text that SQLite keeps as a BLOB is one of them. They are
         # not sorted as texts are.

@@ -64,6 +64,7 @@ class Analyser:
 
 _ASCII_WORDS = re.compile("[a-z0-9]+(?:'[a-z0-9]+)*")
 _CACHED_STEMS = 1 << 18
+_CACHED_TEXT = 1 << 16  # characters
 
 _LETTER = rf"[^\W_{CJK_LETTERS}{UNSPACED_LETTERS}]"
 # Few texts have a number with thousands separators, and looking for it in the others takes no time.
@@ -208,11 +209,35 @@ def _full_year(digits: str) -> str:
     return f"19{digits}" if digits >= "70" else f"20{digits}"
 
 
+@dataclass(slots=True)
+class _ParsedText:
+    """A text's words, and what follows from them.
+
+    Args:
+        text: The text.
+        words: Those of its words that are not of Chinese, Japanese or Korean letters, in normal
+            form, and behind them those in names.
+        runs: In order the words without those in names, and runs of Chinese, Japanese or Korean
+            letters, each with whether it is such a run; () for ASCII.
+        language: See `text_language`.
+        pairs: See `pair_terms`.
+        terms: The terms of each word, with spaces between them; "" for stop words.
+    """
+
+    text: str
+    words: list[str]
+    runs: Sequence[tuple[str, bool]]
+    language: Language
+    pairs: list[str]
+    terms: list[str]
+
+
 class _ThreadState(threading.local):
     """Caches of one thread, which need no lock."""
 
     def __init__(self) -> None:
         self.english = _Terms("en", is_query=False)
+        self.parsed = _ParsedText("", [], (), "en", [], [])  # the last text
         self._caches: dict[tuple[Language, bool], _Terms] = {}
 
     def terms(self, language: Language, *, is_query: bool = False) -> _Terms:
@@ -247,11 +272,6 @@ def english_terms(text: str) -> list[str]:
     return _terms(text, _characters_and_pairs)
 
 
-def english_query_terms(query: str) -> list[str]:
-    """As `english_terms`; of words in another language of Latin letters only their stems there."""
-    return _terms(query, _characters_and_pairs, is_query=True)
-
-
 def chinese_terms(text: str) -> list[str]:
     """Terms of Chinese text: every character, every pair of neighbours, and jieba's search-mode
     words of three characters and more; without question words. Other words as in English.
@@ -263,34 +283,56 @@ def chinese_terms(text: str) -> list[str]:
     return _terms(text, _characters_pairs_and_words)
 
 
-def chinese_query_terms(query: str) -> list[str]:
-    """As `chinese_terms`; of words in another language of Latin letters only their stems there."""
-    return _terms(query, _characters_pairs_and_words, is_query=True)
-
-
 def _terms(
     text: str, cjk_terms: Callable[[str], list[str]], *, is_query: bool = False
 ) -> list[str]:
+    parsed = _parse(text)
+    terms_of_words = parsed.terms
+    if is_query and parsed.language != "en":
+        terms_of = _thread.terms(parsed.language, is_query=True)
+        terms_of_words = [terms_of[word.replace("’", "'")] for word in parsed.words]
+    if text.isascii():
+        return " ".join(terms_of_words).split()
+    terms = [*parsed.pairs]
+    remaining = iter(terms_of_words)
+    for run, is_cjk in parsed.runs:
+        terms += cjk_terms(run) if is_cjk else next(remaining).split()
+    return terms + " ".join(remaining).split()
+
+
+def _parse(text: str) -> _ParsedText:
+    """Parse a text, unless it is the last one of this thread: an index asks for the terms of a text
+    and then for its stop words, by one analyser and then by another.
+    """
+    parsed = _thread.parsed
+    if parsed.text == text:
+        return parsed
     if text.isascii():
         words = ascii_words(text)
-        terms_of = _thread.english
-        if not FOREIGN_WORDS.isdisjoint(words):
-            terms_of = _thread.terms(text_language(text, words), is_query=is_query)
+        is_english = FOREIGN_WORDS.isdisjoint(words)
+        language = "en" if is_english else text_language(text, words)
+        terms_of = _thread.english if is_english else _thread.terms(language)
         words += part_words(text)
-        return " ".join([terms_of[word] for word in words]).split()
+        terms = [terms_of[word] for word in words]
+        parsed = _ParsedText(text, words, (), language, [], terms)
+    else:
+        parsed = _parse_unicode(text)
+    if len(text) <= _CACHED_TEXT:
+        _thread.parsed = parsed
+    return parsed
+
+
+def _parse_unicode(text: str) -> _ParsedText:
     composed = composed_form(text)
-    runs = [*_runs().finditer(with_joined_numbers(composed.casefold()))]
-    words = [run.group() for run in runs if not run.lastgroup]
+    matches = _runs().finditer(with_joined_numbers(composed.casefold()))
+    runs = [(match.group(), match.lastgroup is not None) for match in matches]
+    words = [run for run, is_cjk in runs if not is_cjk]
     language = text_language(text, words)
-    terms = pair_terms(words, language)
-    for run in runs:
-        if run.lastgroup:
-            terms += cjk_terms(run.group())
-        else:
-            terms += word_terms(run.group(), language, is_query=is_query)
-    for word in part_words(composed):
-        terms += word_terms(word, language, is_query=is_query)
-    return terms
+    pairs = pair_terms(words, language)
+    words += part_words(composed)
+    terms_of = _thread.terms(language)
+    terms = [terms_of[word.replace("’", "'")] for word in words]
+    return _ParsedText(text, words, runs, language, pairs, terms)
 
 
 WORDS_READ = 200
@@ -357,22 +399,19 @@ def english_stop_words(text: str) -> list[str]:
         >>> english_stop_words("Is it?") == [STOP_MARK + "is", STOP_MARK + "it"]
         True
     """
-    composed = composed_form(text)
-    words = ascii_words(text) if text.isascii() else normal_words(composed.casefold())
-    language = text_language(text, words)
-    words += part_words(composed)
-    return [STOP_MARK + word for word in words if not word_terms(word, language)]
+    parsed = _parse(text)
+    pairs = zip(parsed.words, parsed.terms, strict=True)
+    return [STOP_MARK + word for word, terms in pairs if not terms]
 
 
 def chinese_stop_words(text: str, segmenter: Segmenter | None = None) -> list[str]:
     """The stop words and question words of a text, each with a `STOP_MARK`."""
     terms = english_stop_words(text)
-    if not text.isascii():
-        segmenter = segmenter or chinese_segmenter()
-        for run in _runs().finditer(normal_form(text)):
-            if run.lastgroup:
-                words = segmenter.words(run.group())
-                terms += [STOP_MARK + word for word in words if word in QUESTION_WORDS]
+    segmenter = segmenter or chinese_segmenter()
+    for run, is_cjk in _parse(text).runs:
+        if is_cjk:
+            words = segmenter.words(run)
+            terms += [STOP_MARK + word for word in words if word in QUESTION_WORDS]
     return terms
 
 
@@ -408,6 +447,11 @@ def longer_terms(words: list[str], segmenter: Segmenter) -> list[str]:
 
 
 analysers: Registry[Analyser] = Registry("analyser", entry_point_group="lazyrag.analysers")
+# Of the words of a query in another language of Latin letters only the stems of that language.
+english_query_terms = functools.partial(_terms, cjk_terms=_characters_and_pairs, is_query=True)
+chinese_query_terms = functools.partial(
+    _terms, cjk_terms=_characters_pairs_and_words, is_query=True
+)
 # Raise the number when the terms of any text change: users' indexes are rebuilt then, and only
 # then.
 analysers.register(

@@ -126,6 +126,20 @@ def test_writing(paths, name):
     assert counts[0] == counts[1]
 
 
+def test_the_first_query_of_a_program_that_writes(paths):
+    """Its look for changes reads none of the documents."""
+    steps = []
+    for path in paths:
+        with open_store(path) as docs:
+            file = docs._indexer.ledger.file
+            ticks = []
+            for connection in (file._reader._connection, file._writer._connection):
+                connection.set_progress_handler(lambda ticks=ticks: ticks.append(1), 100)
+            assert keyword(docs)
+            steps.append(len(ticks))
+    assert steps[1] < steps[0] + 50
+
+
 @pytest.mark.slow
 def test_of_a_thousand_and_a_hundred_thousand_nodes(tmp_path_factory):
     """The same for documents of 25 nodes."""

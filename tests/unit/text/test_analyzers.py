@@ -32,6 +32,21 @@ from lazyrag.text.sentences import CJK_LETTERS
 from lazyrag.text.term_codes import TermCodes
 from tests.shared import read_squad, shared
 
+_PIECES = [
+    "the ",
+    "und ",
+    "der ",
+    "là ",
+    "trà ",
+    "teas",
+    "FileName",
+    "FY18",
+    "1,234",
+    "茶叶",
+    "哪里",
+    "ชา",
+]
+
 BOTH = pytest.mark.parametrize("terms", [english_terms, chinese_terms], ids=["en", "zh"])
 
 
@@ -600,3 +615,49 @@ def test_many_threads_get_the_terms_that_one_gets(terms):
     expected = [terms(text) for text in texts]
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(terms, texts * 4)) == expected * 4
+
+
+@pytest.mark.parametrize(
+    "text", ["The HTTPServer's teas", "L’école des fenêtres", "哪里有茶 the tea"]
+)
+def test_a_text_is_parsed_once_for_all_analysers(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its words are found once for the terms and stop words of both."""
+    parsed = []
+
+    def parse(text: str) -> str:
+        parsed.append(text)
+        return joined(text)
+
+    joined = analyzers.with_joined_numbers
+    monkeypatch.setattr(analyzers, "with_joined_numbers", parse)
+    english_terms("Another text.")
+    parsed.clear()
+    for name in ("en", "zh"):
+        assert term_function(name, stop_words=True)(text)
+    assert len(parsed) == 1
+
+
+@given(
+    st.lists(st.sampled_from([*_PIECES, " ", "’", "，"]), max_size=12).map("".join), st.randoms()
+)
+def test_terms_depend_on_the_text_alone(text: str, order: random.Random) -> None:
+    """In whatever order the functions of an analyser are called."""
+    functions = [
+        function
+        for name in ("en", "zh")
+        for function in (
+            analysers[name].terms,
+            analysers[name].query_terms,
+            analysers[name].stop_words,
+        )
+    ]
+    expected = []
+    for function in functions:
+        english_terms("Another text.")
+        expected.append(function(text))
+    numbers = order.choices(range(len(functions)), k=12)
+    assert [functions[number](text) for number in numbers] == [
+        expected[number] for number in numbers
+    ]
