@@ -122,7 +122,8 @@ class Table:
         """
         where = self.location
         header = int(self._place.get("header", 0))
-        spans = _line_spans(text, where.span, len(self.rows) + header, header)
+        stretches = self._place.get("spans") or [where.span]
+        spans = _line_spans(text, stretches, len(self.rows) + header, header)
         runs = (range(first, last + 1) for first, last in self._place.get("numbers", ()))
         sheet_rows = list(itertools.chain.from_iterable(runs))
         locations = []
@@ -221,25 +222,27 @@ class Tables:
         raise ConfigError(statement if status == "statement" else _EXCEEDED[status])
 
 
-def _line_spans(text: str, span: Span | None, count: int, header: int) -> list[Span]:
+def _line_spans(text: str, stretches: Sequence[Span | None], count: int, header: int) -> list[Span]:
     """The lines of a table's rows in the document's text; [] if a row is not a line there.
 
     Args:
         text: The document's text.
-        span: The table's.
+        stretches: Those of its lines.
         count: Number of rows, header rows included.
         header: Number of header rows, which the text may leave out.
     """
-    if span is None or not text:
+    if stretches[0] is None or not text:
         return []
     lines = [
-        (match.start() + span[0], match.end() + span[0])
-        for match in re.finditer(r"[^\n]+", text[slice(*span)])
+        match.span()
+        for start, end in filter(None, stretches)
+        for match in re.compile(r"[^\n]+").finditer(text, start, end)
     ]
     if len(lines) == count + 1 and not re.search(r"[^\s|:-]", text[slice(*lines[1])]):
         del lines[1]  # Markdown's rule below the names
     if len(lines) == count - header:  # CSV has the names in each row
-        lines = [(span[0], span[0])] * header + lines
+        start = stretches[0][0]
+        lines = [(start, start)] * header + lines
     return lines if len(lines) == count else []
 
 

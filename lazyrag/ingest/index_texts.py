@@ -87,7 +87,7 @@ def _table_headers(root: Segment) -> Iterator[Location]:
     text = content_text(root.content)
     if "|" not in text or PurePath(root.path).suffix.lower() in SOURCE_SUFFIXES:
         return
-    for place, table in document_tables(root):
+    for place, table, _ in document_tables(root):
         last_row = text[place.start : place.end].rstrip().rpartition("\n")[2]
         if "|" in last_row and not table.sheet:
             header = "\n".join(filter(None, [table.caption, " | ".join(table.names)]))

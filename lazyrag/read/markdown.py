@@ -108,8 +108,10 @@ def _line_of(title: str, place: Location, text: str) -> Span | None:
 
 def _tables(root: Segment) -> Iterator[tuple[Span, str]]:
     """The stretches of tables, and the same as tables of Markdown."""
-    for place, table in document_tables(root):
-        yield (place.start, place.end), _markdown_table(table)
+    for place, table, spans in document_tables(root):
+        first, *others = spans or [(place.start, place.end)]
+        yield first, _markdown_table(table)
+        yield from ((span, "") for span in others)
 
 
 def _markdown_table(table: FoundTable) -> str:

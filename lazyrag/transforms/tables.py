@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import re
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from lazyrag.data.node import SOURCE_LOCATION, DocNode, describe_span
-from lazyrag.data.segment import NOT_SHOWN, TABLE, Location, Segment, content_text
-from lazyrag.data.tables import FoundTable, is_header
+from lazyrag.data.segment import NOT_SHOWN, TABLE, Location, Segment, Span, content_text
+from lazyrag.data.tables import FoundTable, header_votes, is_header
 from lazyrag.transforms.base import NodeTransform
 from lazyrag.types import JsonObject
 
@@ -20,6 +22,27 @@ _MAX_TABLES = 10_000
 _MAX_EMPTY = 1 << 16
 _EMPTY_SHARE = 4
 _SEPARATOR = re.compile(r"(?<!\\)\|")
+_PAGE_NUMBER = re.compile(r"\b\d{1,3}\b")
+_EDGE = 4  # lines
+_BETWEEN = re.compile(
+    r"^[\W\d]*$|\b(?:continued|cont['’.]?d|fortsetzung|suite|continuaci[oó]n)\b|[续續続]",
+    re.IGNORECASE,
+)
+"""A line that may be between the parts of a table, beside those that are repeated."""
+
+
+class PlacedTable(NamedTuple):
+    """A table with its place in a document's text.
+
+    Args:
+        place: From its first to its last row.
+        table: Its cells.
+        spans: The stretches of its rows, where others are between them; [] if none are.
+    """
+
+    place: Location
+    table: FoundTable
+    spans: Sequence[Span] = ()
 
 
 class TableExtractor(NodeTransform):
@@ -27,9 +50,9 @@ class TableExtractor(NodeTransform):
     first.
 
     Tables are those that the document's loader found, those of Markdown text, and rows with ``|``
-    on the pages of a PDF, the first 10,000. The metadata of a node has ``columns`` and, where
-    known, ``caption``, ``sheet`` and ``cells``; ``table`` has its stretch in the document's text
-    and the numbers of its rows.
+    on the pages of a PDF, the first 10,000; one that goes on over pages is one table. The metadata
+    of a node has ``columns`` and, where known, ``caption``, ``sheet`` and ``cells``; ``table`` has
+    its stretch in the document's text and the numbers of its rows.
     """
 
     identity = "TableExtractor/1"
@@ -39,7 +62,7 @@ class TableExtractor(NodeTransform):
         places = _Stretches(
             location for location in node.segment.locations if location.kind not in NOT_SHOWN
         )
-        for place, table in document_tables(node.segment):
+        for place, table, spans in document_tables(node.segment):
             cells = itertools.chain(table.names, *table.rows)
             if any(len(cell) > _MAX_CELL for cell in cells):
                 continue  # a page within a frame, which no program reads from CSV
@@ -47,6 +70,8 @@ class TableExtractor(NodeTransform):
             metadata: JsonObject = {name: value for name, value in origin.items() if value}
             metadata["columns"] = list(table.names)
             metadata[TABLE] = {"span": [place.start, place.end], "header": table.header}
+            if len(spans) > 1:
+                metadata[TABLE]["spans"] = [list(span) for span in spans]
             if table.numbers:
                 metadata[TABLE] |= {
                     "column": table.column,
@@ -60,12 +85,12 @@ class TableExtractor(NodeTransform):
             yield DocNode(text=table.csv, metadata=metadata)
 
 
-def document_tables(root: Segment) -> list[tuple[Location, FoundTable]]:
+def document_tables(root: Segment) -> list[PlacedTable]:
     """The first 10,000 tables of a document with their places in its text, in order."""
     located = [location for location in root.locations if location.kind == TABLE]
-    tables = [(location, FoundTable.read(location.label)) for location in located]
+    tables = [PlacedTable(location, FoundTable.read(location.label)) for location in located]
     tables += _piped(root, located)
-    return sorted(tables, key=lambda pair: pair[0].start)[:_MAX_TABLES]
+    return sorted(tables, key=lambda placed: placed.place.start)[:_MAX_TABLES]
 
 
 class _Stretches:
@@ -87,26 +112,93 @@ class _Stretches:
         return any(around.start <= place.start and place.end <= around.end for around in touching)
 
 
-def _piped(root: Segment, located: Sequence[Location]) -> Iterator[tuple[Location, FoundTable]]:
-    """Tables of lines with ``|`` that are in no located table: with a rule below the header, or on
-    a page.
+def _repeated(table: Sequence[list[str]], rows: Sequence[list[str]]) -> int | None:
+    """How many rows at the head of a page repeat the head of a table on the page before; None if
+    they are those of another table.
     """
-    pages = _Stretches(location for location in root.locations if location.kind == "page")
-    for run in _piped_runs(content_text(root.content), _Stretches(located)):
-        place = Location(run[0].start(), run[-1].end(), TABLE, "")
+    first, *body = table
+    votes = header_votes(first, body)
+    if rows[0] != first:
+        is_body = votes > 0 > header_votes(rows[0], rows[1:])
+        return 0 if is_body and _number_columns(body) == _number_columns(rows) else None
+    count = 1
+    while count < len(rows) and table[count : count + 1] == [rows[count]]:
+        if header_votes(rows[count], body) < 0:
+            break
+        count += 1
+    # below a blank corner, other names may follow
+    below = [row for some in (table, rows) for row in some[count : count + 1]]
+    is_complete = any(row[0] for row in rows[:count]) or all(
+        header_votes(row, body) < 0 for row in below
+    )
+    return count if is_complete and votes >= 0 and any(first[1:]) else None
+
+
+def _number_columns(rows: Sequence[Sequence[str]]) -> list[int]:
+    """Of each column 1 if it is one of numbers, else 0."""
+    width = max(map(len, rows))
+    return [header_votes((*[""] * at, "name"), rows) for at in range(width)]
+
+
+class _Pages(_Stretches):
+    """The pages of a text."""
+
+    def __init__(self, text: str, pages: Iterable[Location]) -> None:
+        super().__init__(pages)
+        self._text = text
+
+    def are_joined(self, end: int, start: int) -> bool:
+        """Whether only running heads, page numbers and the like are between the end of a table and
+        the start of one on the next page.
+        """
+        first = bisect_left(self._starts, end) - 1
+        if bisect_right(self._starts, start) != first + 2:
+            return False
+        edges: Counter[str] = Counter()
+        for page in self._sorted[max(0, first - 1) : first + 3]:
+            lines = _patterns(self._text[page.start : page.end])
+            edges.update({*lines[:_EDGE], *lines[-_EDGE:]})
+        between = _patterns(self._text[end:start])
+        return all(edges[line] > 1 or _BETWEEN.search(line) for line in between)
+
+
+def _patterns(text: str) -> list[str]:
+    """Lines without the numbers of pages."""
+    return [line for line in _PAGE_NUMBER.sub("#", text).splitlines() if line]
+
+
+def _piped(root: Segment, located: Sequence[Location]) -> Iterator[PlacedTable]:
+    """Tables of lines with ``|`` that are in no located table: with a rule below the header, or on
+    pages; one that goes on at the head of the next page is one table.
+    """
+    text = content_text(root.content)
+    pages = _Pages(text, (location for location in root.locations if location.kind == "page"))
+    tables: list[tuple[list[list[str]], list[Span], bool]] = []
+    for run in _piped_runs(text, _Stretches(located)):
+        span = (run[0].start(), run[-1].end())
         has_rule = _RULE.fullmatch(run[1][0]) is not None
-        if not has_rule and not pages.contain(place):
+        if not has_rule and not pages.contain(Location(*span, TABLE, "")):
             continue
         rows = [_cells(line[0], bordered=has_rule) for line in run]
         if has_rule:
             del rows[1]
+        elif tables and pages.are_joined(tables[-1][1][-1][1], span[0]):
+            count = _repeated(tables[-1][0], rows)
+            if count is not None:
+                tables[-1][0].extend(rows[count:])
+                tables[-1][1].extend((line.start(), span[1]) for line in run[count : count + 1])
+                continue
+        tables.append((rows, [span], has_rule))
+    for rows, spans, has_rule in tables:
         width = max(map(len, rows))
         if width * len(rows) > max(_MAX_EMPTY, _EMPTY_SHARE * sum(map(len, rows))):
             continue  # one wide row among many narrow ones
         full = [tuple(row + [""] * (width - len(row))) for row in rows]
         header = int(has_rule or is_header(full[0], full[1:]))
         if width > 1 and len(full) > 1:
-            yield place, FoundTable(full[0] if header else (), tuple(full[header:]), header)
+            place = Location(spans[0][0], spans[-1][1], TABLE, "")
+            table = FoundTable(full[0] if header else (), tuple(full[header:]), header)
+            yield PlacedTable(place, table, spans)
 
 
 def _piped_runs(text: str, tables: _Stretches) -> Iterator[list[re.Match[str]]]:

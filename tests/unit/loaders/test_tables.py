@@ -33,7 +33,7 @@ from lazyrag.document import sql_process
 from lazyrag.errors import ConfigError, LoadError
 from lazyrag.loaders import load_file
 from lazyrag.loaders.html import read_html
-from lazyrag.read import marks
+from lazyrag.read import marks, to_markdown
 from tests.table_files import WRITERS, drawn_blocks
 
 
@@ -665,3 +665,68 @@ def test_tables_of_files_in_files(tmp_path):
     assert docs.read("all.zip", table.location.span) == "tea | kg\ntea: Sencha; kg: 1"
     [row] = docs.tables.sql("SELECT kg FROM all_")
     assert (row, str(*row.locations)) == ({"kg": 1}, "all.zip, row Sheet > 2")
+
+
+def pages_of_tables(path, *pages, left=(60, 200, 300)):
+    """A PDF of pages, each of lines from the top, cells in lists, between a running head and a page
+    number.
+    """
+    paper = canvas.Canvas(str(path))
+    for number, lines in enumerate(pages, start=1):
+        paper.drawString(60, 800, "Stock of teas")
+        for at, line in enumerate(lines):
+            for across, cell in zip(left, [line] if isinstance(line, str) else line, strict=False):
+                paper.drawString(across, 770 - 16 * at, cell)
+        paper.drawString(250, 30, f"Tea report, page {number} of {len(pages)}")
+        paper.showPage()
+    paper.save()
+
+
+TEAS = ["tea", "kg", "EUR"]
+GREEN = [["Sencha", "12", "480"], ["Bancha", "7", "90"], ["Gyokuro", "1", "150"]]
+BLACK = [["Assam", "30", "600"], ["Ceylon", "9", "110"], ["Nilgiri", "4", "60"]]
+
+
+def test_a_table_that_goes_on_over_pages(tmp_path):
+    """A table whose head each page repeats is one table, and its rows know their lines."""
+    pages_of_tables(
+        tmp_path / "teas.pdf", ["All our teas:", TEAS, *GREEN], [TEAS, *BLACK], [TEAS, *GREEN[:1]]
+    )
+    docs = Document(tmp_path)
+    [table] = docs.tables.list()
+    assert (list(table.columns), table.rows) == (["tea", "kg", "eur"], [*GREEN, *BLACK, *GREEN[:1]])
+    assert table.location.location == "pages 1-3"
+    [row] = docs.tables.sql("SELECT tea FROM teas WHERE kg = 9")
+    [location] = row.locations
+    assert docs.read("teas.pdf", location.span) == "Ceylon | 9 | 110"
+    markdown = to_markdown(docs, "teas.pdf")
+    assert markdown.count("| tea | kg | EUR |") == 1
+    assert markdown.count("Stock of teas") == 3
+
+
+def test_a_table_goes_on_without_a_head(tmp_path):
+    """Columns of the same kinds go on where a page begins with values."""
+    pages_of_tables(tmp_path / "teas.pdf", [TEAS, *GREEN], BLACK)
+    [table] = Document(tmp_path).tables.list()
+    assert table.rows == [*GREEN, *BLACK]
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        ["Table 2. Black teas", TEAS, *BLACK],
+        ["Prices of last year", TEAS, *BLACK],
+        [["tea", "kg", "USD"], *BLACK],
+        [["12", "Sencha", "480"], ["7", "Bancha", "90"]],
+    ],
+)
+def test_tables_of_two_pages_stay_apart(tmp_path, second):
+    """A caption, other names or other kinds of columns are those of another table."""
+    pages_of_tables(tmp_path / "teas.pdf", ["Table 1. Green teas", TEAS, *GREEN], second)
+    assert len(Document(tmp_path).tables.list()) == 2
+
+
+def test_a_table_does_not_go_on_behind_text(tmp_path):
+    """Text below a table ends it."""
+    pages_of_tables(tmp_path / "teas.pdf", [TEAS, *GREEN, "They are all green."], [TEAS, *BLACK])
+    assert len(Document(tmp_path).tables.list()) == 2
