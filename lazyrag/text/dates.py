@@ -85,14 +85,14 @@ _VALUE = r"[^\w\n]*(?P<day>\w[^\n]{3,40})"
 _FROM = (
     "(?:effective(?: date| from| as of| on)?|with effect from|(?:valid|in force) (?:from|since))"
 )
+_EDITION = r"(?:version|revision|edition|v|rev)[. ]{0,2}[\w.]{1,9}"
 _COMES = r"takes? effect|took effect|(?:comes?|came|enters?|entered) into (?:force|effect)"
 _MADE = "(?:dated|signed|executed|made|entered into)(?: and (?:entered into|signed))?"
 _LABELS = (
     rf"^[^\w\n]*{_FROM}{_VALUE}",
     rf"^[^\w\n]*(?:生效|施行|实施|执行)(?:日期|时间)?{_VALUE}",
     rf"\b(?:{_COMES}|(?:is|are|becomes?) effective)(?: as of| from| on){_VALUE}",
-    rf"^[^\w\n]*(?:version|revision|edition|v|rev)[. ]{{0,2}}[\w.]{{1,9}}[^\w\n]{{1,3}}"
-    rf"{_FROM}{_VALUE}",
+    rf"^[^\w\n]*{_EDITION}[^\w\n]{{1,3}}{_FROM}{_VALUE}",
     r"(?:[自从于]|(?<!\d)(?=\d{4} ?年))(?P<day>[^\n。，；自从于]{6,20})起(?:正式)?(?:施行|生效|实施|执行)",
     rf"^[^\w\n]*(?:dated|signed|executed)(?: as of| on)?{_VALUE}",
     rf"\bthis [^\n.]{{3,60}} (?:is|was) {_MADE}(?: as of| on)?{_VALUE}",

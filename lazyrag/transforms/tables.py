@@ -7,6 +7,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from lazyrag.data.node import SOURCE_LOCATION, DocNode, describe_span
@@ -167,38 +168,66 @@ def _patterns(text: str) -> list[str]:
     return [line for line in _PAGE_NUMBER.sub("#", text).splitlines() if line]
 
 
+@dataclass(slots=True)
+class _PipedTable:
+    """Lines with ``|``: their cells, and the stretches that they are in."""
+
+    rows: list[list[str]]
+    spans: list[Span]
+    has_rule: bool
+
+    @classmethod
+    def read(cls, run: Sequence[re.Match[str]]) -> _PipedTable:
+        """The table of some lines."""
+        has_rule = _RULE.fullmatch(run[1][0]) is not None
+        rows = [_cells(line[0], bordered=has_rule) for line in run]
+        if has_rule:
+            del rows[1]
+        return cls(rows, [(run[0].start(), run[-1].end())], has_rule)
+
+    def goes_on(self, rows: Sequence[list[str]], run: Sequence[re.Match[str]]) -> bool:
+        """Whether the rows at the head of the next page are of this table; it has them then, but
+        for a repeated head.
+        """
+        count = _repeated(self.rows, rows)
+        if count is None:
+            return False
+        self.rows += rows[count:]
+        self.spans += [(line.start(), run[-1].end()) for line in run[count : count + 1]]
+        return True
+
+    def place(self) -> Iterator[PlacedTable]:
+        """Yield the table with its place, unless it has one row or column, or is nearly empty."""
+        width = max(map(len, self.rows))
+        cells = sum(map(len, self.rows))
+        if width * len(self.rows) > max(_MAX_EMPTY, _EMPTY_SHARE * cells):
+            return  # one wide row among many narrow ones
+        full = [tuple(row + [""] * (width - len(row))) for row in self.rows]
+        header = int(self.has_rule or is_header(full[0], full[1:]))
+        if width > 1 and len(full) > 1:
+            place = Location(self.spans[0][0], self.spans[-1][1], TABLE, "")
+            table = FoundTable(full[0] if header else (), tuple(full[header:]), header)
+            yield PlacedTable(place, table, self.spans)
+
+
 def _piped(root: Segment, located: Sequence[Location]) -> Iterator[PlacedTable]:
     """Tables of lines with ``|`` that are in no located table: with a rule below the header, or on
     pages; one that goes on at the head of the next page is one table.
     """
     text = content_text(root.content)
     pages = _Pages(text, (location for location in root.locations if location.kind == "page"))
-    tables: list[tuple[list[list[str]], list[Span], bool]] = []
+    tables: list[_PipedTable] = []
     for run in _piped_runs(text, _Stretches(located)):
-        span = (run[0].start(), run[-1].end())
-        has_rule = _RULE.fullmatch(run[1][0]) is not None
-        if not has_rule and not pages.contain(Location(*span, TABLE, "")):
-            continue
-        rows = [_cells(line[0], bordered=has_rule) for line in run]
-        if has_rule:
-            del rows[1]
-        elif tables and pages.are_joined(tables[-1][1][-1][1], span[0]):
-            count = _repeated(tables[-1][0], rows)
-            if count is not None:
-                tables[-1][0].extend(rows[count:])
-                tables[-1][1].extend((line.start(), span[1]) for line in run[count : count + 1])
+        table = _PipedTable.read(run)
+        start, end = table.spans[0]
+        if not table.has_rule:
+            if not pages.contain(Location(start, end, TABLE, "")):
                 continue
-        tables.append((rows, [span], has_rule))
-    for rows, spans, has_rule in tables:
-        width = max(map(len, rows))
-        if width * len(rows) > max(_MAX_EMPTY, _EMPTY_SHARE * sum(map(len, rows))):
-            continue  # one wide row among many narrow ones
-        full = [tuple(row + [""] * (width - len(row))) for row in rows]
-        header = int(has_rule or is_header(full[0], full[1:]))
-        if width > 1 and len(full) > 1:
-            place = Location(spans[0][0], spans[-1][1], TABLE, "")
-            table = FoundTable(full[0] if header else (), tuple(full[header:]), header)
-            yield PlacedTable(place, table, spans)
+            is_next = bool(tables) and pages.are_joined(tables[-1].spans[-1][1], start)
+            if is_next and tables[-1].goes_on(table.rows, run):
+                continue
+        tables.append(table)
+    return itertools.chain.from_iterable(table.place() for table in tables)
 
 
 def _piped_runs(text: str, tables: _Stretches) -> Iterator[list[re.Match[str]]]:
