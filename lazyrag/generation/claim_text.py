@@ -247,8 +247,8 @@ class Noun:
         return self.word[0] in _CONJUNCTIONS and claim[self.start + 1 : self.end + 1] in text
 
     def is_strange(self, claim: str, text: str) -> bool:
-        """Whether it is a name, a rare noun or an answer that a text lacks. Many short words have a name's tag,
-        such as 许可 and 钱财.
+        """Whether it is a name, a rare noun or an answer that a text lacks. Many short words have a
+        name's tag, such as 许可 and 钱财.
         """
         shared = sum(letter in text for letter in self.word)
         if claim[: self.start].endswith("是") and 2 * shared < len(self.word):
@@ -439,6 +439,11 @@ class Passage:
         spans = spans or [(0, 0)]
         self.sentences = [Text(text[start:end], start) for start, end in spans]
         self.scope = Scope(text, [token for part in self.sentences for token in part.tokens])
+
+    @functools.cached_property
+    def numbers(self) -> list[tuple[Quantity, Text]]:
+        """Its numbers, each with its sentence."""
+        return [(number, part) for part in self.sentences for number in part.quantities]
 
     def best_sentence(self, claim: Text) -> int:
         """Number of the sentence that has most of a statement's words; the first of equals."""

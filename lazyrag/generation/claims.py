@@ -113,7 +113,7 @@ def _names(claim: Text) -> Iterator[Span]:
     for token in claim.content:
         if not text[token.start].isupper():
             continue
-        numbers = [(number.start, number.end) for number in claim.quantities]
+        numbers = [number.span for number in claim.quantities]
         if any(start <= token.start < end for start, end in [*codes, *numbers]):
             continue
         begins = _SENTENCE_BEGINS.search(text, max(0, token.start - 8), token.start)

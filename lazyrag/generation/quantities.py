@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from lazyrag.data.segment import Span
 from lazyrag.generation.claim_words import (
     ENGLISH_NUMBERS,
     HAN_DIGITS,
@@ -62,6 +63,16 @@ class Quantity:
     end: int
     is_year: bool = False
 
+    @property
+    def span(self) -> Span:
+        """Its start and end."""
+        return self.start, self.end
+
+    @property
+    def size(self) -> float:
+        """Its value in the dimension's base unit."""
+        return self.number * self.factor
+
     def equals(self, other: Quantity) -> bool:
         """Whether both are the same; a number without a unit equals one with any, and 2:30 equals
         2:30 p.m.
@@ -78,9 +89,7 @@ class Quantity:
         if self.is_century and other.is_year:
             return math.ceil(other.number / 100) == self.number
         if self.dimension and other.dimension:
-            return self.dimension == other.dimension and _is_close(
-                self.number * self.factor, other.number * other.factor
-            )
+            return self.dimension == other.dimension and _is_close(self.size, other.size)
         return _is_close(self.number, other.number)
 
     @property
@@ -226,7 +235,7 @@ def quantities(text: str, offset: int = 0) -> list[Quantity]:
             quantity = replace(quantity, number=number, start=first.start)
         elif results and _is_rest(results[-1], quantity, text, offset):
             first = results.pop()
-            number = quantity.number + first.number * first.factor / quantity.factor
+            number = quantity.number + first.size / quantity.factor
             quantity = replace(quantity, number=number, start=first.start)
         results.append(quantity)
     return results
@@ -345,12 +354,15 @@ def _read_tenths(match: re.Match[str], start: int, end: int) -> Quantity:
     return _with_unit(10 * _han_number(match["tenths"]), "%", start, end)
 
 
-def _read_digits(match: re.Match[str], start: int, end: int) -> Quantity:
+def _value_of_digits(match: re.Match[str]) -> float:
     number = float(match["digits"].replace(",", ""))
     for word in re.findall(r"[a-z]+|[百千万亿]", (match["scale"] or "").lower()):
         number *= SCALES.get(word) or HAN_SCALES[word]
-    if match["decade"] and number < 100:  # the 70s
-        number += 1900
+    return number + 1900 if match["decade"] and number < 100 else number  # the 70s
+
+
+def _read_digits(match: re.Match[str], start: int, end: int) -> Quantity:
+    number = _value_of_digits(match)
     unit = match["unit"] or match["money"] or ""
     if match["heat"]:
         unit = match["heat"] + "度"
