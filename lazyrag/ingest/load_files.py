@@ -140,17 +140,17 @@ def _map_in_threads(
     try:
         while True:
             try:
-                if interrupt is None:
-                    for item in itertools.islice(items, _AHEAD * workers - len(waiting)):
-                        waiting.append((item, executor.submit(function, item)))
+                for item in itertools.islice(items, _AHEAD * workers - len(waiting)):
+                    waiting.append((item, executor.submit(function, item)))
                 if not waiting:
                     break
                 result = _result(waiting[0][1])
             except BaseException as exc:
-                # somebody insists
-                if interrupt is not None and not (waiting and _raised(waiting[0][1], exc)):
-                    raise
-                interrupt = interrupt or exc
+                if interrupt is None:
+                    interrupt = exc
+                elif not (waiting and _raised(waiting[0][1], exc)):
+                    raise  # somebody insists
+                items = iter(())  # no more are begun
                 if executor in _stop_events:
                     _stop_events[executor].set()
                 # cancel what was not begun, and drop what the interrupt ended
