@@ -41,6 +41,11 @@ class Word:
     word: str
     term: str
 
+    @property
+    def span(self) -> Span:
+        """Its start and end."""
+        return self.start, self.end
+
 
 @functools.cache
 def _runs() -> re.Pattern[str]:
@@ -334,6 +339,14 @@ class Text:
     def between(self, start: int, end: int) -> str:
         """The letters between two places."""
         return self.text[max(0, start - self.start) : max(0, end - self.start)]
+
+    def is_number(self, place: int) -> bool:
+        """Whether a place is in one of its numbers."""
+        return any(number.start <= place < number.end for number in self.quantities)
+
+    def span_of(self, match: re.Match[str]) -> Span:
+        """Where a match in its letters is."""
+        return self.start + match.start(), self.start + match.end()
 
     @functools.cached_property
     def quantities(self) -> list[Quantity]:

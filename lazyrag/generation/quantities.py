@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from lazyrag.data.segment import Span
@@ -271,12 +271,8 @@ def _is_rest(first: Quantity, second: Quantity, text: str, offset: int) -> bool:
 
 
 def _read(match: re.Match[str], offset: int) -> Quantity | None:
-    start = offset + match.start()
-    end = offset + match.end()
-    for name, read in _READERS:
-        if match[name]:
-            return read(match, start, end)
-    return _read_han(match, start, end)
+    read = next(reader for name, reader in _READERS.items() if match[name])
+    return read(match, offset + match.start(), offset + match.end())
 
 
 def _read_month(match: re.Match[str], start: int, end: int) -> Quantity | None:
@@ -386,28 +382,6 @@ def _read_words(match: re.Match[str], start: int, end: int) -> Quantity:
     return _with_unit(number, ORDINAL if is_ordinal else match["unit_of_words"], start, end)
 
 
-_READERS: Sequence[tuple[str, Callable[[re.Match[str], int, int], Quantity | None]]] = (
-    ("month", _read_month),
-    ("weekday", _read_weekday),
-    ("clock", _read_clock),
-    ("hour", _read_clock),
-    ("spoken_hour", _read_clock),
-    ("noon", _read_noon),
-    ("hour_of_minute", _read_clock),
-    ("han_hour", _read_clock),
-    ("full_hour", _read_clock),
-    ("half_a", _read_half),
-    ("half_han", _read_half),
-    ("and_half_han", _read_half),
-    ("multiple", _read_multiple),
-    ("share", _read_share),
-    ("digits", _read_digits),
-    ("words", _read_words),
-    ("tenths", _read_tenths),
-)
-"""By the group of the pattern that a number matched."""
-
-
 def _read_han(match: re.Match[str], start: int, end: int) -> Quantity | None:
     han = match["han"]
     is_counted = match["percent"] or match["ordinal"] or match["unit_of_han"] or match["measure"]
@@ -420,6 +394,22 @@ def _read_han(match: re.Match[str], start: int, end: int) -> Quantity | None:
     elif match["ordinal"]:
         unit = unit or ORDINAL
     return _with_unit(_han_number(han), unit, start, end)
+
+
+_READERS: Mapping[str, Callable[[re.Match[str], int, int], Quantity | None]] = {
+    "month": _read_month,
+    "weekday": _read_weekday,
+    "noon": _read_noon,
+    **dict.fromkeys(_HOURS, _read_clock),
+    **dict.fromkeys(("half_a", "half_han", "and_half_han"), _read_half),
+    "multiple": _read_multiple,
+    "share": _read_share,
+    "digits": _read_digits,
+    "words": _read_words,
+    "tenths": _read_tenths,
+    "han": _read_han,
+}
+"""By the group of the pattern that a number matched."""
 
 
 def _with_unit(number: float, unit: str | None, start: int, end: int) -> Quantity:

@@ -46,9 +46,8 @@ from lazyrag.types import JsonObject, Metadata
 from lazyrag.validation import known_keywords, require
 
 if TYPE_CHECKING:
-    from queue import LifoQueue
-if TYPE_CHECKING:
     from concurrent.futures import Executor, Future, ThreadPoolExecutor
+    from queue import LifoQueue
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -563,7 +562,7 @@ class Loading:
 
         readers = [(reader.pattern, portable(reader.user_reader)) for reader in self.readers.all()]
         self._sent_readers = [
-            (pattern, None if pickled is None else pickled.hex()) for pattern, pickled in readers
+            (pattern, pickled.hex() if pickled else None) for pattern, pickled in readers
         ]
         self._sent_loaders = dict(importable_loaders())
         idle = self._idle
@@ -685,9 +684,9 @@ class Loading:
 
     def _name_of(self, file: FoundFile) -> str:
         """Return the name of a file's reader, judged by the file's name."""
-        named = self.readers.find(file.identity, file.path.name)
+        named = self.find(file.identity, file.path.name)
         if named is not None:
-            return named.reader().name
+            return named.name
         suffix = known_suffix(file.path)
         if suffix not in loaders:
             return "its loader"
@@ -835,7 +834,8 @@ class FileServer:
         def find(*names: str) -> FileReader | None:
             for pattern, pickled in readers:
                 if matches(pattern, names):
-                    return _unpickle(pattern, pickled)
+                    reader = _unpickle(bytes.fromhex(pickled)) if pickled else _ParentLoader
+                    return as_reader(pattern, reader)
             return None
 
         try:
@@ -845,18 +845,14 @@ class FileServer:
 
     def call(self, data: bytes) -> Any:
         """Call a function of the parent process."""
-        from multiprocessing.reduction import ForkingPickler
-
-        function, *args = ForkingPickler.loads(data)
+        function, *args = _unpickle(data)
         return function(*args)
 
 
-def _unpickle(pattern: str, pickled: str | None) -> FileReader:
+def _unpickle(data: bytes) -> Any:
     from multiprocessing.reduction import ForkingPickler
 
-    return as_reader(
-        pattern, _ParentLoader if pickled is None else ForkingPickler.loads(bytes.fromhex(pickled))
-    )
+    return ForkingPickler.loads(data)
 
 
 def _limit_memory(most: int | None) -> None:

@@ -110,9 +110,9 @@ def _address(item: Any) -> int:
 
 # pdfium writes into these; made once, as there are many objects
 _COLOUR = bytearray(16)
-_AT_COLOUR = [ctypes.byref(ctypes.c_uint.from_buffer(_COLOUR, at)) for at in range(0, 16, 4)]
+_AT_COLOUR = [ctypes.c_uint.from_buffer(_COLOUR, at) for at in range(0, 16, 4)]
 _EDGES = bytearray(16)
-_AT_EDGES = [ctypes.byref(ctypes.c_float.from_buffer(_EDGES, at)) for at in range(0, 16, 4)]
+_AT_EDGES = [ctypes.c_float.from_buffer(_EDGES, at) for at in range(0, 16, 4)]
 _SIZE = ctypes.c_float()
 _MATRIX = pdfium.FS_MATRIX()
 
@@ -151,7 +151,7 @@ def _area(item: Any, kind: int) -> _Area | None:
     if kind != pdfium.FPDF_PAGEOBJ_PATH:
         return _Area(*bounds, None)
     mode = ctypes.c_int()
-    pdfium.FPDFPath_GetDrawMode(item, ctypes.byref(mode), ctypes.byref(ctypes.c_int()))
+    pdfium.FPDFPath_GetDrawMode(item, mode, ctypes.c_int())
     colour = _fill(item)
     if mode.value == pdfium.FPDF_FILLMODE_NONE or colour[3] <= _FAINT:
         return None
