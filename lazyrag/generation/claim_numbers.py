@@ -16,8 +16,6 @@ from lazyrag.generation.claim_text import ClaimPair, Mismatch, Text, is_han
 from lazyrag.generation.claim_words import MEASURE_WORDS
 from lazyrag.generation.quantities import CLOCK, ORDINAL, Quantity, unit_of
 
-Date: TypeAlias = "tuple[Quantity, Quantity]"
-"""A month with its day or year."""
 Places: TypeAlias = "Sequence[tuple[Quantity, Text]]"
 """Numbers of a source, each with its sentence."""
 
@@ -143,8 +141,11 @@ def _of_another_thing(
     rivals = [place for place in rivals if place[0].dimension == number.dimension]
     if not equal or not rivals:
         return None
-    numbers = pair.claim.quantities
-    alike = [(other, pair.claim) for other in numbers if other.dimension == number.dimension]
+    alike = [
+        (other, pair.claim)
+        for other in pair.claim.quantities
+        if other.dimension == number.dimension
+    ]
     terms = _clause_of(number, pair.claim, alike)
     places = sorted([*equal, *rivals], key=lambda place: place[0].start)
     clauses = [_clause_of(other, part, places) for other, part in places]

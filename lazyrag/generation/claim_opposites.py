@@ -85,14 +85,14 @@ def _ends_with_negation(text: str, place: int) -> bool:
 
 def _is_denied_around(pair: ClaimPair, terms: set[str]) -> bool:
     """Whether a sentence around the best one denies one of some words: not aided, unaided."""
+    words = "|".join(map(re.escape, terms))
     for part in pair.around:
         tokens = [token for token in part.content if token.term in terms]
         if any(_is_denied_near(part, token) for token in tokens):
             return True
-    words = "|".join(map(re.escape, terms))
-    return any(
-        re.search(rf"\b(?:un|in|im|dis|non-?)(?:{words})", part.text) for part in pair.around
-    )
+        if re.search(rf"\b(?:un|in|im|dis|non-?)(?:{words})", part.text):
+            return True
+    return False
 
 
 def _is_denied_near(text: Text, token: Word) -> bool:

@@ -156,9 +156,7 @@ class Scope:
             return 0.0
         pairs = [first + second for first, second in pairwise(term)]
         share = sum(pair in self.text for pair in pairs) / len(pairs)
-        if not share:
-            share = 0.6 * sum(character in self.text for character in term) / len(term)
-        return share
+        return share or 0.6 * sum(character in self.text for character in term) / len(term)
 
     def match_name(self, word: str) -> float:
         """`match` of a name, also of one that is made of another: English, England."""
@@ -234,9 +232,10 @@ class Noun:
         word = fold(narrow(self.word))
         if len(word) == 1:
             return word in text
-        if word[-1] in _LOCATIVES and word[:-1] in text:
-            return True
-        if self.is_name and len(word) > 2 and word[-1] in _NAME_ENDINGS and word[:-1] in text:
+        endings = _LOCATIVES
+        if self.is_name and len(word) > 2:
+            endings = endings | _NAME_ENDINGS
+        if word[-1] in endings and word[:-1] in text:
             return True
         pairs = [first + second for first, second in pairwise(word)]
         least = _MIN_SHARE_OF_NAME if self.is_name else _MIN_SHARE

@@ -163,7 +163,7 @@ def compare_order(pair: ClaimPair) -> Iterator[Mismatch]:
         first = best.text.find(first_name)
         second = best.text.find(second_name)
         is_unique = best.text.count(first_name) == best.text.count(second_name) == 1
-        if not 0 <= first < second or not is_unique:
+        if not is_unique or first >= second:
             continue
         span = (left[1], right[0])
         source_span = (best.start + first + len(first_name), best.start + second)

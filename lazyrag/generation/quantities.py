@@ -89,8 +89,8 @@ class Quantity:
         if self.is_century and other.is_year:
             return math.ceil(other.number / 100) == self.number
         if self.dimension and other.dimension:
-            return self.dimension == other.dimension and _is_close(self.size, other.size)
-        return _is_close(self.number, other.number)
+            return self.dimension == other.dimension and math.isclose(self.size, other.size)
+        return math.isclose(self.number, other.number)
 
     @property
     def is_century(self) -> bool:
@@ -119,10 +119,6 @@ class Quantity:
 _EPSILON = 1e-9
 _SMALLEST = 1e-200
 _LARGEST = 1e200
-
-
-def _is_close(first: float, second: float) -> bool:
-    return math.isclose(first, second, rel_tol=1e-9)
 
 
 def unit_of(word: str) -> tuple[str, float]:

@@ -245,12 +245,11 @@ def as_reader(pattern: str, user_reader: Any) -> FileReader:
     """Return the function that loads a file: a loader's method, a new instance's method, or the
     function itself.
     """
+    name = getattr(user_reader, "__name__", type(user_reader).__name__)
     if isinstance(user_reader, type):
-        name = user_reader.__name__
         return FileReader(name, lambda path: call_loader(user_reader(), path), pattern)
     has_load = callable(getattr(user_reader, "load", None))
     load = functools.partial(call_loader, user_reader) if has_load else user_reader
-    name = getattr(user_reader, "__name__", type(user_reader).__name__)
     return FileReader(name, load, pattern)
 
 
@@ -601,7 +600,7 @@ class Loading:
             return loaded
         load = (
             self._load_there
-            if self._idle is not None and self._is_for_processes(file)
+            if self.is_running and self._is_for_processes(file)
             else self._load_here
         )
         started = time.monotonic()

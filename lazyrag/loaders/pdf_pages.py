@@ -394,7 +394,7 @@ def iso_date(text: str) -> str:
     match = _DATE.match(text.strip())
     if match is None:
         return ""
-    part = {name: value or "" for name, value in match.groupdict().items()}
+    part = match.groupdict("")
     zone = part["zone"]
     if zone in ("+", "-"):
         zone += f"{part['hours'] or '00'}:{part['minutes'] or '00'}"
@@ -572,11 +572,7 @@ class PageText:
         """
         first = self.placed(start)
         last = self.placed(start + len(stretch) - 1)
-        if (
-            first is None
-            or last is None
-            or not (self._is_shown(first[0]) and self._is_shown(last[0]))
-        ):
+        if not (first and last and self._is_shown(first[0]) and self._is_shown(last[0])):
             return None
         size, turn = self.size_and_turn(start)
         if " " not in stretch and not self._is_tight(start, len(stretch), size):
