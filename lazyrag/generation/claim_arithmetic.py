@@ -53,11 +53,9 @@ def _is_bound(pair: ClaimPair, number: Quantity) -> bool:
     is_above = _ABOVE.search(before) is not None
     if not is_above and not _BELOW.search(before):
         return False
-    size = number.number * number.factor
     for other in pair.numbers:
-        other_size = other.number * other.factor
-        smaller, larger = (size, other_size) if is_above else (other_size, size)
-        is_within_bound = smaller <= larger <= _BOUND_FACTOR * smaller
+        smaller, larger = (number, other) if is_above else (other, number)
+        is_within_bound = smaller.size <= larger.size <= _BOUND_FACTOR * smaller.size
         if other.dimension == number.dimension and is_within_bound:
             return True
     return False
@@ -81,26 +79,24 @@ def _is_sum_or_difference(pair: ClaimPair, number: Quantity) -> bool:
     is_sum = bool(is_large or _SUM.search(pair.claim.text))
     if not is_sum and not _DIFFERENCE.search(pair.claim.text):
         return False
-    result = number.number * number.factor
     pools = _pools(pair, number)
     before = pair.claim.between(number.start - 20, number.start)
     tolerance = _ABOUT_TOLERANCE if _ABOUT.search(before) else _EPSILON
     for left, right in (two for pool in pools for two in itertools.combinations(pool, 2)):
-        if result > 0 and math.isclose(abs(left - right), result, rel_tol=tolerance):
+        if number.size > 0 and math.isclose(abs(left - right), number.size, rel_tol=tolerance):
             return True
-    return is_sum and any(_has_sum(pool, result) for pool in pools)
+    return is_sum and any(_has_sum(pool, number.size) for pool in pools)
 
 
 def _pools(pair: ClaimPair, number: Quantity) -> list[list[float]]:
     """Sizes of the numbers that a statement may have computed one from, by what they measure."""
     pools: dict[str, list[float]] = {}
-    for part in pair.passage.sentences:
-        for other in part.quantities:
-            is_near = part in pair.around or other.is_year or other.dimension not in _OFTEN_ALIKE
-            size = _size(other)
-            if is_near and size.dimension == number.dimension:
-                kind = "year" if other.is_year else other.dimension
-                pools.setdefault(kind, []).append(size.number * size.factor)
+    for other, part in pair.passage.numbers:
+        is_near = part in pair.around or other.is_year or other.dimension not in _OFTEN_ALIKE
+        comparable = _as_time(other)
+        if is_near and comparable.dimension == number.dimension:
+            kind = "year" if other.is_year else other.dimension
+            pools.setdefault(kind, []).append(comparable.size)
     return [*pools.values(), list(_sizes_as(number, pair.best.quantities))]
 
 
@@ -124,19 +120,19 @@ def _sizes_as(number: Quantity, others: Iterable[Quantity]) -> Iterator[float]:
         elif not number.dimension:
             yield other.number
         elif other.dimension == number.dimension:
-            yield other.number * other.factor
+            yield other.size
 
 
 def _is_ratio(pair: ClaimPair, number: Quantity) -> bool:
     """Whether a statement has how many times a number of the source is another one."""
-    sizes = [other.number * other.factor for other in pair.numbers if other.number]
+    sizes = [other.size for other in pair.numbers if other.number]
     return number.dimension == "times" and any(
         math.isclose(max(two), number.number * min(two), rel_tol=_RATIO_TOLERANCE)
         for two in itertools.combinations(sizes, 2)
     )
 
 
-def _size(number: Quantity) -> Quantity:
+def _as_time(number: Quantity) -> Quantity:
     """A number whose differences are to be compared: of years and times of day, a time."""
     if number.is_year:
         return replace(number, dimension="time", factor=unit_of("year")[1])
@@ -152,11 +148,10 @@ def _is_rounded(pair: ClaimPair, number: Quantity) -> bool:
     if is_share and not _ABOUT_BEHIND.match(text, number.end):
         return any(
             other.dimension == "percent" and abs(other.number - number.number) <= _SHARE_TOLERANCE
-            for part in pair.passage.sentences
-            for other in part.quantities
+            for other, _ in pair.passage.numbers
         )
     is_about = _ABOUT.search(text, max(0, number.start - 20), number.start)
     is_more = _MORE.search(text, number.start, number.end)
     if not (is_about or is_more or _ABOUT_BEHIND.match(text, number.end)):
         return False
-    return any(number.rounds(other) for part in pair.around for other in part.quantities)
+    return any(map(number.rounds, pair.numbers))

@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -16,8 +16,6 @@ from lazyrag.generation.claim_text import ClaimPair, Mismatch, Text, is_han
 from lazyrag.generation.claim_words import MEASURE_WORDS
 from lazyrag.generation.quantities import CLOCK, ORDINAL, Quantity, unit_of
 
-Date: TypeAlias = "tuple[Quantity, Quantity]"
-"""A month with its day or year."""
 Places: TypeAlias = "Sequence[tuple[Quantity, Text]]"
 """Numbers of a source, each with its sentence."""
 
@@ -29,51 +27,52 @@ _MOST_RIVALS = 20  # a number in its place is not much larger
 
 def compare_numbers(pair: ClaimPair) -> Iterator[Mismatch]:
     """Find numbers and dates of a statement that the source lacks, or has of something else."""
-    places = [(number, part) for part in pair.passage.sentences for number in part.quantities]
+    numbers = pair.passage.numbers
     shares = _shares(pair)
     for number in pair.claim.quantities:
-        equal = [(other, part) for other, part in places if _is_equal(number, other, part)]
+        equal = [place for place in numbers if _is_equal(number, *place)]
         if number.start in shares or _is_skipped(pair, number, is_equal=bool(equal)):
             continue
-        same = [] if equal else _of_the_same(pair, number)
-        rivals = same or [
-            (other, part) for other, part in places if _is_rival(pair.claim, number, other, part)
-        ]
-        rival = _of_another_thing(pair, number, equal, rivals)
-        rival = rival or _nearest_rival(pair, number, equal, rivals)
-        if rival:
+        rivals = [place for place in numbers if _is_rival(pair.claim, number, *place)]
+        if equal:
+            rival = _of_another_thing(pair, number, equal, rivals)
+            rival = rival or _nearer_rival(pair, number, equal, rivals)
+            is_wrong = rival is not None
+        else:
+            facing = _of_the_same(pair, number) or _in_sentence(pair.best, rivals)
+            _, rival = _closest(pair.claim, number, facing)
+            is_wrong = not _is_counted(pair, number, facing)
+        if is_wrong:
             kind = "date" if number.dimension == "month" else "number"
-            yield Mismatch(kind, (number.start, number.end), rival if rival != _NOWHERE else None)
+            yield Mismatch(kind, number.span, rival)
 
 
-_NOWHERE = (0, 0)
+def _in_sentence(sentence: Text, places: Places) -> Places:
+    """The numbers that are in a sentence."""
+    return [place for place in places if place[1] is sentence]
 
 
-def _nearest_rival(pair: ClaimPair, number: Quantity, equal: Places, rivals: Places) -> Span | None:
-    """The number that a source has in the place of one of a statement; `_NOWHERE` if the source
-    has none at all, None if the statement's number is right.
+def _nearer_rival(pair: ClaimPair, number: Quantity, equal: Places, rivals: Places) -> Span | None:
+    """The number of a source that is in the place of one of a statement, where those that equal it
+    are not.
     """
-    for facing in (pair.best, _best_for(pair, number)):
-        if not equal or any(part is facing for _, part in equal):
-            rivals = [(other, part) for other, part in rivals if part is facing]
+    for sentence in (pair.best, _best_for(pair, number)):
+        if _in_sentence(sentence, equal):
+            rivals = _in_sentence(sentence, rivals)
             break
-    if equal:
-        dimensions = {other.dimension for other, _ in equal}
-        rivals = [(other, part) for other, part in rivals if other.dimension in dimensions]
+    dimensions = {other.dimension for other, _ in equal}
+    rivals = [place for place in rivals if place[0].dimension in dimensions]
     score, _ = _closest(pair.claim, number, equal)
     rival_score, rival = _closest(pair.claim, number, rivals)
-    if equal:
-        return rival if rival_score > _RIVAL_FACTOR * score + _RIVAL_MARGIN else None
-    if _is_counted(pair, number) and not any(other.number <= _MOST_RIVALS for other, _ in rivals):
-        return None
-    return rival or _NOWHERE
+    return rival if rival_score > _RIVAL_FACTOR * score + _RIVAL_MARGIN else None
 
 
-def _is_counted(pair: ClaimPair, number: Quantity) -> bool:
+def _is_counted(pair: ClaimPair, number: Quantity, rivals: Places) -> bool:
     """Whether a number is a small one in words, which the answer may have counted."""
     word = pair.claim.between(number.start, number.end)
     is_small = number.number <= _MAX_COUNT and number.dimension != "month"
-    return is_small and word.isalpha() and not _of_the_same(pair, number)
+    has_rival = any(other.number <= _MOST_RIVALS for other, _ in rivals)
+    return is_small and word.isalpha() and not has_rival and not _of_the_same(pair, number)
 
 
 def _best_for(pair: ClaimPair, number: Quantity) -> Text:
@@ -87,12 +86,7 @@ _SHARE = re.compile(r"(?:\s[a-z]+){0,4}\s?(?:in|out of)\s?", re.IGNORECASE)
 
 def _shares(pair: ClaimPair) -> set[int]:
     """The starts of the numbers of shares that a source has in percent: one in five, 20 %."""
-    percents = [
-        number
-        for part in pair.passage.sentences
-        for number in part.quantities
-        if number.dimension == "percent"
-    ]
+    percents = [number for number, _ in pair.passage.numbers if number.dimension == "percent"]
     starts: set[int] = set()
     for first, second in itertools.pairwise(pair.claim.quantities):
         if second.number and _SHARE.fullmatch(pair.claim.between(first.end, second.start)):
@@ -104,22 +98,25 @@ def _shares(pair: ClaimPair) -> set[int]:
 
 def _is_skipped(pair: ClaimPair, number: Quantity, *, is_equal: bool) -> bool:
     """Whether a number is an article, mostly; a day, at which `compare_dates` looks; or one that
-    the source has in a name (oxygen-18), or not rounded.
+    the source has in a name, or not rounded.
     """
-    is_article = number.number == 1 and not number.dimension
-    if is_article and not is_equal and _of_the_same(pair, number):
-        return False
-    if is_equal or is_article:
-        is_day = number.start in pair.claim.days
-        return is_article or is_day or number.dimension in (ORDINAL, CLOCK)
+    if number.number == 1 and not number.dimension:
+        return is_equal or not _of_the_same(pair, number)
+    if is_equal:
+        return number.start in pair.claim.days or number.dimension in (ORDINAL, CLOCK)
     if number.is_year and f"{number.number:.0f}" in pair.passage.title:
         return True
+    return _is_in_name(pair, number) or is_computed(pair, number)
+
+
+def _is_in_name(pair: ClaimPair, number: Quantity) -> bool:
+    """Whether a number is a word of the source, or a part of one: the eastern half, oxygen-18."""
     word = pair.claim.between(number.start, number.end)
     is_word = word.isalpha() and number.dimension != "month"
     if is_word and any(word.lower() in part.words for part in pair.passage.sentences):
-        return True  # the eastern half
-    is_in_name = re.search(rf"(?<=[^\W\d]-){re.escape(word)}(?!\d)", pair.passage.text)
-    return bool(is_in_name) or is_computed(pair, number)
+        return True
+    part_of_name = rf"(?<=[^\W\d]-){re.escape(word)}(?!\d)"
+    return re.search(part_of_name, pair.passage.text) is not None
 
 
 def _of_the_same(pair: ClaimPair, number: Quantity) -> list[tuple[Quantity, Text]]:
@@ -144,8 +141,11 @@ def _of_another_thing(
     rivals = [place for place in rivals if place[0].dimension == number.dimension]
     if not equal or not rivals:
         return None
-    numbers = pair.claim.quantities
-    alike = [(other, pair.claim) for other in numbers if other.dimension == number.dimension]
+    alike = [
+        (other, pair.claim)
+        for other in pair.claim.quantities
+        if other.dimension == number.dimension
+    ]
     terms = _clause_of(number, pair.claim, alike)
     places = sorted([*equal, *rivals], key=lambda place: place[0].start)
     clauses = [_clause_of(other, part, places) for other, part in places]
@@ -155,7 +155,7 @@ def _of_another_thing(
         return None
     most = max(counts)
     rival = places[counts.index(most)][0]
-    return (rival.start, rival.end) if most >= _MIN_WORDS_OF_ANOTHER else None
+    return rival.span if most >= _MIN_WORDS_OF_ANOTHER else None
 
 
 _MIN_WORDS_OF_ANOTHER = 2
@@ -256,7 +256,7 @@ def compare_dates(pair: ClaimPair) -> Iterator[Mismatch]:
             facing = [date[index] for date in alike if date[1 - index].equals(claimed[1 - index])]
             is_known = any(other in date for date in same_dates)
             if facing and not is_known:
-                yield Mismatch("date", (other.start, other.end), (facing[0].start, facing[0].end))
+                yield Mismatch("date", other.span, facing[0].span)
 
 
 def compare_periods(pair: ClaimPair) -> Iterator[Mismatch]:
@@ -265,9 +265,7 @@ def compare_periods(pair: ClaimPair) -> Iterator[Mismatch]:
     """
     periods = [period for part in pair.around for period in _periods(part)]
     lengths = [length for length, _ in periods]
-    lengths += [
-        number.number * number.factor for number in pair.numbers if number.dimension == "time"
-    ]
+    lengths += [number.size for number in pair.numbers if number.dimension == "time"]
     for length, span in _periods(pair.claim):
         is_known = any(math.isclose(length, other, rel_tol=0.05) for other in lengths)
         if periods and not is_known:  # every 12 months: a year
@@ -319,14 +317,12 @@ def _is_alike(number: Quantity, other: Quantity, claim: Text) -> bool:
     return number.is_year == other.is_year and other.number != 1
 
 
-def _closest(
-    claim: Text, number: Quantity, candidates: Iterable[tuple[Quantity, Text]]
-) -> tuple[float, Span | None]:
+def _closest(claim: Text, number: Quantity, candidates: Places) -> tuple[float, Span | None]:
     """The number of a source whose neighbours are most like those of a statement's number: its
     score, and its span.
     """
     scores = [
-        (_closeness(claim, number.start, part, other.start), (other.start, other.end))
+        (_closeness(claim, number.start, part, other.start), other.span)
         for other, part in candidates
     ]
     return max(scores, key=lambda score: score[0], default=(0.0, None))

@@ -30,9 +30,12 @@ _DENIAL = re.compile(
     re.ASCII,  # a word may end at a Chinese letter
 )
 _UNTIL = re.compile(
-    r"\b(?:until|unless)\b|\b(?:nobody|no one|none|no other)\b.*\bthan\b|\b(?:otherwise|lest)\b|才|除非|以免|避免|否则",
+    r"\b(?:until|unless|otherwise|lest)\b|\b(?:nobody|no one|none|no other)\b.*\bthan\b"
+    r"|才|除非|以免|避免|否则",
     re.IGNORECASE,
 )
+
+_ENDINGS_OF_MODIFIERS = ("ly", "al", "ive", "ic")  # not explicitly allowed, no financial aid
 
 
 def compare_negation(pair: ClaimPair) -> Iterator[Mismatch]:
@@ -45,16 +48,13 @@ def compare_negation(pair: ClaimPair) -> Iterator[Mismatch]:
         numbers = pair.best.positions_of(token.term)
         sources = [pair.best.content[number] for number in numbers]
         terms = {token.term}
-        if token.word.endswith(
-            ("ly", "al", "ive", "ic")
-        ):  # not explicitly allowed, no financial aid
+        if token.word.endswith(_ENDINGS_OF_MODIFIERS):
             terms |= {pair.claim.following(token.end)} - {""}
         if token.term in claimed and sources and not _is_denied_around(pair, terms):
-            span = (sources[0].start, sources[0].end)
-            yield Mismatch("negation", claimed[token.term], span)
+            yield Mismatch("negation", claimed[token.term], sources[0].span)
         is_denied_once = len(sources) == 1 and sources[0].term in denied and not claimed
         if is_denied_once and not _is_denied_near(pair.claim, token):
-            yield Mismatch("negation", (token.start, token.end), denied[sources[0].term])
+            yield Mismatch("negation", token.span, denied[sources[0].term])
 
 
 def _denied(text: Text) -> dict[str, Span]:
@@ -63,7 +63,7 @@ def _denied(text: Text) -> dict[str, Span]:
     for token, following in pairwise([*text.tokens, Word(0, 0, "", "")]):
         is_negation = token.word in NEGATIONS or token.word.endswith("n't")
         if is_negation and following.word not in ("only", "just", "merely", "longer"):
-            negations.append((token.start, token.end))
+            negations.append(token.span)
     for match in _HAN_NEGATION.finditer(text.text):
         start = text.start + match.start()
         inside = text.content[text.number_at(start) :][:1]
@@ -85,14 +85,14 @@ def _ends_with_negation(text: str, place: int) -> bool:
 
 def _is_denied_around(pair: ClaimPair, terms: set[str]) -> bool:
     """Whether a sentence around the best one denies one of some words: not aided, unaided."""
+    words = "|".join(map(re.escape, terms))
     for part in pair.around:
         tokens = [token for token in part.content if token.term in terms]
         if any(_is_denied_near(part, token) for token in tokens):
             return True
-    words = "|".join(map(re.escape, terms))
-    return any(
-        re.search(rf"\b(?:un|in|im|dis|non-?)(?:{words})", part.text) for part in pair.around
-    )
+        if re.search(rf"\b(?:un|in|im|dis|non-?)(?:{words})", part.text):
+            return True
+    return False
 
 
 def _is_denied_near(text: Text, token: Word) -> bool:
@@ -110,37 +110,28 @@ def compare_having(pair: ClaimPair) -> Iterator[Mismatch]:
     way round.
     """
     source = pair.passage.text
-    start = pair.claim.start
     for words, opposites in ((_HAS_NOT, _HAS), (_HAS, _HAS_NOT)):
         facing = {match["what"]: match.span() for match in opposites.finditer(source)}
         same = {match["what"] for match in words.finditer(source)}
         for match in words.finditer(pair.claim.text):
             if match["what"] in facing and match["what"] not in same:
-                span = (start + match.start(), start + match.end())
-                yield Mismatch("negation", span, facing[match["what"]])
+                yield Mismatch("negation", pair.claim.span_of(match), facing[match["what"]])
 
 
 def compare_modes(pair: ClaimPair) -> Iterator[Mismatch]:
     """Find what a statement allows and its source forbids, or the other way round, and the like."""
     if pair.coverage < MIN_COVERAGE:
         return
-    for mode in _modes():
+    for mode in MODES:
         for words, opposites in (mode, mode[::-1]):
-            claimed = words.search(pair.claim.text)
-            facing = opposites.search(pair.best.text)
-            is_on_both_sides = opposites.search(pair.claim.text) or words.search(pair.best.text)
+            claimed = re.search(words, pair.claim.text)
+            facing = re.search(opposites, pair.best.text)
+            is_on_both_sides = re.search(opposites, pair.claim.text) or re.search(
+                words, pair.best.text
+            )
             if claimed and facing and not is_on_both_sides:
-                span = pair.claim.start + claimed.start(), pair.claim.start + claimed.end()
-                source_span = pair.best.start + facing.start(), pair.best.start + facing.end()
-                yield Mismatch("negation", span, source_span)
-
-
-@functools.cache
-def _modes() -> list[tuple[re.Pattern[str], re.Pattern[str]]]:
-    return [
-        (re.compile(words, re.IGNORECASE), re.compile(opposites, re.IGNORECASE))
-        for words, opposites in MODES
-    ]
+                span = pair.claim.span_of(claimed)
+                yield Mismatch("negation", span, pair.best.span_of(facing))
 
 
 def compare_opposites(pair: ClaimPair) -> Iterator[Mismatch]:
@@ -160,7 +151,7 @@ def compare_opposites(pair: ClaimPair) -> Iterator[Mismatch]:
         if facing and pair.claim.words.isdisjoint(facing[:1]):
             source = sources[facing[0]]
             if (token.term in claimed) == (source.term in denied):  # not "not closed", "open"
-                yield Mismatch("opposite", (token.start, token.end), (source.start, source.end))
+                yield Mismatch("opposite", token.span, source.span)
     if is_han(pair.claim.text):
         yield from _han_opposites(pair)
 

@@ -41,6 +41,11 @@ class Word:
     word: str
     term: str
 
+    @property
+    def span(self) -> Span:
+        """Its start and end."""
+        return self.start, self.end
+
 
 @functools.cache
 def _runs() -> re.Pattern[str]:
@@ -151,9 +156,7 @@ class Scope:
             return 0.0
         pairs = [first + second for first, second in pairwise(term)]
         share = sum(pair in self.text for pair in pairs) / len(pairs)
-        if not share:
-            share = 0.6 * sum(character in self.text for character in term) / len(term)
-        return share
+        return share or 0.6 * sum(character in self.text for character in term) / len(term)
 
     def match_name(self, word: str) -> float:
         """`match` of a name, also of one that is made of another: English, England."""
@@ -229,9 +232,10 @@ class Noun:
         word = fold(narrow(self.word))
         if len(word) == 1:
             return word in text
-        if word[-1] in _LOCATIVES and word[:-1] in text:
-            return True
-        if self.is_name and len(word) > 2 and word[-1] in _NAME_ENDINGS and word[:-1] in text:
+        endings = _LOCATIVES
+        if self.is_name and len(word) > 2:
+            endings = endings | _NAME_ENDINGS
+        if word[-1] in endings and word[:-1] in text:
             return True
         pairs = [first + second for first, second in pairwise(word)]
         least = _MIN_SHARE_OF_NAME if self.is_name else _MIN_SHARE
@@ -247,8 +251,8 @@ class Noun:
         return self.word[0] in _CONJUNCTIONS and claim[self.start + 1 : self.end + 1] in text
 
     def is_strange(self, claim: str, text: str) -> bool:
-        """Whether it is a name, a rare noun or an answer that a text lacks. Many short words have a name's tag,
-        such as 许可 and 钱财.
+        """Whether it is a name, a rare noun or an answer that a text lacks. Many short words have a
+        name's tag, such as 许可 and 钱财.
         """
         shared = sum(letter in text for letter in self.word)
         if claim[: self.start].endswith("是") and 2 * shared < len(self.word):
@@ -334,6 +338,14 @@ class Text:
     def between(self, start: int, end: int) -> str:
         """The letters between two places."""
         return self.text[max(0, start - self.start) : max(0, end - self.start)]
+
+    def is_number(self, place: int) -> bool:
+        """Whether a place is in one of its numbers."""
+        return any(number.start <= place < number.end for number in self.quantities)
+
+    def span_of(self, match: re.Match[str]) -> Span:
+        """Where a match in its letters is."""
+        return self.start + match.start(), self.start + match.end()
 
     @functools.cached_property
     def quantities(self) -> list[Quantity]:
@@ -439,6 +451,11 @@ class Passage:
         spans = spans or [(0, 0)]
         self.sentences = [Text(text[start:end], start) for start, end in spans]
         self.scope = Scope(text, [token for part in self.sentences for token in part.tokens])
+
+    @functools.cached_property
+    def numbers(self) -> list[tuple[Quantity, Text]]:
+        """Its numbers, each with its sentence."""
+        return [(number, part) for part in self.sentences for number in part.quantities]
 
     def best_sentence(self, claim: Text) -> int:
         """Number of the sentence that has most of a statement's words; the first of equals."""

@@ -124,20 +124,20 @@ HAN_NEGATION = (
 )
 MODES = (
     (
-        r"\b(?:can|may|(?:is|are) (?:allowed|permitted))\b(?! ?not)|(?<!不)可以|(?<![不未])允许",
+        r"(?i)\b(?:can|may|(?:is|are) (?:allowed|permitted))\b(?! ?not)|(?<!不)可以|(?<![不未])允许",
         (
-            r"\b(?:cannot|can't|(?:can|must|may) not|mustn't|not (?:allowed|permitted)|forbidden"
-            r"|prohibited)\b|不能|不得(?!不)|不可(?!避|或)|不允许|禁止"
+            r"(?i)\b(?:cannot|can't|(?:can|must|may) not|mustn't|not (?:allowed|permitted)"
+            r"|forbidden|prohibited)\b|不能|不得(?!不)|不可(?!避|或)|不允许|禁止"
         ),
     ),
     (
-        r"\b(?:must|required|(?<!no )(?<!not )(?<!n't )(?:have|has|needs?) to)\b(?! ?not)|必须",
+        r"(?i)\b(?:must|required|(?<!no )(?<!not )(?<!n't )(?:have|has|needs?) to)\b(?! ?not)|必须",
         (
-            r"\b(?:no need|need not|needn't|(?:not|n't) (?:need|required|have to)|optional)\b"
+            r"(?i)\b(?:no need|need not|needn't|(?:not|n't) (?:need|required|have to)|optional)\b"
             r"|无需|无须|不必|不需要|不用"
         ),
     ),
-    (r"\b(?:still|remains?)\b|仍|依然", r"\bno longer\b|不再"),
+    (r"(?i)\b(?:still|remains?)\b|仍|依然", r"(?i)\bno longer\b|不再"),
 )
 """Words of one mode, and of its opposite: allowed, forbidden; required, not; still, no longer."""
 DENIALS = tuple(

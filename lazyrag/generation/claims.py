@@ -113,13 +113,13 @@ def _names(claim: Text) -> Iterator[Span]:
     for token in claim.content:
         if not text[token.start].isupper():
             continue
-        numbers = [(number.start, number.end) for number in claim.quantities]
-        if any(start <= token.start < end for start, end in [*codes, *numbers]):
+        is_code = any(start <= token.start < end for start, end in codes)
+        if is_code or claim.is_number(token.start):
             continue
         begins = _SENTENCE_BEGINS.search(text, max(0, token.start - 8), token.start)
         follows = re.match(r"(?:['’]s)?\s+[A-Z]", text[token.end : token.end + 5])
         if not begins or (follows and token.word not in FIRST_WORDS):
-            yield token.start, token.end
+            yield token.span
 
 
 _QUOTED = re.compile(
@@ -152,7 +152,7 @@ def compare_order(pair: ClaimPair) -> Iterator[Mismatch]:
     claim = pair.claim
     best = pair.best
     names = [
-        (match.start(), match.end())
+        match.span()
         for match in _COMPLETE_NAME.finditer(claim.text)
         if match[0].lower() not in MONTHS
     ]
@@ -163,7 +163,7 @@ def compare_order(pair: ClaimPair) -> Iterator[Mismatch]:
         first = best.text.find(first_name)
         second = best.text.find(second_name)
         is_unique = best.text.count(first_name) == best.text.count(second_name) == 1
-        if not 0 <= first < second or not is_unique:
+        if not is_unique or first >= second:
             continue
         span = (left[1], right[0])
         source_span = (best.start + first + len(first_name), best.start + second)
@@ -231,7 +231,7 @@ def compare_phrases(pair: ClaimPair) -> Iterator[Mismatch]:
         start, end = match.span(1)
         tokens = [token for token in pair.claim.tokens if start <= token.start < end]
         is_general = bool(tokens) and tokens[-1].word in GENERAL_NOUNS
-        is_time = any(number.start <= start < number.end for number in pair.claim.quantities)
+        is_time = pair.claim.is_number(start)
         if not tokens or is_general or is_time or unit_of(tokens[-1].word)[0]:
             continue
         is_acronym = pair.claim.text[end - 1].isupper()  # which compare_names looks at
@@ -242,11 +242,10 @@ def compare_phrases(pair: ClaimPair) -> Iterator[Mismatch]:
 
 def _absent_nouns(pair: ClaimPair) -> Iterator[Mismatch]:
     """Find names and nouns of a Chinese statement that the source lacks."""
-    numbers = pair.claim.quantities
     around = "".join(part.scope.text for part in pair.around)
     text = pair.passage.scope.text
     for noun in han_nouns(pair.claim.text):
-        is_unit = any(number.start <= noun.start < number.end for number in numbers)
+        is_unit = pair.claim.is_number(noun.start)
         is_general = noun.tag != "nt" and noun.word.endswith(HAN_GENERAL_NOUNS)
         is_known = is_general or noun.word in HAN_FUNCTION_WORDS or noun.is_in(text)
         if is_unit or is_known or noun.is_cut_wrongly(pair.claim.text, text):
@@ -438,13 +437,13 @@ class StatementChecker:
 
     def _supporting(self, claim: Text, indices: Sequence[int]) -> dict[int, Judgement]:
         """The sources that support a statement, and are not among those it cites."""
-        judgements = {}
-        for number in range(1, len(self._texts) + 1):
-            if number not in indices:
-                judgement = self._compare(claim, number)
-                if judgement.verdict == "supported":
-                    judgements[number] = judgement
-        return judgements
+        others = set(range(1, len(self._texts) + 1)).difference(indices)
+        judgements = {number: self._compare(claim, number) for number in sorted(others)}
+        return {
+            number: judgement
+            for number, judgement in judgements.items()
+            if judgement.verdict == "supported"
+        }
 
     def _ask(self, text: str, source: str) -> Verdict:
         """The second opinion. Its failure is a problem, and leaves the statement not found."""
@@ -464,11 +463,7 @@ class StatementChecker:
             _finding(mismatch, judgement.pair, statement.span[0])
             for mismatch in judgement.mismatches
         ]
-        if (
-            self._judge
-            and verdict == "not_found"
-            and {finding.kind for finding in findings} == {"words"}
-        ):
+        if verdict == "not_found" and {finding.kind for finding in findings} == {"words"}:
             verdict = self._ask(statement.text, passage)
             findings = [] if verdict == "supported" else findings
         quote = "" if verdict == "not_found" else best.text.strip()

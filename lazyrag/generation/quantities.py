@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from lazyrag.data.segment import Span
 from lazyrag.generation.claim_words import (
     ENGLISH_NUMBERS,
     HAN_DIGITS,
@@ -62,6 +63,16 @@ class Quantity:
     end: int
     is_year: bool = False
 
+    @property
+    def span(self) -> Span:
+        """Its start and end."""
+        return self.start, self.end
+
+    @property
+    def size(self) -> float:
+        """Its value in the dimension's base unit."""
+        return self.number * self.factor
+
     def equals(self, other: Quantity) -> bool:
         """Whether both are the same; a number without a unit equals one with any, and 2:30 equals
         2:30 p.m.
@@ -78,10 +89,8 @@ class Quantity:
         if self.is_century and other.is_year:
             return math.ceil(other.number / 100) == self.number
         if self.dimension and other.dimension:
-            return self.dimension == other.dimension and _is_close(
-                self.number * self.factor, other.number * other.factor
-            )
-        return _is_close(self.number, other.number)
+            return self.dimension == other.dimension and math.isclose(self.size, other.size)
+        return math.isclose(self.number, other.number)
 
     @property
     def is_century(self) -> bool:
@@ -110,10 +119,6 @@ class Quantity:
 _EPSILON = 1e-9
 _SMALLEST = 1e-200
 _LARGEST = 1e200
-
-
-def _is_close(first: float, second: float) -> bool:
-    return math.isclose(first, second, rel_tol=1e-9)
 
 
 def unit_of(word: str) -> tuple[str, float]:
@@ -226,7 +231,7 @@ def quantities(text: str, offset: int = 0) -> list[Quantity]:
             quantity = replace(quantity, number=number, start=first.start)
         elif results and _is_rest(results[-1], quantity, text, offset):
             first = results.pop()
-            number = quantity.number + first.number * first.factor / quantity.factor
+            number = quantity.number + first.size / quantity.factor
             quantity = replace(quantity, number=number, start=first.start)
         results.append(quantity)
     return results
@@ -262,12 +267,8 @@ def _is_rest(first: Quantity, second: Quantity, text: str, offset: int) -> bool:
 
 
 def _read(match: re.Match[str], offset: int) -> Quantity | None:
-    start = offset + match.start()
-    end = offset + match.end()
-    for name, read in _READERS:
-        if match[name]:
-            return read(match, start, end)
-    return _read_han(match, start, end)
+    read = next(reader for name, reader in _READERS.items() if match[name])
+    return read(match, offset + match.start(), offset + match.end())
 
 
 def _read_month(match: re.Match[str], start: int, end: int) -> Quantity | None:
@@ -345,12 +346,15 @@ def _read_tenths(match: re.Match[str], start: int, end: int) -> Quantity:
     return _with_unit(10 * _han_number(match["tenths"]), "%", start, end)
 
 
-def _read_digits(match: re.Match[str], start: int, end: int) -> Quantity:
+def _value_of_digits(match: re.Match[str]) -> float:
     number = float(match["digits"].replace(",", ""))
     for word in re.findall(r"[a-z]+|[百千万亿]", (match["scale"] or "").lower()):
         number *= SCALES.get(word) or HAN_SCALES[word]
-    if match["decade"] and number < 100:  # the 70s
-        number += 1900
+    return number + 1900 if match["decade"] and number < 100 else number  # the 70s
+
+
+def _read_digits(match: re.Match[str], start: int, end: int) -> Quantity:
+    number = _value_of_digits(match)
     unit = match["unit"] or match["money"] or ""
     if match["heat"]:
         unit = match["heat"] + "度"
@@ -374,28 +378,6 @@ def _read_words(match: re.Match[str], start: int, end: int) -> Quantity:
     return _with_unit(number, ORDINAL if is_ordinal else match["unit_of_words"], start, end)
 
 
-_READERS: Sequence[tuple[str, Callable[[re.Match[str], int, int], Quantity | None]]] = (
-    ("month", _read_month),
-    ("weekday", _read_weekday),
-    ("clock", _read_clock),
-    ("hour", _read_clock),
-    ("spoken_hour", _read_clock),
-    ("noon", _read_noon),
-    ("hour_of_minute", _read_clock),
-    ("han_hour", _read_clock),
-    ("full_hour", _read_clock),
-    ("half_a", _read_half),
-    ("half_han", _read_half),
-    ("and_half_han", _read_half),
-    ("multiple", _read_multiple),
-    ("share", _read_share),
-    ("digits", _read_digits),
-    ("words", _read_words),
-    ("tenths", _read_tenths),
-)
-"""By the group of the pattern that a number matched."""
-
-
 def _read_han(match: re.Match[str], start: int, end: int) -> Quantity | None:
     han = match["han"]
     is_counted = match["percent"] or match["ordinal"] or match["unit_of_han"] or match["measure"]
@@ -408,6 +390,22 @@ def _read_han(match: re.Match[str], start: int, end: int) -> Quantity | None:
     elif match["ordinal"]:
         unit = unit or ORDINAL
     return _with_unit(_han_number(han), unit, start, end)
+
+
+_READERS: Mapping[str, Callable[[re.Match[str], int, int], Quantity | None]] = {
+    "month": _read_month,
+    "weekday": _read_weekday,
+    "noon": _read_noon,
+    **dict.fromkeys(_HOURS, _read_clock),
+    **dict.fromkeys(("half_a", "half_han", "and_half_han"), _read_half),
+    "multiple": _read_multiple,
+    "share": _read_share,
+    "digits": _read_digits,
+    "words": _read_words,
+    "tenths": _read_tenths,
+    "han": _read_han,
+}
+"""By the group of the pattern that a number matched."""
 
 
 def _with_unit(number: float, unit: str | None, start: int, end: int) -> Quantity:

@@ -46,9 +46,8 @@ from lazyrag.types import JsonObject, Metadata
 from lazyrag.validation import known_keywords, require
 
 if TYPE_CHECKING:
-    from queue import LifoQueue
-if TYPE_CHECKING:
     from concurrent.futures import Executor, Future, ThreadPoolExecutor
+    from queue import LifoQueue
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -140,17 +139,17 @@ def _map_in_threads(
     try:
         while True:
             try:
-                if interrupt is None:
-                    for item in itertools.islice(items, _AHEAD * workers - len(waiting)):
-                        waiting.append((item, executor.submit(function, item)))
+                for item in itertools.islice(items, _AHEAD * workers - len(waiting)):
+                    waiting.append((item, executor.submit(function, item)))
                 if not waiting:
                     break
                 result = _result(waiting[0][1])
             except BaseException as exc:
-                # somebody insists
-                if interrupt is not None and not (waiting and _raised(waiting[0][1], exc)):
-                    raise
-                interrupt = interrupt or exc
+                if interrupt is None:
+                    interrupt = exc
+                elif not (waiting and _raised(waiting[0][1], exc)):
+                    raise  # somebody insists
+                items = iter(())  # no more are begun
                 if executor in _stop_events:
                     _stop_events[executor].set()
                 # cancel what was not begun, and drop what the interrupt ended
@@ -246,12 +245,11 @@ def as_reader(pattern: str, user_reader: Any) -> FileReader:
     """Return the function that loads a file: a loader's method, a new instance's method, or the
     function itself.
     """
+    name = getattr(user_reader, "__name__", type(user_reader).__name__)
     if isinstance(user_reader, type):
-        name = user_reader.__name__
         return FileReader(name, lambda path: call_loader(user_reader(), path), pattern)
     has_load = callable(getattr(user_reader, "load", None))
     load = functools.partial(call_loader, user_reader) if has_load else user_reader
-    name = getattr(user_reader, "__name__", type(user_reader).__name__)
     return FileReader(name, load, pattern)
 
 
@@ -563,7 +561,7 @@ class Loading:
 
         readers = [(reader.pattern, portable(reader.user_reader)) for reader in self.readers.all()]
         self._sent_readers = [
-            (pattern, None if pickled is None else pickled.hex()) for pattern, pickled in readers
+            (pattern, pickled.hex() if pickled else None) for pattern, pickled in readers
         ]
         self._sent_loaders = dict(importable_loaders())
         idle = self._idle
@@ -602,7 +600,7 @@ class Loading:
             return loaded
         load = (
             self._load_there
-            if self._idle is not None and self._is_for_processes(file)
+            if self.is_running and self._is_for_processes(file)
             else self._load_here
         )
         started = time.monotonic()
@@ -685,9 +683,9 @@ class Loading:
 
     def _name_of(self, file: FoundFile) -> str:
         """Return the name of a file's reader, judged by the file's name."""
-        named = self.readers.find(file.identity, file.path.name)
+        named = self.find(file.identity, file.path.name)
         if named is not None:
-            return named.reader().name
+            return named.name
         suffix = known_suffix(file.path)
         if suffix not in loaders:
             return "its loader"
@@ -835,7 +833,8 @@ class FileServer:
         def find(*names: str) -> FileReader | None:
             for pattern, pickled in readers:
                 if matches(pattern, names):
-                    return _unpickle(pattern, pickled)
+                    reader = _unpickle(bytes.fromhex(pickled)) if pickled else _ParentLoader
+                    return as_reader(pattern, reader)
             return None
 
         try:
@@ -845,18 +844,14 @@ class FileServer:
 
     def call(self, data: bytes) -> Any:
         """Call a function of the parent process."""
-        from multiprocessing.reduction import ForkingPickler
-
-        function, *args = ForkingPickler.loads(data)
+        function, *args = _unpickle(data)
         return function(*args)
 
 
-def _unpickle(pattern: str, pickled: str | None) -> FileReader:
+def _unpickle(data: bytes) -> Any:
     from multiprocessing.reduction import ForkingPickler
 
-    return as_reader(
-        pattern, _ParentLoader if pickled is None else ForkingPickler.loads(bytes.fromhex(pickled))
-    )
+    return ForkingPickler.loads(data)
 
 
 def _limit_memory(most: int | None) -> None:

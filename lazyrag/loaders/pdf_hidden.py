@@ -53,12 +53,8 @@ def hidden_objects(page: Any) -> dict[int, str]:
             continue
         colour = _fill(item)
         mode = pdfium.FPDFTextObj_GetTextRenderMode(item)
-        if mode == pdfium.FPDF_TEXTRENDERMODE_INVISIBLE:
-            unseen.append((item, NOT_DRAWN))
-        elif mode == pdfium.FPDF_TEXTRENDERMODE_FILL and colour[3] <= _FAINT:
-            unseen.append((item, TRANSPARENT))
-        elif _size(item) <= _TINY:
-            unseen.append((item, SIZE))
+        if reason := _reason(item, mode, colour[3]):
+            unseen.append((item, reason))
         elif mode == pdfium.FPDF_TEXTRENDERMODE_FILL:
             texts.setdefault(colour, []).append((item, len(areas)))
     pictures = [area for area in areas if area.colour is None]
@@ -68,6 +64,15 @@ def hidden_objects(page: Any) -> dict[int, str]:
         if reason != NOT_DRAWN or not any(area.contains(*middle) for area in pictures):
             hidden[_address(item)] = reason
     return hidden
+
+
+def _reason(item: Any, mode: int, opacity: int) -> str:
+    """Why readers do not see a text object, whatever is behind it; "" if they may."""
+    if mode == pdfium.FPDF_TEXTRENDERMODE_INVISIBLE:
+        return NOT_DRAWN
+    if mode == pdfium.FPDF_TEXTRENDERMODE_FILL and opacity <= _FAINT:
+        return TRANSPARENT
+    return SIZE if _size(item) <= _TINY else ""
 
 
 def _in_background_colour(
@@ -105,9 +110,9 @@ def _address(item: Any) -> int:
 
 # pdfium writes into these; made once, as there are many objects
 _COLOUR = bytearray(16)
-_AT_COLOUR = [ctypes.byref(ctypes.c_uint.from_buffer(_COLOUR, at)) for at in range(0, 16, 4)]
+_AT_COLOUR = [ctypes.c_uint.from_buffer(_COLOUR, at) for at in range(0, 16, 4)]
 _EDGES = bytearray(16)
-_AT_EDGES = [ctypes.byref(ctypes.c_float.from_buffer(_EDGES, at)) for at in range(0, 16, 4)]
+_AT_EDGES = [ctypes.c_float.from_buffer(_EDGES, at) for at in range(0, 16, 4)]
 _SIZE = ctypes.c_float()
 _MATRIX = pdfium.FS_MATRIX()
 
@@ -146,7 +151,7 @@ def _area(item: Any, kind: int) -> _Area | None:
     if kind != pdfium.FPDF_PAGEOBJ_PATH:
         return _Area(*bounds, None)
     mode = ctypes.c_int()
-    pdfium.FPDFPath_GetDrawMode(item, ctypes.byref(mode), ctypes.byref(ctypes.c_int()))
+    pdfium.FPDFPath_GetDrawMode(item, mode, ctypes.c_int())
     colour = _fill(item)
     if mode.value == pdfium.FPDF_FILLMODE_NONE or colour[3] <= _FAINT:
         return None

@@ -341,10 +341,8 @@ def _with_marks(text: str, reasons: Sequence[str]) -> str:
     if len(reasons) != len(text):
         return text
     pieces = []
-    for reason, letters_of in itertools.groupby(
-        zip(reasons, text, strict=True), lambda pair: pair[0]
-    ):
-        run = "".join(letter for _, letter in letters_of)
+    for reason, places in itertools.groupby(range(len(text)), reasons.__getitem__):
+        run = "".join(text[at] for at in places)
         pieces.append(hide(run, reason) if reason else run)
     return "".join(pieces)
 
@@ -396,7 +394,7 @@ def iso_date(text: str) -> str:
     match = _DATE.match(text.strip())
     if match is None:
         return ""
-    part = {name: value or "" for name, value in match.groupdict().items()}
+    part = match.groupdict("")
     zone = part["zone"]
     if zone in ("+", "-"):
         zone += f"{part['hours'] or '00'}:{part['minutes'] or '00'}"
@@ -417,9 +415,7 @@ def shown_point(page: Any, x: float, y: float) -> tuple[float, float]:
     across = ctypes.c_int()
     down = ctypes.c_int()
     height = round(_SHOWN_WIDE * shown_height(page))
-    pdfium.FPDF_PageToDevice(
-        page, 0, 0, _SHOWN_WIDE, height, 0, x, y, ctypes.byref(across), ctypes.byref(down)
-    )
+    pdfium.FPDF_PageToDevice(page, 0, 0, _SHOWN_WIDE, height, 0, x, y, across, down)
     return across.value / _SHOWN_WIDE, down.value / _SHOWN_WIDE
 
 
@@ -524,10 +520,7 @@ class PageText:
     def __init__(self, page: Any, text: Any) -> None:
         self.text = text
         bounds = pdfium.FS_RECTF()
-        is_bounded = (
-            pdfium.FPDF_GetPageBoundingBox(page, ctypes.byref(bounds))
-            and bounds.right > bounds.left
-        )
+        is_bounded = pdfium.FPDF_GetPageBoundingBox(page, bounds) and bounds.right > bounds.left
         self._bounds = (
             (bounds.left, bounds.bottom, bounds.right, bounds.top) if is_bounded else _EVERYWHERE
         )
@@ -535,14 +528,8 @@ class PageText:
         self._matrix = pdfium.FS_MATRIX()
         self._across = ctypes.c_double()
         self._up = ctypes.c_double()
-        self._at_box = ctypes.byref(self._box)
-        self._at_matrix = ctypes.byref(self._matrix)
-        self._at_across = ctypes.byref(self._across)
-        self._at_up = ctypes.byref(self._up)
         self._edges = bytearray(32)
-        self._at_edges = [
-            ctypes.byref(ctypes.c_double.from_buffer(self._edges, at)) for at in range(0, 32, 8)
-        ]
+        self._at_edges = [ctypes.c_double.from_buffer(self._edges, at) for at in range(0, 32, 8)]
 
     def letters(self, at: int, text: str) -> str:  # noqa: ARG002  a subclass notes the index
         """The letters of characters from an index on; see `lazyrag.loaders.pdf_layout.letters`."""
@@ -585,11 +572,7 @@ class PageText:
         """
         first = self.placed(start)
         last = self.placed(start + len(stretch) - 1)
-        if (
-            first is None
-            or last is None
-            or not (self._is_shown(first[0]) and self._is_shown(last[0]))
-        ):
+        if not (first and last and self._is_shown(first[0]) and self._is_shown(last[0])):
             return None
         size, turn = self.size_and_turn(start)
         if " " not in stretch and not self._is_tight(start, len(stretch), size):
@@ -663,9 +646,9 @@ class PageText:
         self, at: int
     ) -> tuple[tuple[float, float, float, float], tuple[float, float]] | None:
         """The box of a character, and where it begins on its base line."""
-        if not pdfium.FPDFText_GetLooseCharBox(self.text, at, self._at_box):
+        if not pdfium.FPDFText_GetLooseCharBox(self.text, at, self._box):
             return None
-        if not pdfium.FPDFText_GetCharOrigin(self.text, at, self._at_across, self._at_up):
+        if not pdfium.FPDFText_GetCharOrigin(self.text, at, self._across, self._up):
             return None
         box = self._box
         return (box.left, box.bottom, box.right, box.top), (self._across.value, self._up.value)
@@ -673,7 +656,7 @@ class PageText:
     def size_and_turn(self, at: int) -> tuple[float, int]:
         """The font size of a character, and the quarter turns of its line to the left."""
         size = abs(pdfium.FPDFText_GetFontSize(self.text, at)) or 1.0
-        if not pdfium.FPDFText_GetMatrix(self.text, at, self._at_matrix):
+        if not pdfium.FPDFText_GetMatrix(self.text, at, self._matrix):
             return size, 0
         matrix = self._matrix
         scale = float((matrix.c**2 + matrix.d**2) ** 0.5)

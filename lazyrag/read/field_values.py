@@ -8,7 +8,7 @@ import datetime as dt
 import itertools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -23,6 +23,7 @@ from lazyrag.text.field_values import (
     MOST_HAN,
     MOST_JOINED,
     WORDS,
+    DatedFile,
     DictionaryEntry,
     Inference,
     NamedValue,
@@ -50,6 +51,8 @@ _WITHIN = 0.5
 """Level of another part of that year, and of documents where the question names no period."""
 _NEAR = 0.25
 """Level of other years that the question names, and of those beside the last one."""
+_WITHOUT_NAMES = 0.5
+"""Share of a level that is left where the question names only a period."""
 _ALL = 2**31 - 1
 
 
@@ -176,21 +179,9 @@ def _infer(
         choice: Fields and values that are left out, ``"-year: 2018"``, or the only ones,
             ``"name"``. All of none.
     """
-    removed = {text[1:].strip() for text in choice if text.startswith("-")}
-    only = {text for text in choice if not text.startswith("-")}
-
-    def is_inferred(value: NamedValue) -> bool:
-        names = {value[0], f"{value[0]}: {value[1]}"}
-        return names.isdisjoint(removed) and (not only or not names.isdisjoint(only))
-
+    is_inferred = _filter_of(choice)
     periods, rest = find_periods(question[:_MOST_ASKED])
-    asked: list[Period] = []
-    for period in periods:
-        fields = {value[0] for value in values_of(period) if is_inferred(value)}
-        day = period.day * ({"year", "date"} <= fields)
-        year = period.year * ("year" in fields)
-        asked.append(Period(year, period.quarter * ("quarter" in fields), day))
-    asked = [*filter(any, asked)]
+    asked = [*filter(any, (_chosen_part(period, is_inferred) for period in periods))]
     named = _find_named(rest, dictionary, is_dated=bool(periods))
     entries = dictionary.entries(set(map(min, named.values())))
     values: list[NamedValue] = []
@@ -201,18 +192,52 @@ def _infer(
         if value is not None and is_inferred(value):
             values.append(value)
             documents = (documents & members) or (documents | members)
-    has_names = bool(values)
-    if not has_names:
+    weight = 1.0
+    if not values:
+        weight = _WITHOUT_NAMES
         keys = {value_key(*next(values_of(period))) for period in asked}
         documents = documents.union(*dictionary.documents(keys).values())
     if not dictionary.tells_apart(len(documents)):
         return None
     files = dictionary.keys.files(documents)
-    matching = {number: _level(file.periods, asked) for number, file in files.items()}
+    matching = {number: weight * _level(file.periods, asked) for number, file in files.items()}
     if any(matching.values()):
         values += itertools.chain.from_iterable(map(values_of, sorted(asked)))
     else:  # the question names no period, or none of theirs
-        matching = dict.fromkeys(files, _WITHIN)
+        matching = dict.fromkeys(files, weight * _WITHIN)
+    levels = _names_by_level(matching, files, documents, dictionary)
+    return Inference(list(dict.fromkeys(values)), levels) if levels else None
+
+
+def _filter_of(choice: Sequence[str]) -> Callable[[NamedValue], bool]:
+    """Whether a value is among a choice, see `_infer`."""
+    removed = {text[1:].strip() for text in choice if text.startswith("-")}
+    only = {text for text in choice if not text.startswith("-")}
+
+    def is_chosen(value: NamedValue) -> bool:
+        names = {value[0], f"{value[0]}: {value[1]}"}
+        return names.isdisjoint(removed) and (not only or not names.isdisjoint(only))
+
+    return is_chosen
+
+
+def _chosen_part(period: Period, is_chosen: Callable[[NamedValue], bool]) -> Period:
+    """What is left of a period without its values that are not chosen."""
+    fields = {value[0] for value in values_of(period) if is_chosen(value)}
+    day = period.day * ({"year", "date"} <= fields)
+    year = period.year * ("year" in fields)
+    return Period(year, period.quarter * ("quarter" in fields), day)
+
+
+def _names_by_level(
+    matching: Mapping[int, float],
+    files: Mapping[int, DatedFile],
+    documents: set[int],
+    dictionary: VisibleDictionary,
+) -> dict[float, set[str]]:
+    """The names of files by the level of their documents, above 0; without those that documents
+    beyond `documents` have, too: a filter would find these.
+    """
     key_of = {
         number: value_key("file_name", files[number].name)
         for number, level in matching.items()
@@ -221,10 +246,9 @@ def _infer(
     namesakes = dictionary.documents(set(key_of.values()))
     levels: dict[float, set[str]] = defaultdict(set)
     for number, key in key_of.items():
-        if documents.issuperset(namesakes.get(key, ())):  # else a filter would find others, too
-            level = matching[number] if has_names else matching[number] / 2
-            levels[level].add(files[number].name)
-    return Inference(list(dict.fromkeys(values)), levels) if levels else None
+        if documents.issuperset(namesakes.get(key, ())):
+            levels[matching[number]].add(files[number].name)
+    return levels
 
 
 def _find_named(text: str, dictionary: VisibleDictionary, *, is_dated: bool) -> dict[str, set[int]]:
