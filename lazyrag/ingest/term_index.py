@@ -312,18 +312,18 @@ def build_terms(
     """
     if sum(map(len, texts)) <= _PART_CHARACTERS:
         return BuildTerms(build, keys, *_encoded(terms, texts), terms, fields)
-    own_terms = TermCodes(terms.analyser)  # whose numbers are forgotten: parts have the terms
+    part_terms = TermCodes(terms.analyser)  # whose numbers are forgotten: parts have the terms
     parts = []
     first = 0
     for some in batches_reaching(texts, len, _PART_CHARACTERS):
         end = first + len(some)
-        block = (*_encoded(own_terms, some), len(some))
-        part = TermPart.of_codes(keys[first:end], [block], own_terms.terms, fields[first:end])
+        block = (*_encoded(part_terms, some), len(some))
+        part = TermPart.of_codes(keys[first:end], [block], part_terms.terms, fields[first:end])
         parts.append(part)
-        own_terms.shrink()
+        part_terms.shrink()
         first = end
     nothing = np.array([], np.int64)
-    return BuildTerms(build, keys, nothing, nothing.astype(np.int32), own_terms, fields, parts)
+    return BuildTerms(build, keys, nothing, nothing.astype(np.int32), part_terms, fields, parts)
 
 
 def _encoded(terms: TermCodes, texts: Iterable[str]) -> tuple[Int64Array, Int32Array]:
