@@ -177,15 +177,45 @@ class PostgresSegmentStore(MapFileSegmentStore):
         terms: Sequence[str],
         topk: int,
         filter: Filter | None = None,
-        scope: RowScope | None = None,
-        size: ScopeSize | None = None,
     ) -> Ranking:
         """See `NativeText.search_text`. BM25 with k1 = 1.5 and b = 0.75.
 
-        Without a scope, the frequency of a term and the mean length are those of the rows that
-        share a term with the query and meet the filter; the number of rows is PostgreSQL's
-        statistic.
+        The frequency of a term and the mean length are those of the rows that share a term with the
+        query and meet the filter; the number of rows is PostgreSQL's statistic.
         """
+        return self._rank(collection, analyser, terms, topk, filter)
+
+    def measure(self, collection: str, analyser: str, scope: RowScope) -> ScopeSize:
+        """See `RanksInScope.measure`; reads all rows of the collection."""
+        with self._server.reading() as connection:
+            table, dialect = self._ranked_table(connection, collection, analyser)
+            statement = _MEASURE.format(table=table, scope=_scope_condition(scope, dialect))
+            [row] = connection.run(statement)
+        return ScopeSize(*row)
+
+    def search_scope(
+        self,
+        collection: str,
+        analyser: str,
+        terms: Sequence[str],
+        topk: int,
+        scope: RowScope,
+        size: ScopeSize,
+        filter: Filter | None = None,
+    ) -> Ranking:
+        """See `RanksInScope.search_scope`."""
+        return self._rank(collection, analyser, terms, topk, filter, scope, size)
+
+    def _rank(
+        self,
+        collection: str,
+        analyser: str,
+        terms: Sequence[str],
+        topk: int,
+        filter: Filter | None,  # noqa: A002
+        scope: RowScope | None = None,
+        size: ScopeSize | None = None,
+    ) -> Ranking:
         topk = validate_integer("topk", topk, 1)
         with self._server.reading() as connection:
             table, dialect = self._ranked_table(connection, collection, analyser)
@@ -209,27 +239,6 @@ class PostgresSegmentStore(MapFileSegmentStore):
             ranking: Ranking = connection.run(statement).fetchall()
         return ranking
 
-    def measure(self, collection: str, analyser: str, scope: RowScope) -> ScopeSize:
-        """See `RanksInScope.measure`; reads all rows of the collection."""
-        with self._server.reading() as connection:
-            table, dialect = self._ranked_table(connection, collection, analyser)
-            statement = _MEASURE.format(table=table, scope=_scope_condition(scope, dialect))
-            [row] = connection.run(statement)
-        return ScopeSize(*row)
-
-    def search_scope(
-        self,
-        collection: str,
-        analyser: str,
-        terms: Sequence[str],
-        topk: int,
-        scope: RowScope,
-        size: ScopeSize,
-        filter: Filter | None = None,
-    ) -> Ranking:
-        """See `RanksInScope.search_scope`."""
-        return self.search_text(collection, analyser, terms, topk, filter, scope, size)
-
     def _ranked_table(
         self, connection: Any, collection: str, analyser: str
     ) -> tuple[str, PostgresDialect]:
@@ -237,12 +246,13 @@ class PostgresSegmentStore(MapFileSegmentStore):
         if number is None:
             raise unknown_collection(collection, ())
         if analyser not in tables:
-            msg = (
+            raise UnsupportedError(
                 f"Collection {collection!r} indexes no terms of the analyser {analyser!r}."
                 f" {known_names(analyser, tables)} Name it among the store's analysers and"
-                " build the group anew, or use index='exact'."
+                " build the group anew, or use index='exact'.",
+                store="map",
+                collection=collection,
             )
-            raise UnsupportedError(msg, store="map", collection=collection)
         return tables[analyser], PostgresDialect(schema)
 
 
