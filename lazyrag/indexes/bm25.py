@@ -501,12 +501,11 @@ class TermPart(RowPart):
         has_all_postings = len(rows) == len(counts) == size
         has_all_terms = all(len(array) == term_count for array in term_arrays)
         if not (has_all_lengths and has_all_postings and has_all_terms):
-            msg = (
+            raise StoreError(
                 f"A part of an index has {len(block)} rows with {len(lengths)} lengths and"
                 f" {size} postings with {len(rows)} rows and {len(counts)} counts. Its file is"
                 " damaged: build the index again."
             )
-            raise StoreError(msg)
         vocabulary = Vocabulary.from_arrays(arrays)
         return cls(block, lengths, vocabulary, Postings(starts, rows, counts))
 

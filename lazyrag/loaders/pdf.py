@@ -194,10 +194,12 @@ class PdfLoader:
         except (LazyRAGError, TimeoutError):
             raise
         except Exception as exc:
-            msg = sentence(
-                f"The function ocr of PdfLoader raised {type(exc).__name__} on page {number}: {exc}"
-            )
-            raise LoadError(msg) from exc
+            raise LoadError(
+                sentence(
+                    f"The function ocr of PdfLoader raised {type(exc).__name__} on page {number}:"
+                    f" {exc}"
+                )
+            ) from exc
         if not isinstance(result, str) and not is_list_of(result, OcrWord):
             msg = (
                 f"The function ocr of PdfLoader returned {type(result).__name__} for page {number};"

@@ -153,11 +153,10 @@ class FieldSelection:
                 "a text with field names in braces, as in '{name}'",
             )
             if self.fields:
-                msg = (
+                raise ConfigError(
                     f"fields={list(fields)!r:.80} and template={template!r:.80} exclude each other."
                     " Pass one of them."
                 )
-                raise ConfigError(msg)
         self.names = (*self.fields, *placeholders)
 
     def text_of(self, record: Sequence[Pair], joined_by: str) -> str:
@@ -875,11 +874,10 @@ def _at(value: RecordValue, path: str) -> RecordValue:
     for name in path.split(".") if path else ():
         inner = dict(value.items) if isinstance(value, OrderedFields) else {}
         if name not in inner:
-            msg = (
+            raise LoadError(
                 f"There is no {name!r} of the path {path!r} to the records."
                 f" {known_names(name, list(inner)[:50])}"
             )
-            raise LoadError(msg)
         value = inner[name]
     return value
 

@@ -116,12 +116,13 @@ class CollectionCopy:
     def _refuse_differing(self, count: int) -> None:
         if count:
             name = type(self._store).__name__
-            msg = (
+            raise StoreError(
                 f"{name} does not return what was written to it: {count} rows of"
                 f" {self._collection!r} differ. The source did not change. Repair the target, and"
-                " copy again."
+                " copy again.",
+                store=name,
+                collection=self._collection,
             )
-            raise StoreError(msg, store=name, collection=self._collection)
 
 
 def _rows_digest(rows: Sequence[Any]) -> str:

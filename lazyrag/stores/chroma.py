@@ -182,11 +182,12 @@ class ChromaVectorStore:
         """
         check_schema(schema)
         if schema.is_sparse:
-            msg = (
+            raise UnsupportedError(
                 f"Chroma stores dense vectors only; those of {collection!r} are sparse. Use 'map'"
-                " or 'milvus'."
+                " or 'milvus'.",
+                store=_STORE,
+                collection=collection,
             )
-            raise UnsupportedError(msg, store=_STORE, collection=collection)
         if self._index.get("space", schema.metric) != schema.metric:
             raise ConfigError(
                 f"index_kwargs of chromadb has space={self._index['space']!r}, but the metric of"

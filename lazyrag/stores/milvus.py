@@ -146,24 +146,25 @@ class MilvusVectorStore:
         """See `VectorStore.create`. ConfigError for an index that does not go with the schema."""
         check_schema(schema)
         if not NAME.fullmatch(collection):
-            msg = (
+            raise ConfigError(
                 "A collection of Milvus has a name of letters, digits and '_', no digit first; got"
                 f" {collection!r}."
             )
-            raise ConfigError(msg)
         if schema.is_sparse and not self._connection.supports_sparse:
-            msg = (
+            raise UnsupportedError(
                 f"Milvus at {self._connection.address} (version"
                 f" {self._connection.version or 'unknown'}) has no sparse vectors; servers have"
-                " since 2.4, and Milvus Lite has. Use one of those, or the map store."
+                " since 2.4, and Milvus Lite has. Use one of those, or the map store.",
+                store="milvus",
+                collection=collection,
             )
-            raise UnsupportedError(msg, store="milvus", collection=collection)
         if not schema.is_sparse and not _MIN_DIMENSION <= schema.dimension <= _MAX_DIMENSION:
-            msg = (
+            raise UnsupportedError(
                 f"Milvus stores vectors of {_MIN_DIMENSION} to {_MAX_DIMENSION} numbers; these have"
-                f" {schema.dimension}. Use the map store for them."
+                f" {schema.dimension}. Use the map store for them.",
+                store="milvus",
+                collection=collection,
             )
-            raise UnsupportedError(msg, store="milvus", collection=collection)
         index = self._settings.choice(schema)
         layout = Layout(schema, index.type, index.params)
         present = self._connection.layout(collection)

@@ -333,11 +333,10 @@ def _parse_uri(uri: PathLike) -> tuple[Path | None, str]:
     if text.endswith(".db"):
         path = Path(os.path.realpath(Path(text).expanduser()))
         return path, str(path)
-    msg = (
+    raise ConfigError(
         "uri must be the address of a Milvus server, such as 'localhost:19530', or the path of a"
         f" file that ends in '.db'; got {uri!r}."
     )
-    raise ConfigError(msg)
 
 
 def _pymilvus_schema(layout: Layout) -> Any:

@@ -300,12 +300,12 @@ def encode_rows(rows: Sequence[VectorRow], schema: VectorSchema) -> list[JsonObj
             rest = (_ASIDE if is_unrankable else _RANKED) + _json([others, pairs])
         for place, text in (("a key", key), ("fields", rest)):
             if 4 * len(text) > MAX_BYTES and (size := len(text.encode())) > MAX_BYTES:
-                msg = (
+                raise StoreError(
                     f"Row {row.key[:80]!r} has {place} of {size} bytes as Milvus stores them; it"
                     f" takes at most {MAX_BYTES}. Shorten what the fields hold, or keep the vectors"
-                    " in another store."
+                    " in another store.",
+                    store="milvus",
                 )
-                raise StoreError(msg, store="milvus")
         encoded_rows.append({KEY: key, VECTOR: vector, ROW: rest, **texts})
     return encoded_rows
 
@@ -410,12 +410,12 @@ def _are_unrankable(rows: Sequence[VectorRow], schema: VectorSchema) -> list[boo
     lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)).tolist()
     for row, length in zip(rows, lengths, strict=True):
         if length and not _is_in_range(length):
-            msg = (
+            raise UnsupportedError(
                 f"Row {row.key[:80]!r} has a vector of length {length:g}; Milvus computes with"
                 " float32 numbers, which rank lengths from 2**-60 to 2**60 (and 0). Scale the"
-                " vectors, or keep them in the map store."
+                " vectors, or keep them in the map store.",
+                store="milvus",
             )
-            raise UnsupportedError(msg, store="milvus")
     # Milvus 2.3 never finds a vector of length 0 by the cosine, which is not a number there.
     return [schema.metric == "cosine" and not length for length in lengths]
 
@@ -471,11 +471,11 @@ def literal(text: str) -> str:
     """
     if not text or (text.isascii() and text.replace(".", "").isalnum()):
         return f'"{text}"'
-    msg = (
+    raise StoreError(
         f"{text!r:.80} cannot be part of an expression of Milvus: it must be encoded before. This"
-        " is a bug."
+        " is a bug.",
+        store="milvus",
     )
-    raise StoreError(msg, store="milvus")
 
 
 def key_in(keys: Sequence[str]) -> str:

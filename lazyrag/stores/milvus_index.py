@@ -96,19 +96,17 @@ class IndexSettings:
         default, allowed = _ALLOWED[kind]
         chosen = _choice(entry, default)
         if chosen.type not in allowed:
-            msg = (
+            raise ConfigError(
                 f"index_type must be one of {', '.join(allowed)} for {kind} vectors; got"
                 f" {chosen.type!r}. For vectors of both kinds pass a list of dicts, each with its"
                 " 'embed_key'."
             )
-            raise ConfigError(msg)
         metric = entry.get("metric_type")
         if metric is not None and metric.lower() != schema.metric:
-            msg = (
+            raise ConfigError(
                 f"metric_type must be {schema.metric.upper()!r} for this collection; got"
                 f" {metric!r}. Leave it out."
             )
-            raise ConfigError(msg)
         return chosen
 
 

@@ -232,11 +232,12 @@ class OpenSearchRows(ABC, Generic[Row]):
             total += deleted
             if not conflicts:
                 return total
-        msg = (
+        raise StoreError(
             f"{conflicts} rows of collection {collection!r} were changed by others in each of"
-            f" {_PASSES} attempts to delete them. Let one program write at a time."
+            f" {_PASSES} attempts to delete them. Let one program write at a time.",
+            store=STORE,
+            collection=collection,
         )
-        raise StoreError(msg, store=STORE, collection=collection)
 
     def refresh(self, collection: str) -> None:
         """See `Refreshable.refresh`."""
@@ -542,12 +543,13 @@ class OpenSearchSegmentStore(OpenSearchRows[Segment]):
         topk = validate_integer("topk", topk, 1)
         shape = self._shape(collection)
         if analyser not in shape.analysers:
-            msg = (
+            raise UnsupportedError(
                 f"Collection {collection!r} indexes no terms of the analyser {analyser!r}."
                 f" {known_names(analyser, shape.analysers)} Name it in index_kwargs['analysers']"
-                " and build the group anew, or use index='exact'."
+                " and build the group anew, or use index='exact'.",
+                store=STORE,
+                collection=collection,
             )
-            raise UnsupportedError(msg, store=STORE, collection=collection)
         if not terms:
             return iter(())
         with self._refreshing:  # another thread may be refreshing what this one wrote
@@ -605,19 +607,21 @@ def _check_shape(collection: str, present: Shape, requested: Shape) -> None:
     if schema_text(present.schema) != schema_text(requested.schema):
         raise other_fields(collection, present.schema, store=STORE)
     if (present.dimension, present.metric) != (requested.dimension, requested.metric):
-        msg = (
+        raise SchemaMismatchError(
             f"Collection {collection!r} has vectors of {present.dimension} numbers and metric"
             f" {present.metric!r}; got {requested.dimension} and {requested.metric!r}. Drop it, or"
-            " use another name."
+            " use another name.",
+            store=STORE,
+            collection=collection,
         )
-        raise SchemaMismatchError(msg, store=STORE, collection=collection)
     lacking = sorted({*requested.analysers} - {*present.analysers})
     if lacking:
-        msg = (
+        raise SchemaMismatchError(
             f"Collection {collection!r} indexes no terms of the analysers {', '.join(lacking)},"
-            " which index_kwargs['analysers'] names. Leave them out, or build the group anew."
+            " which index_kwargs['analysers'] names. Leave them out, or build the group anew.",
+            store=STORE,
+            collection=collection,
         )
-        raise SchemaMismatchError(msg, store=STORE, collection=collection)
 
 
 def _alias(collection: str, shape: Shape) -> str:

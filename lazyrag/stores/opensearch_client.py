@@ -90,11 +90,10 @@ class OpenSearchConnection:
             # Its own retries do not pause.
             self._client = self._library.OpenSearch(hosts=list(uris), max_retries=0, **options)
         except (self._library.ImproperlyConfigured, ValueError, TypeError, OSError) as exc:
-            msg = (
+            raise ConfigError(
                 f"opensearch-py does not accept {_WHERE}: {sentence(exc)} Correct its uris and"
                 " client_kwargs."
-            )
-            raise ConfigError(msg) from exc
+            ) from exc
         self._nodes = len(uris)
         self.in_flight = MAX_IN_FLIGHT
         self.name = ", ".join(
@@ -124,11 +123,12 @@ class OpenSearchConnection:
             try:
                 return request(self._client)
             except library.SerializationError as exc:
-                msg = (
+                raise StoreConnectionError(
                     f"The server at {self.name} is not OpenSearch: {sentence(exc)} Correct"
-                    f" the uris in {_WHERE}."
-                )
-                raise StoreConnectionError(msg, store=STORE, collection=collection) from exc
+                    f" the uris in {_WHERE}.",
+                    store=STORE,
+                    collection=collection,
+                ) from exc
             except library.TransportError as exc:
                 has_tries = tries < self.retries and self._may_reach(exc, tries)
                 has_time = time.monotonic() < deadline
@@ -244,11 +244,10 @@ def _with_credentials(options: Keywords) -> dict[str, Any]:
     user = options.get("user")
     password = options.get("password")
     if not isinstance(user, str) or not isinstance(password, str) or "http_auth" in options:
-        msg = (
+        raise ConfigError(
             f"client_kwargs of {_WHERE} takes 'user' and 'password', both of them texts, or"
             " 'http_auth' instead."
         )
-        raise ConfigError(msg)
     return {**rest, "http_auth": (user, password)}
 
 

@@ -92,11 +92,12 @@ class OpenSearchVectorStore(OpenSearchRows[VectorRow]):
         except StoreError as exc:
             if _MISSING_PLUGIN not in str(exc):
                 raise
-            msg = (
+            raise UnsupportedError(
                 "The OpenSearch cluster has no k-NN plug-in, which vectors need. Install"
-                " opensearch-knn on its nodes, or name another vector_store."
-            )
-            raise UnsupportedError(msg, store=STORE, collection=collection) from exc
+                " opensearch-knn on its nodes, or name another vector_store.",
+                store=STORE,
+                collection=collection,
+            ) from exc
 
     def upsert(self, collection: str, rows: Sequence[VectorRow]) -> None:
         """See `VectorStore.upsert`."""

@@ -839,10 +839,12 @@ def check_vectors(
             is_right = row.vector.shape == (dimension,)
             kind = f"one of shape {row.vector.shape}"
         if not is_right:
-            msg = (
-                f"Collection {collection!r} has {_describe(dimension)}; row {row.key!r} has {kind}."
+            raise SchemaMismatchError(
+                f"Collection {collection!r} has {_describe(dimension)}; row {row.key!r} has"
+                f" {kind}.",
+                store=store,
+                collection=collection,
             )
-            raise SchemaMismatchError(msg, store=store, collection=collection)
 
 
 def _check_kind(vectors: Embeddings, *, is_sparse: bool) -> None:
@@ -869,12 +871,13 @@ def check_layout(version: int, backend: str, store: str, collection: str) -> Non
         SchemaMismatchError: If another version of lazyrag has written them.
     """
     if version != LAYOUT:
-        msg = (
+        raise SchemaMismatchError(
             f"Collection {collection!r} in {backend} has rows of layout {version}, written by"
             f" another version of lazyrag; this one reads {LAYOUT}. Drop it and read the files"
-            " again, or use the version that wrote it."
+            " again, or use the version that wrote it.",
+            store=store,
+            collection=collection,
         )
-        raise SchemaMismatchError(msg, store=store, collection=collection)
 
 
 _PYTHON_TYPES = {

@@ -294,11 +294,12 @@ class Endpoint(Closable):
         try:
             yield
         except http.ConnectTimeout as exc:
-            msg = (
+            raise EndpointError(
                 f"no connection within connect_timeout_s={self.connect_timeout_s:g}. Check"
-                " base_url."
-            )
-            raise EndpointError(msg, retries=ALWAYS, unreachable=True) from exc
+                " base_url.",
+                retries=ALWAYS,
+                unreachable=True,
+            ) from exc
         except http.TimeoutException as exc:
             raise EndpointError(
                 f"the server was silent for timeout_s={self.timeout_s:g}. Raise that for a slow"
