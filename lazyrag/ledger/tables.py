@@ -455,6 +455,8 @@ class DocumentTable(_LedgerTable):
         field_keys: By what questions name the documents.
     """
 
+    _may_have_failures = True  # as of the last `register` or `set_failures`
+
     def __init__(self, db: LedgerConnection, parts: TermParts, field_keys: FieldKeys) -> None:
         super().__init__(db, parts)
         self._field_keys = field_keys
@@ -517,6 +519,10 @@ class DocumentTable(_LedgerTable):
     def register(self, rows: Sequence[DocumentRow]) -> list[DocumentRow]:
         """Enter documents; a known one gets the number of its old row and of its version."""
         with self._db.writing() as connection:
+            failed = connection.execute(
+                "SELECT 1 FROM failure WHERE ledger = ? LIMIT 1", (self._db.id,)
+            ).fetchone()
+            self._may_have_failures = failed is not None
             connection.executemany(
                 "INSERT INTO document (ledger, uid, identity, origin, status) VALUES (?, ?, ?, ?,"
                 " 'new') ON CONFLICT (ledger, uid) DO NOTHING",
@@ -652,9 +658,9 @@ class DocumentTable(_LedgerTable):
             for identity, stage, error in failed
         ]
         tried = [(self._db.id, stored_text(identity)) for identity in identities]
-        any_failure = "SELECT 1 FROM failure WHERE ledger = ? LIMIT 1"
-        if not (failures or (tried and self._db.select(any_failure, (self._db.id,)))):
+        if not (failures or (tried and self._may_have_failures)):
             return  # without a transaction, and most batches have none
+        self._may_have_failures = True
         with self._db.writing() as connection:
             connection.executemany("DELETE FROM failure WHERE ledger = ? AND identity = ?", tried)
             connection.executemany(

@@ -74,8 +74,8 @@ def counted(monkeypatch):
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("vectors", [False, True])
 def test_a_small_change_takes_few_transactions(root, monkeypatch, vectors):
-    """One document added, changed or deleted: at most eleven transactions, and one of them waits
-    for the disk.
+    """One document added, changed or deleted: at most eleven transactions, thirteen with vectors,
+    and one of them waits for the disk.
     """
     given = {"embed": lambda text: [1.0, float(len(text))]} if vectors else {}
     with counted(monkeypatch) as counts, open_document(root, **given) as docs:
@@ -91,7 +91,9 @@ def test_a_small_change_takes_few_transactions(root, monkeypatch, vectors):
             counts.clear()
             change()
             assert counts["BEGIN"] > 1
-            assert counts["BEGIN"] + counts["BEGIN IMMEDIATE"] <= MAX_TRANSACTIONS
+            # with vectors, two more read those of the version before, which may stay
+            allowed = MAX_TRANSACTIONS + 2 * vectors
+            assert counts["BEGIN"] + counts["BEGIN IMMEDIATE"] <= allowed
             assert counts["PRAGMA synchronous = 2"] == 1
 
 

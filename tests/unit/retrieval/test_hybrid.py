@@ -513,7 +513,7 @@ class TestWhatWasNotFound:
             {f"{at:03d}": f"leaf {'x' * at}" for at in range(120)}
             | {"zz": "samovar and nothing else"}
         )
-        hybrid = HybridRetriever.over(docs, "FineChunk")
+        hybrid = HybridRetriever.over(docs, "FineChunk", weights=[0.6, 0.4])
         assert "zz" not in {node.path for node in Retriever(docs, "FineChunk")("samovar", topk=50)}
         assert hybrid("samovar")[0].path == "zz"
         [first, *_] = hybrid.explain("samovar")
