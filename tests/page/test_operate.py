@@ -237,7 +237,9 @@ def test_single_keys(browse, shop):
     page = browse(shop).open("/s/qingshan/activity")
     press(page, "?")
     page.wait_for_selector("#keys[open]")
-    press(page, "Escape", "g", "s")
+    press(page, "Escape")
+    page.wait_for_selector("#keys:not([open])", state="attached")  # it takes keys until then
+    press(page, "g", "s")
     page.wait_for_url("**/search")
     page.locator("#q").click()
     page.keyboard.type("gf?")
