@@ -104,10 +104,7 @@ def ingest_changes(
     indexer.failures.forget(lambda _step, _identity: True)
     comparison = compare_files(indexer, max_deleted)
     indexer.settled = None
-    indexer.failures.misnamed.clear()
-    for failure in _unknown_names(indexer, comparison.listing):
-        indexer.failures.misnamed[failure.path] = failure
-        warn_user(f"{indexer.where}: {failure}", IngestionWarning)
+    _warn_of_unknown_names(indexer, comparison.listing)
     _delete_missing(indexer, comparison)
     for failure in _file_failures(indexer, comparison):
         indexer.failures.add(LOADING, failure.path, failure.error)
@@ -202,6 +199,14 @@ def warn_of_failures(indexer: Indexer, plan: BuildPlan) -> None:
     """
     for step in sorted({LOADING, *indexer.failures.steps()}, key=str):
         indexer.failures.warn_or_raise(step, functools.partial(indexer.count_done, step, plan))
+
+
+def _warn_of_unknown_names(indexer: Indexer, listing: Listing) -> None:
+    """Report keys of file_metadata that match no file."""
+    indexer.failures.misnamed.clear()
+    for failure in _unknown_names(indexer, listing):
+        indexer.failures.misnamed[failure.path] = failure
+        warn_user(f"{indexer.where}: {failure}", IngestionWarning)
 
 
 def _unknown_names(indexer: Indexer, listing: Listing) -> list[Failure]:
@@ -418,13 +423,7 @@ def user_config(indexer: Indexer) -> tuple[dict[str, UserMetadata], Callable[[Fo
         try:
             metadata: UserMetadata = indexer.dataset.metadata_of(file)
             if metadata:
-                text = json.dumps(
-                    metadata,
-                    sort_keys=True,
-                    default=lambda value: (
-                        dict(value) if isinstance(value, Mapping) else repr(value)
-                    ),
-                )
+                text = json.dumps(metadata, sort_keys=True, default=_json_default)
         except LazyRAGError as exc:
             metadata = exc
             text = f"failed: {exc}"
@@ -433,6 +432,10 @@ def user_config(indexer: Indexer) -> tuple[dict[str, UserMetadata], Callable[[Fo
         return hash_of(identity_of(file), text)
 
     return metadata_of, config_hash
+
+
+def _json_default(value: object) -> object:
+    return dict(value) if isinstance(value, Mapping) else repr(value)
 
 
 def hash_if_readable(file: FoundFile) -> str:

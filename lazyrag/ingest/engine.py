@@ -535,7 +535,7 @@ class IngestionEngine:
         on_nodes = batch.meter.tick_nodes
         embedded = itertools.chain.from_iterable(
             embed_documents(embedder, dimension, dict(some), stored, on_nodes)
-            for some in batches_reaching(texts(), lambda pair: len(pair[1]), at_once)
+            for some in batches_reaching(texts(), _count_texts, at_once)
         )
         rows = []
         done = []
@@ -698,7 +698,7 @@ class IngestionEngine:
             upsert = partial(self.nodes.segments.upsert, batch.plan.collection(group))
             nodes = itertools.chain.from_iterable(segments for _, segments in builds)
             upserts += [
-                partial(upsert, some) for some in batches_reaching(nodes, lambda _: 1, _SLICE)
+                partial(upsert, some) for some in batches_reaching(nodes, _count_one, _SLICE)
             ]
         begin = partial(self.ledger.builds.begin, rows)
         acknowledge = partial(self.ledger.builds.acknowledge, [row.number for row in rows])
@@ -798,3 +798,11 @@ def _make_root(item: tuple[PendingVersion, int]) -> Root:
     version, build = item
     make_root = cast("MakeRoot", version.make_root)
     return make_root(build)
+
+
+def _count_one(_: object) -> int:
+    return 1
+
+
+def _count_texts(pair: tuple[PendingVersion, Sequence[str]]) -> int:
+    return len(pair[1])

@@ -208,10 +208,7 @@ class Engine:
             return None
         except (Exception, CancelledError) as exc:
             raise broken_launcher(exc) from exc
-        return [
-            remade_error(result["error"]) if "error" in result else result["value"]
-            for result in results
-        ]
+        return [_decode_result(result) for result in results]
 
     def _submit(self, work: RemoteWork, tasks: Sequence[Task]) -> Future[bytes]:
         payloads = [task.payload for task in tasks]
@@ -220,6 +217,10 @@ class Engine:
         except (RuntimeError, BrokenExecutor) as exc:  # shut down
             raise broken_launcher(exc) from exc
         return future
+
+
+def _decode_result(result: JsonObject) -> Any:
+    return remade_error(result["error"]) if "error" in result else result["value"]
 
 
 def _to_send_again(batch: list[Task], tries: int) -> list[tuple[list[Task], int]]:

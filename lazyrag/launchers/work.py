@@ -362,9 +362,7 @@ def transform_nodes(
         drafts_of_parents = []
         try:
             for drafts in run_transforms(target.transform, parents):
-                encoded = [
-                    (draft.content, check_metadata(draft.metadata), draft.span) for draft in drafts
-                ]
+                encoded = [_encode_draft(draft) for draft in drafts]
                 drafts_of_parents.append(encoded)
         except (TransformError, ConfigError) as exc:
             uid = getattr(exc, "uid", "") or parents[len(drafts_of_parents)].uid
@@ -377,6 +375,10 @@ def _decode_drafts(result: list[Any] | Exception) -> list[list[Draft]]:
     if isinstance(result, Exception):
         raise result
     return [list(itertools.starmap(_decode_draft, drafts)) for drafts in result]
+
+
+def _encode_draft(draft: Draft) -> tuple[Any, ...]:
+    return draft.content, check_metadata(draft.metadata), draft.span
 
 
 def _decode_draft(content: Any, metadata: JsonObject, span: list[int] | None) -> Draft:

@@ -181,8 +181,7 @@ def _keep_densest(part: Element) -> None:
         dense = (
             child
             for child in element.iterchildren(*_CONTAINERS)
-            if weights[child].prose >= _DENSE * total
-            and (child.tag != "table" or next(child.iter("th"), None) is None)  # no data
+            if weights[child].prose >= _DENSE * total and not _is_data(child)
         )
         densest = next(dense, None)
         is_before = True
@@ -193,6 +192,10 @@ def _keep_densest(part: Element) -> None:
             elif weight is not None and not _stays(weight, total, is_before=is_before):
                 _remove(child)
         element = densest
+
+
+def _is_data(element: Element) -> bool:
+    return element.tag == "table" and next(element.iter("th"), None) is not None
 
 
 def _stays(weight: _Weight, total: int, *, is_before: bool) -> bool:

@@ -156,7 +156,7 @@ class ImageFile(PdfFile):
             # as any copy of a huge image takes much memory
             ImageOps.exif_transpose(image, in_place=True)
             opaque = image
-            if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
+            if _is_transparent(image):
                 drawn = image if image.mode == "RGBA" else image.convert("RGBA")
                 opaque = Image.new("RGB", drawn.size, "white")
                 opaque.paste(drawn, mask=drawn)
@@ -182,3 +182,7 @@ class ImageFile(PdfFile):
 
     def close(self) -> None:
         """Nothing is open between two pages."""
+
+
+def _is_transparent(image: Any) -> bool:
+    return image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info

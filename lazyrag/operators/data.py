@@ -205,12 +205,15 @@ def append_fields(data: RAGData, fields: Trace, owned: Sequence[str], by: str) -
             name in _STANDARD
             and name not in owned
             and name in before
-            and before[name] is not value
-            and before[name] != value
+            and _differs(before[name], value)
         ):
             msg = f"Operators append fields. Use a name of your own, such as 'custom_{name}'."
             raise ConfigError(f"{by} would overwrite {name!r}, which has a value. {msg}")
     return {**data, **fields}
+
+
+def _differs(before: Any, after: Any) -> bool:
+    return before is not after and before != after
 
 
 def from_legacy(data: Trace, *, results_of: str | None = None) -> dict[str, Any]:

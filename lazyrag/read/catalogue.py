@@ -333,7 +333,7 @@ def _describe(reader: Reader, rows: Sequence[DocumentRow]) -> list[DocumentInfo]
                 groups=_describe_groups(group_ids, builds.get(row.id, {}), failed),
                 labels=_labels(row, reader.fields),
                 version=row.version if row.status == "live" else 0,
-                updated=dt.datetime.fromtimestamp(updated, dt.UTC).isoformat() if updated else "",
+                updated="" if updated is None else _iso_time(updated),
             )
         )
     return infos
@@ -352,6 +352,10 @@ def _labels(row: DocumentRow, schema: Schema) -> tuple[str, ...]:
     names = ("labels",)
     labels = _fields(_texts_with(row, names), names, schema)["labels"]
     return tuple(map(str, labels)) if isinstance(labels, tuple) else ()
+
+
+def _iso_time(timestamp: float) -> str:
+    return dt.datetime.fromtimestamp(timestamp, dt.UTC).isoformat()
 
 
 def _status(row: DocumentRow, *, is_failed: bool, is_begun: bool) -> State:

@@ -609,8 +609,7 @@ def _embedded_part(
         if vector is not None:
             carried.append({embed_key: vector})
             nodes.append(DocNode.from_segment(segment, reader, embeddings=carried[-1]))
-            size += _size_of(segment) + _VECTOR_BYTES
-            size += _WEIGHT_BYTES * len(vector) if isinstance(vector, dict) else vector.nbytes
+            size += _size_of(segment) + _bytes_of(vector)
     return _Part(nodes, carried, len(segments) - len(nodes), size)
 
 
@@ -625,6 +624,12 @@ def _page(parts: list[_Part]) -> NodePage:
         [segment.key for segment in segments], [segment.fields for segment in segments]
     )
     return NodePage(nodes, embeddings or None, rows)
+
+
+def _bytes_of(vector: Embedding) -> int:
+    return _VECTOR_BYTES + (
+        _WEIGHT_BYTES * len(vector) if isinstance(vector, dict) else vector.nbytes
+    )
 
 
 def _size_of(segment: Segment) -> int:

@@ -315,12 +315,7 @@ def _term_rows(rows: Sequence[Segment], analyser: str, schema: Schema) -> list[s
         terms = terms_of(content_text(row.content))
         lexemes = [_lexeme(term, count) for term, count in Counter(terms).items()]
         length = sum(not term.startswith(STOP_MARK) for term in terms)
-        for some in batches(
-            lexemes,
-            len(lexemes),
-            _TSVECTOR_BYTES,
-            lambda lexeme: len(lexeme.encode("utf-8", "surrogatepass")),
-        ):
+        for some in batches(lexemes, len(lexemes), _TSVECTOR_BYTES, _size):
             place = f"{row.build}, {literal(row.key)}, {length}"
             vector = f"{literal(' '.join(some))}::tsvector"
             values.append(f"({place}, {vector}{fields[id(row.fields)]})")
@@ -333,6 +328,10 @@ def _lexeme(term: str, count: int = 0) -> str:
     quoted = "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
     positions = ",".join(map(str, range(1, min(count, _MOST_POSITIONS) + 1)))
     return f"{quoted}:{positions}" if count else quoted
+
+
+def _size(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
 
 
 _MOST_DIMENSIONS = 16_000

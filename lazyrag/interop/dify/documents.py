@@ -589,8 +589,12 @@ def _ends(name: str, value: Any) -> Filter:
     raise ConfigError(f"'end with' on {name!r} is not supported by every store. {hint}")
 
 
+def _any_value(_: str, value: Any) -> Any:
+    return value
+
+
 def _compare(
-    op: str, read: Callable[[str, Any], Any] = lambda _, value: value, *, needs_field: bool = False
+    op: str, read: Callable[[str, Any], Any] = _any_value, *, needs_field: bool = False
 ) -> MakeFilter:
     """Make the filter of a comparison from a field's name and the value as `read` validates it."""
 

@@ -118,8 +118,7 @@ class OnnxCrossEncoder:
         )
         self.max_tokens = self._model.max_tokens
         self._output = _output(folder, self._model)
-        row = self._model.two.row(*self._model.ids(["a", "a"]))
-        labels = len(self._model.run([row], self._output)[0])
+        labels = _count_labels(self._model, self._output)
         self._label = _label(folder, labels, label)
         self._activation = _activation(folder, labels, activation)
         self._rows_at_once, self._batch_dependent = self._model.rows_at_once(
@@ -222,6 +221,10 @@ def _output(folder: ModelFolder, model: TextModel) -> str:
             " output 'logits'. Is it an embedding model?"
         )
     return outputs[0]
+
+
+def _count_labels(model: TextModel, output: str) -> int:
+    return len(model.run([model.two.row(*model.ids(["a", "a"]))], output)[0])
 
 
 def _label(folder: ModelFolder, labels: int, label: int | None) -> int:

@@ -212,8 +212,7 @@ class LiveText:
             if not closer or (len(hits) < len(numbers) and match.end() > final):
                 return
             before = self._text[max(0, match.start() - CLAIM_CHARACTERS) : match.start()]
-            texts = [hit.text for hit in self._hits.values()]
-            if marker is None or marker.fault or is_copied(marker, before, "", texts):
+            if marker is None or marker.fault or self._is_copied(marker, before):
                 yield self._up_to(match.end())
                 continue
             self._done = match.end()
@@ -221,6 +220,9 @@ class LiveText:
             for hit in hits:
                 yield self.turn.cite(hit, cited_span(hit.text, claim))
         yield self._up_to(len(self._text.rstrip()))
+
+    def _is_copied(self, marker: Marker, before: str) -> bool:
+        return is_copied(marker, before, "", [hit.text for hit in self._hits.values()])
 
     def _up_to(self, end: int) -> str:
         piece = self._text[self._done : end]
