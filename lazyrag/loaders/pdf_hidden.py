@@ -67,7 +67,7 @@ def hidden_objects(page: Any) -> dict[int, str]:
 
 
 def _reason(item: Any, mode: int, opacity: int) -> str:
-    """Why readers do not see a text object, whatever is behind it; "" if they may."""
+    """Return why a text object is invisible on any background; "" if it may be visible."""
     if mode == pdfium.FPDF_TEXTRENDERMODE_INVISIBLE:
         return NOT_DRAWN
     if mode == pdfium.FPDF_TEXTRENDERMODE_FILL and opacity <= _FAINT:

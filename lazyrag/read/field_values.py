@@ -300,7 +300,7 @@ def _han_spans(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _forms(words: str) -> list[str]:
-    """The keys that some words may stand for, the surest first."""
+    """Return the keys that words may name, the most certain first."""
     if HAN.fullmatch(words):
         return [words]
     letters = re.sub(r"[\W_]", "", words)

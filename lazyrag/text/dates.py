@@ -257,7 +257,7 @@ def read_day(value: object) -> str:
 
 
 def find_day(text: str) -> str:
-    """The ISO day that the beginning of a text gives as its own, by words such as "Effective
+    """Find the ISO day that the beginning of a text states for itself, as after "Effective
     date", "comes into force on", "Date:" and "生效日期"; "" for none.
 
     Example:

@@ -170,5 +170,5 @@ def test_words_of_a_list_are_those_that_its_members_have(question, expected):
 
 @given(st.text(max_size=300))
 def test_words_of_a_list_stand_in_the_question(question):
-    """Whatever the question is."""
+    """For any question."""
     assert all(word in question for word in find_list_words(question).split())
