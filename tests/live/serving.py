@@ -173,8 +173,10 @@ def opensearch_server(
     nodes: int = 1,
     settings: Sequence[str] = (),
     plugin: str = "",
+    cluster: str = "",
+    joins: bool = False,
 ) -> Iterator[Server]:
-    """OpenSearch over a folder, all its nodes in one JVM.
+    """OpenSearch over a folder, all nodes of a process in one JVM.
 
     Args:
         folder: See `chroma_server`.
@@ -182,26 +184,30 @@ def opensearch_server(
         nodes: How many.
         settings: More lines of ``opensearch.yml``.
         plugin: The class of one.
+        cluster: The name of a cluster of several processes.
+        joins: Whether another process has made that cluster.
     """
     # The runner takes no port above 9299, and gives node n the one at base + n.
     base = (port or free_port(9200, 9299 - nodes)) - 1
     conf = folder / "conf"
     conf.mkdir(parents=True, exist_ok=True)
-    lines = "\n".join([*_opensearch_settings(nodes), *settings, ""])
+    is_alone = nodes == 1 and not cluster
+    lines = "\n".join([*_opensearch_settings(is_alone, joins), *settings, ""])
     (conf / "opensearch.yml").write_text(lines, encoding="utf-8")
     options = ("-basePath", folder / "home", "-confPath", conf, "-numOfNode", str(nodes))
     more = ("-pluginTypes", plugin) if plugin else ()
     command = [
         *("java", "-Xms512m", "-Xmx512m", "-Dio.netty.noUnsafe=true", "-Dlog4j2.disable.jmx=true"),
         *("-cp", f"{OPENSEARCH_JARS}/*", "org.codelibs.opensearch.runner.OpenSearchRunner"),
-        *(*options, "-baseHttpPort", str(base), "-clusterName", f"lazyrag-{base}"),
+        *(*options, "-baseHttpPort", str(base), "-clusterName", cluster or f"lazyrag-{base}"),
         *more,
     ]
     with _running("opensearch", folder, command) as server:
         _wait(
             server,
             lambda: [
-                f"{one}{_OPENSEARCH_HEALTH}{nodes}" for one in _opensearch_addresses(server, nodes)
+                f"{one}{_OPENSEARCH_HEALTH}({nodes})"
+                for one in _opensearch_addresses(server, nodes)
             ],
         )
         server.addresses = _opensearch_addresses(server, nodes)
@@ -369,20 +375,18 @@ def _milvus_health(server: Server) -> list[str]:
     return []
 
 
-_OPENSEARCH_HEALTH = "/_cluster/health?timeout=1s&wait_for_status=yellow&wait_for_nodes="
+_OPENSEARCH_HEALTH = "/_cluster/health?timeout=1s&wait_for_status=yellow&wait_for_nodes=ge"
 
 
-def _opensearch_settings(nodes: int) -> list[str]:
+def _opensearch_settings(is_alone: bool, joins: bool) -> list[str]:
     lines = ["network.host: 127.0.0.1", "cluster.routing.allocation.disk.threshold_enabled: false"]
-    if nodes == 1:
-        lines += ["discovery.type: single-node"]
-    else:
-        # It takes the first free ports from 9300 for talking to itself.
-        seeds = ", ".join(f'"127.0.0.1:{port}"' for port in range(9300, 9306))
-        lines += [
-            f"discovery.seed_hosts: [{seeds}]",
-            'cluster.initial_cluster_manager_nodes: ["Node 1"]',
-        ]
+    if is_alone:
+        return [*lines, "discovery.type: single-node"]
+    # They take the first free ports from 9300 for talking to each other.
+    seeds = ", ".join(f'"127.0.0.1:{port}"' for port in range(9300, 9306))
+    lines.append(f"discovery.seed_hosts: [{seeds}]")
+    if not joins:  # the runner calls the first node of each process so
+        lines.append('cluster.initial_cluster_manager_nodes: ["Node 1"]')
     return lines
 
 

@@ -6,7 +6,8 @@ import json
 import threading
 import urllib.error
 import urllib.request
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from opensearchpy import OpenSearch, Transport, TransportError
 
-from lazyrag import Document
+from lazyrag import Document, Retriever
 from lazyrag.data.segment import Segment
 from lazyrag.stores.opensearch import OpenSearchSegmentStore
 from lazyrag.stores.opensearch_client import MAX_IN_FLIGHT, OpenSearchConnection
@@ -51,6 +52,29 @@ class Tripwire:
                 self.is_sprung.set()
 
 
+def watch_requests(monkeypatch: pytest.MonkeyPatch, tripwire: Tripwire) -> None:
+    """Have a tripwire notice the requests of all clients."""
+    perform = Transport.perform_request
+
+    def watched(transport: Any, method: str, url: str, *args: Any, **kwargs: Any) -> Any:
+        tripwire.notice(url)
+        return perform(transport, method, url, *args, **kwargs)
+
+    monkeypatch.setattr(Transport, "perform_request", watched)
+
+
+def wait_for_copies(address: str) -> None:
+    """Wait until a cluster has three nodes and all copies of its shards."""
+    with closing(OpenSearch(address, timeout=120)) as client:
+        client.cluster.health(params={"wait_for_status": "green", "wait_for_nodes": "3"})
+
+
+def count_members(address: str) -> int:
+    """How many nodes a cluster knows of."""
+    with closing(OpenSearch(address)) as client:
+        return client.cluster.health()["number_of_nodes"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("last_part", ["_bulk", "_mget"])
 def test_a_kill_costs_an_ingestion_time_and_no_node(
@@ -59,15 +83,9 @@ def test_a_kill_costs_an_ingestion_time_and_no_node(
     """The only node is killed while texts are written, or while a group is built and its parents
     are read; it comes back after a while, and the calls go on.
     """
-    perform = Transport.perform_request
     with opensearch_server(tmp_path / "server") as server:
         tripwire = Tripwire(last_part, 3, server.kill)
-
-        def watched(transport: Any, method: str, url: str, *args: Any, **kwargs: Any) -> Any:
-            tripwire.notice(url)
-            return perform(transport, method, url, *args, **kwargs)
-
-        monkeypatch.setattr(Transport, "perform_request", watched)
+        watch_requests(monkeypatch, tripwire)
         kwargs = {"uris": server.address, "client_kwargs": {"wait_s": 300}}
         conf = {
             "segment_store": {"type": "opensearch", "kwargs": kwargs},
@@ -96,6 +114,53 @@ def test_a_kill_costs_an_ingestion_time_and_no_node(
                 texts = [node.text for node in docs.get_nodes("line")]
                 expected = "\n".join([*TEXTS.values()][1:]).splitlines()
                 assert sorted(texts) == sorted([*expected, "oolong"])
+
+
+@pytest.mark.slow
+def test_a_process_of_a_cluster_is_killed_in_an_ingestion_and_in_queries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three processes with a copy of each shard, one is killed while texts are written and comes
+    back, then another while searches run: no text is missing, no answer differs, none fails.
+    """
+    member = partial(opensearch_server, cluster="three", joins=True)
+    with ExitStack() as stack:
+        first = stack.enter_context(opensearch_server(tmp_path / "0", cluster="three"))
+        second = stack.enter_context(member(tmp_path / "1"))
+        third = stack.enter_context(member(tmp_path / "2"))
+        servers = (first, second, third)
+        wait_for_copies(first.address)
+        tripwire = Tripwire("_bulk", 3, second.kill)
+        watch_requests(monkeypatch, tripwire)
+        kwargs = {
+            "uris": [server.address for server in servers],
+            "client_kwargs": {},
+            "index_kwargs": {"settings": {"number_of_shards": 3, "number_of_replicas": 1}},
+        }
+        conf = {
+            "segment_store": {"type": "opensearch", "kwargs": kwargs},
+            "ledger": str(tmp_path / "ledger.db"),
+        }
+        docs = stack.enter_context(Document(store_conf=conf, name="three"))
+        docs.create_node_group("line", transform=str.splitlines)
+        docs.add_texts(TEXTS)
+        assert tripwire.is_sprung.is_set()
+        docs.activate_group("line")
+        assert docs.status().failed == ()
+        expected = "\n".join(TEXTS.values()).splitlines()
+        assert sorted(node.text for node in docs.get_nodes("line")) == sorted(expected)
+
+        stack.enter_context(member(tmp_path / "1", second.port))
+        wait_for_copies(first.address)
+        search = Retriever(docs, "line", similarity="bm25", topk=2)
+        killing = threading.Timer(0.2, third.kill)
+        killing.start()
+        is_noticed = False
+        while not is_noticed:
+            is_noticed = count_members(first.address) == 2
+            for number in range(0, 2_000, 40):
+                texts = [node.text for node in search(f"tea {number}")]
+                assert texts == [f"tea {number}", f"line {number}"]
 
 
 def test_a_server_that_is_too_busy_for_four_requests_gets_fewer(
