@@ -10,18 +10,26 @@ import json
 import threading
 import zlib
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from lazyrag.data.filters import Filter, matches
+from lazyrag.data.filters import And, Condition, Filter, Not, matches
 from lazyrag.data.segment import EMPTY, ReadOnly
 from lazyrag.errors import StoreError
 from lazyrag.storage.arrays import Arrays, unload
-from lazyrag.types import Fields, Float32Array, FloatArray, IndexArray, Int32Array, Int64Array
+from lazyrag.types import (
+    Fields,
+    FieldValue,
+    Float32Array,
+    FloatArray,
+    IndexArray,
+    Int32Array,
+    Int64Array,
+)
 from lazyrag.validation import require
 
 if TYPE_CHECKING:
@@ -42,7 +50,11 @@ CodeBlock: TypeAlias = "tuple[Int64Array, Int32Array, int]"
 """A number from 0 on for each occurrence of a term, the row that it belongs to, and how many rows
 there are."""
 
+FieldColumn: TypeAlias = "tuple[Int32Array, list[FieldValue]]"
+"""The number of each line's value, and the distinct values; None is a missing one."""
+
 _MAX_CACHED_MASKS = 64
+_BATCH_BYTES = 1 << 16
 
 
 def encoded_keys(keys: Sequence[str]) -> NDArray[np.bytes_]:
@@ -89,8 +101,12 @@ def array_text(array: NDArray[np.uint8]) -> str:
     Raises:
         StoreError: If the array is not a text.
     """
+    return _decoded(array.tobytes())
+
+
+def _decoded(text: bytes) -> str:
     try:
-        return array.tobytes().decode("utf-8", "surrogatepass")
+        return text.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError as exc:
         raise StoreError(
             "An array of an index is not a text: its file is damaged."
@@ -116,16 +132,16 @@ def pick(arrays: Arrays, *names: str) -> list[NDArray[Any]]:
 
 class FieldTable:
     """Distinct fields, each also as a line of JSON: lines are stored and merged, filters read
-    values.
+    columns.
 
-    Each form is made of the other lazily.
+    Each form is made of another lazily.
 
     Example:
         >>> FieldTable.of_text(FieldTable([{"tags": ("a", "b")}]).text()).values()
         [{'tags': ('a', 'b')}]
     """
 
-    __slots__ = ("_lines", "_text", "_values")
+    __slots__ = ("_columns", "_lines", "_text", "_values")
 
     def __init__(
         self, values: Sequence[Fields] | None = None, lines: Sequence[str] | None = None
@@ -133,6 +149,7 @@ class FieldTable:
         self._values = None if values is None else list(values)
         self._lines = None if lines is None else list(lines)
         self._text: NDArray[np.uint8] | None = None
+        self._columns: dict[str, FieldColumn] = {}
 
     @classmethod
     def of_text(cls, text: NDArray[np.uint8]) -> FieldTable:
@@ -144,9 +161,29 @@ class FieldTable:
     def values(self) -> list[Fields]:
         """The fields; not to be changed."""
         if self._values is None:
-            decoded = json.loads(f"[{','.join(self.lines())}]")
-            self._values = [_freeze(line) for line in decoded]
+            self._values = [_freeze(fields) for fields in _parse(self.lines())]
         return self._values
+
+    def column(self, name: str) -> FieldColumn:
+        """One field of all lines; only this is kept of lines that were not decoded yet."""
+        column = self._columns.get(name)
+        if column is None:
+            numbers: dict[FieldValue, int] = {}
+            values = (_freeze_value(fields.get(name)) for fields in self._read())
+            numbers_of_lines = (numbers.setdefault(value, len(numbers)) for value in values)
+            column = np.fromiter(numbers_of_lines, np.int32), list(numbers)
+            self._columns[name] = column
+        return column
+
+    def _read(self) -> Iterator[Mapping[str, Any]]:
+        """The fields line by line; arrays may be lists."""
+        if self._values is not None:
+            yield from self._values
+        elif self._text is None:
+            yield from _parse(self.lines())
+        else:
+            for lines in _line_batches(self._text):
+                yield from _parse(lines.split("\n"))
 
     def lines(self) -> list[str]:
         """The fields as JSON, a line for each."""
@@ -166,12 +203,30 @@ class FieldTable:
         return text_array("\n".join(self.lines())) if self._text is None else self._text
 
 
+def _line_batches(text: NDArray[np.uint8]) -> Iterator[str]:
+    """Some lines after others, without reading all of them at once."""
+    incomplete = b""
+    for start in range(0, len(text), _BATCH_BYTES):
+        batch = incomplete + text[start : start + _BATCH_BYTES].tobytes()
+        lines, _, incomplete = batch.rpartition(b"\n")
+        if lines:
+            yield _decoded(lines)
+    if incomplete:
+        yield _decoded(incomplete)
+
+
+def _parse(lines: Sequence[str]) -> list[dict[str, Any]]:
+    decoded: list[dict[str, Any]] = json.loads(f"[{','.join(lines)}]")
+    return decoded
+
+
 def _freeze(line: dict[str, Any]) -> Fields:
     """Fields that were read from JSON: lists become tuples again."""
-    fields = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in line.items()
-    }
-    return ReadOnly(fields)
+    return ReadOnly({name: _freeze_value(value) for name, value in line.items()})
+
+
+def _freeze_value(value: Any) -> FieldValue:
+    return tuple(value) if isinstance(value, list) else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,19 +294,31 @@ class RowBlock:
         return RowBlock(self.keys[rows], self.field_ids[rows], self.fields)
 
     def mask(self, filter: Filter) -> Mask:  # noqa: A002  the word of the domain
-        """(n,) bool, true for the rows that a bound filter lets through; it is evaluated once for
-        each line.
+        """(n,) bool, true for the rows that a bound filter lets through; each condition is evaluated
+        once for each distinct value.
         """
         mask = self.masks.get(filter)
         if mask is None:
-            values = self.fields.values()
-            passing = (matches(filter, value) for value in values)
-            verdicts = np.fromiter(passing, np.bool_, len(values))
-            mask = verdicts[self.field_ids] if len(self) else np.zeros(0, np.bool_)
+            mask = self._evaluate(filter)
             with self.remembering:
                 if len(self.masks) >= _MAX_CACHED_MASKS:
                     self.masks.pop(next(iter(self.masks)))  # the oldest
                 self.masks[filter] = mask
+        return mask
+
+    def _evaluate(self, filter: Filter) -> Mask:  # noqa: A002  the word of the domain
+        if isinstance(filter, Not):
+            return ~self._evaluate(filter.filter)
+        if isinstance(filter, Condition):
+            numbers, values = self.fields.column(filter.field)
+            passing = (matches(filter, {filter.field: value}) for value in values)
+            verdicts = np.fromiter(passing, np.bool_, len(values))
+            return verdicts[numbers[self.field_ids]]
+        is_and = isinstance(filter, And)
+        combine = np.logical_and if is_and else np.logical_or
+        mask = np.full(len(self), is_and)
+        for part in filter.filters:
+            mask = combine(mask, self._evaluate(part))
         return mask
 
     def find(self, keys: NDArray[np.bytes_]) -> IndexArray:

@@ -5,6 +5,7 @@ scores.
 from __future__ import annotations
 
 import sys
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag import Condition, Not
-from lazyrag.data.filters import matches
+from lazyrag.data.filters import And, Or, matches
 from lazyrag.errors import ConfigError, StoreError
 from lazyrag.indexes.postings import (
     FieldTable,
@@ -69,6 +70,48 @@ def test_fields_come_back_from_their_text_as_they_were(fields):
     table = FieldTable.of_text(FieldTable(fields).text())
     assert _typed(table.values()) == _typed(fields)
     assert table.lines() == FieldTable(fields).lines()
+
+
+_CONDITIONS = st.builds(
+    Condition, st.sampled_from("ab"), st.sampled_from(["eq", "ne"]), st.sampled_from([None, 0, 1])
+) | st.builds(Condition, st.sampled_from("ab"), st.just("exists"), st.booleans())
+_FILTERS = st.recursive(
+    _CONDITIONS,
+    lambda parts: (
+        st.builds(lambda some: And(*some), st.lists(parts, max_size=3))
+        | st.builds(lambda some: Or(*some), st.lists(parts, max_size=3))
+        | st.builds(Not, parts)
+    ),
+    max_leaves=6,
+)
+
+
+@given(
+    st.lists(st.dictionaries(st.sampled_from("ab"), st.sampled_from([None, 0, 1, (1, 2)]))),
+    _FILTERS,
+)
+def test_a_mask_says_what_the_reference_says(fields, bound_filter):
+    """Of new rows, of rows that were read from arrays, and of joined ones."""
+    block = RowBlock.of([f"{number:02}" for number in range(len(fields))], fields)
+    expected = [matches(bound_filter, line) for line in fields]
+    stored = RowBlock.from_arrays(block.arrays())
+    for rows in (block, stored, RowBlock.joined([stored])):
+        assert rows.mask(bound_filter).tolist() == expected
+
+
+def test_a_filter_keeps_one_column_of_the_fields():
+    """Of 20,000 lines of 200 bytes it keeps the numbers of the values, and the values once."""
+    fields = [{"year": 2000 + number % 20, "title": f"{number:0200}"} for number in range(20_000)]
+    stored = RowBlock.of([f"{number:05}" for number in range(20_000)], fields).arrays()
+    block = RowBlock.from_arrays(stored)
+    tracemalloc.start()
+    try:
+        assert block.mask(Condition("year", "eq", 2003)).sum() == 1_000
+        kept, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 10 * len(fields)
+    assert peak < 100 * len(fields)
 
 
 @given(_KEYS, _KEYS)
