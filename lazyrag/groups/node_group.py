@@ -44,6 +44,7 @@ from lazyrag.transforms.base import (
 from lazyrag.transforms.pictures import PictureExtractor
 from lazyrag.transforms.splitters import SectionSplitter
 from lazyrag.transforms.tables import TableExtractor
+from lazyrag.types import Keywords
 from lazyrag.validation import (
     is_list_of,
     keyword_names,
@@ -196,7 +197,7 @@ def make_group(
     name: str,
     transform: Any,
     parent: str,
-    kwargs: dict[str, Any],
+    kwargs: Keywords,
     options: GroupOptions = _DEFAULTS,
 ) -> NodeGroup:
     """Define a group from a user's transform.
@@ -259,7 +260,7 @@ def _fields_by_key(index_fields: Any) -> tuple[tuple[str, tuple[str, ...]], ...]
 
 
 def _prepare(
-    name: str, parent: str, transform: Any, kwargs: dict[str, Any], options: GroupOptions
+    name: str, parent: str, transform: Any, kwargs: Keywords, options: GroupOptions
 ) -> NodeGroup:
     trans_node, version, workers, memo, ref, *_ = options
     prepared = _instantiate(name, transform, kwargs, workers)
@@ -328,7 +329,7 @@ def _prepare_entries(
     name: str,
     parent: str,
     entries: Sequence[TransformArgs],
-    kwargs: dict[str, Any],
+    kwargs: Keywords,
     options: GroupOptions,
 ) -> NodeGroup:
     """Prepare a list of transforms by pattern. A single one without pattern is equal to its
@@ -377,9 +378,7 @@ def _prepare_entries(
     )
 
 
-def _instantiate(
-    name: str, transform: Any, kwargs: dict[str, Any], workers: int
-) -> Callable[..., Any]:
+def _instantiate(name: str, transform: Any, kwargs: Keywords, workers: int) -> Callable[..., Any]:
     """Return the callable behind a name, a class, an instance or a function."""
     if isinstance(transform, str):
         transform = transforms[transform]
@@ -414,7 +413,7 @@ def _instantiate(
     return checked
 
 
-def _wrong_parameters(name: str, transform: type, kwargs: dict[str, Any], exc: TypeError) -> str:
+def _wrong_parameters(name: str, transform: type, kwargs: Keywords, exc: TypeError) -> str:
     parameters = [
         parameter for parameter in inspect.signature(transform).parameters if parameter != "self"
     ]

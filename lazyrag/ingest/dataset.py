@@ -29,7 +29,7 @@ from lazyrag.loaders.directory import (
 )
 from lazyrag.loaders.remote import list_remote
 from lazyrag.storage.arrays import sync_folder
-from lazyrag.types import PathLike
+from lazyrag.types import Metadata, PathLike
 from lazyrag.validation import (
     known_arguments,
     normal_name,
@@ -43,9 +43,7 @@ from lazyrag.validation import (
 if TYPE_CHECKING:
     from lazyrag.stores.sqlite import StoreFile
 
-FileMetadata: TypeAlias = (
-    "Mapping[str, Mapping[str, Any]] | Callable[[Path], Mapping[str, Any] | None] | None"
-)
+FileMetadata: TypeAlias = "Mapping[str, Metadata] | Callable[[Path], Metadata | None] | None"
 
 # the coarsest clock of a file system in use (FAT's) ticks every two seconds
 _RACY_NS = 2_000_000_000
@@ -171,7 +169,7 @@ class Dataset:
                     return file
         return None if path is None else FoundFile(identity, path)
 
-    def metadata_of(self, file: FoundFile) -> Mapping[str, Any]:
+    def metadata_of(self, file: FoundFile) -> Metadata:
         """Return the user's metadata of a file.
 
         Raises:
@@ -190,7 +188,7 @@ class Dataset:
         return {} if metadata is None else validate_user_metadata(file.identity, metadata)
 
 
-def validate_user_metadata(identity: str, metadata: Any) -> Mapping[str, Any]:
+def validate_user_metadata(identity: str, metadata: Any) -> Metadata:
     """Return a user's metadata of a file if it is a mapping and overrides no built-in field.
 
     Raises:

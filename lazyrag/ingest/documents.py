@@ -137,7 +137,7 @@ def add_texts(
         return _ingest_documents(indexer, versions, rows)
 
 
-def _check_texts(texts: Any, metadata: Any) -> dict[str, Mapping[str, Any]]:
+def _check_texts(texts: Any, metadata: Any) -> dict[str, Metadata]:
     """Check the arguments of `Document.add_texts`, and return the metadata."""
     is_mapping = isinstance(texts, Mapping)
     are_texts = is_mapping and all(isinstance(text, str) for text in (*texts, *texts.values()))
@@ -226,7 +226,7 @@ def delete_files(indexer: Indexer, documents: Any) -> IngestReport:
     return IngestReport(deleted=tuple(sorted(names)))
 
 
-def update_metadata(indexer: Indexer, changes: Mapping[str, Mapping[str, Any]]) -> IngestReport:
+def update_metadata(indexer: Indexer, changes: Mapping[str, Metadata]) -> IngestReport:
     """Change documents' metadata; None removes a change. No file is loaded; what indexes read of it
     is done again.
     """
@@ -245,13 +245,13 @@ def update_metadata(indexer: Indexer, changes: Mapping[str, Mapping[str, Any]]) 
         return replace(report, reasons=dict.fromkeys(changes, "metadata"))
 
 
-def _with_updates(row: DocumentRow, changed: Mapping[str, Any]) -> DocumentRow:
+def _with_updates(row: DocumentRow, changed: Metadata) -> DocumentRow:
     merged = {**json.loads(row.updates), **changed}
     updates = without_none(merged)
     return replace(row, updates=json.dumps(updates))
 
 
-def _renewed_root(indexer: Indexer, name: str, changed: Mapping[str, Any], build: int) -> Root:
+def _renewed_root(indexer: Indexer, name: str, changed: Metadata, build: int) -> Root:
     """Make a root node of what is live now of a document, which others may have changed, with other
     metadata.
     """
@@ -311,7 +311,7 @@ def _report_on(
     )
 
 
-def check_metadata_of(metadata: Any, names: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+def check_metadata_of(metadata: Any, names: Sequence[str]) -> dict[str, Metadata]:
     """Return metadata of single documents, checked."""
     if metadata is None:
         return {}

@@ -351,7 +351,7 @@ class LoadedFile:
     locations: tuple[Location, ...] = ()
     metadata: Metadata = field(default_factory=lambda: EMPTY)
     tables: tuple[Location, ...] = ()
-    fields: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    fields: Metadata = field(default_factory=lambda: EMPTY)
 
     def __post_init__(self) -> None:
         if not isinstance(self.locations, (tuple, list)):
@@ -831,7 +831,7 @@ def joined_file(
     texts: Sequence[str],
     labels: Sequence[tuple[str, str]],
     tables: Iterable[Iterable[Location]],
-    metadata: Mapping[str, Any],
+    metadata: Metadata,
 ) -> LoadedFile:
     """A file of parts as of `join_parts`, each with its tables."""
     text, locations = join_parts(texts, labels)

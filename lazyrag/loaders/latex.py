@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from html.entities import html5
 from pathlib import Path
-from typing import Any
 
 from lazyrag.data.segment import EMPTY
 from lazyrag.data.tables import FoundTable
@@ -20,6 +19,7 @@ from lazyrag.loaders.base import LoadedFile, reading
 from lazyrag.loaders.detect import find_encoding
 from lazyrag.loaders.formulas import bracketed, fraction, root
 from lazyrag.loaders.tables import STEPS_PER_CELL, GridCell, TextLines, one_line, read_table
+from lazyrag.types import Metadata
 
 MAX_DEPTH = 60
 """Nesting of arguments; deeper ones are read as they are."""
@@ -138,7 +138,7 @@ class LatexLoader:
         return read_latex(read.text, read.metadata)
 
 
-def read_latex(source: str, metadata: Mapping[str, Any] = EMPTY) -> LoadedFile:
+def read_latex(source: str, metadata: Metadata = EMPTY) -> LoadedFile:
     r"""Read LaTeX.
 
     Example:
@@ -219,7 +219,7 @@ class _LatexDocument:
             line = _KEPT.sub(lambda match: self.kept[int(match[1])][0], line)
         return line
 
-    def loaded(self, text: str, metadata: Mapping[str, Any]) -> LoadedFile:
+    def loaded(self, text: str, metadata: Metadata) -> LoadedFile:
         lines = TextLines()
         text = _BREAKS.sub("\n", re.sub("[ \t]+", " ", text))
         for line in text.strip().split("\n"):

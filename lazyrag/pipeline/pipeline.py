@@ -52,6 +52,7 @@ from lazyrag.retrieval.hybrid import (
 from lazyrag.retrieval.reranker import Reranker, rerankers
 from lazyrag.retrieval.retriever import Retriever, validate_documents
 from lazyrag.retrieval.stages import NodeRetriever, check_query
+from lazyrag.types import JsonObject
 from lazyrag.validation import (
     is_list_of,
     known_arguments,
@@ -299,7 +300,7 @@ class RAGPipeline:
     @known_keywords
     async def retrieve(
         self, query: str, top_k: int | None = None, filters: FilterLike | None = None
-    ) -> RetrievalResult[dict[str, Any]]:
+    ) -> RetrievalResult[JsonObject]:
         """Return the best hits for a question.
 
         Args:
@@ -325,7 +326,7 @@ class RAGPipeline:
         top_k: int | None = None,
         rerank_top_k: int | None = None,
         filters: FilterLike | None = None,
-    ) -> RetrievalResult[dict[str, Any]]:
+    ) -> RetrievalResult[JsonObject]:
         """Return the best hits for a question by the reranker, with its scores.
 
         A pipeline without a reranker uses BM25 over the retrieved texts, which needs no model.
@@ -489,7 +490,7 @@ class RAGPipeline:
         *,
         concurrency: int = 8,
         on_error: OnError = "raise",
-    ) -> list[RetrievalResult[dict[str, Any]]]:
+    ) -> list[RetrievalResult[JsonObject]]:
         """Run `retrieve` for several questions.
 
         Args:

@@ -56,6 +56,7 @@ from lazyrag.pipeline.tracing import (
 from lazyrag.retrieval.query_rewriting import read_queries, standalone_prompt
 from lazyrag.retrieval.reranker import Reranker, rerankers
 from lazyrag.text.sentences import resolve_language
+from lazyrag.types import JsonObject
 from lazyrag.validation import require, validate_integer
 
 T = TypeVar("T")
@@ -451,7 +452,7 @@ class Run:
             )
             yield AnswerDelta("", last, answer, rest)
 
-    async def result(self, items: RetrievedItems, **more: Any) -> RetrievalResult[dict[str, Any]]:
+    async def result(self, items: RetrievedItems, **more: Any) -> RetrievalResult[JsonObject]:
         """Return hits with the query, the seconds so far, and more metadata."""
         with self._timed("hits"):
             hits = await items.hits()
@@ -499,7 +500,7 @@ class Run:
             resolved.statements,
         )
 
-    def _conversation(self) -> dict[str, Any]:
+    def _conversation(self) -> JsonObject:
         """The metadata of a conversation; none without a history."""
         history = [{"role": message.role, "content": message.content} for message in self.history]
         problems = {"problems": [*self.problems]} if self.problems else {}

@@ -51,7 +51,7 @@ from lazyrag.retrieval.stages import (
     retrieve_nodes,
     validate_stage,
 )
-from lazyrag.types import JsonObject
+from lazyrag.types import JsonObject, Keywords
 from lazyrag.validation import (
     check_call,
     keyword_names,
@@ -172,7 +172,7 @@ class LazyStage:
     embed_key: str | None = None
     inputs: tuple[LazyStage, ...] = ()
     contributions: Mapping[NodeKey, tuple[float, ...]] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Keywords = field(default_factory=dict)
     seconds: float = 0.0
     retriever: BaseRetriever[Any] | None = None
     query: Query | None = None
@@ -369,7 +369,7 @@ class BaseRetriever(Generic[T_co]):
         read(self.sources, lambda _: None)
         self._is_built = True
 
-    def describe(self, ranked: LazyStage) -> tuple[str, Mapping[str, Any]]:
+    def describe(self, ranked: LazyStage) -> tuple[str, Keywords]:
         """Return name and settings of one of its stages for an explanation."""
         return ranked.name, ranked.settings
 
@@ -629,7 +629,7 @@ class FunctionRetriever(BaseRetriever[list[DocNode]]):
             "retriever", self._name, nodes, snapshot, seconds=seconds, retriever=self, query=query
         )
 
-    def describe(self, ranked: LazyStage) -> tuple[str, Mapping[str, Any]]:
+    def describe(self, ranked: LazyStage) -> tuple[str, Keywords]:
         """The function's name with the arguments of the call."""
         query = ranked.query
         params = {} if query is None else {"filters": query.filters, "topk": query.topk}

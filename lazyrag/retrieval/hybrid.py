@@ -65,7 +65,7 @@ Parts: TypeAlias = Literal["auto", "off"]
 OVER_SIMILARITY = "bm25_chinese"  # as good as "bm25" on English, and better on Chinese
 OVER_FUSION = "weighted"
 OVER_WEIGHTS: tuple[float, float] = (0.6, 0.4)
-OVER_FUSION_KW: Mapping[str, Any] = {"normalise": "max"}
+OVER_FUSION_KW: Keywords = {"normalise": "max"}
 OVER_LEAST_DEPTH = 100
 
 SPEC_WEIGHTS: tuple[float, float] = (0.7, 0.3)

@@ -42,7 +42,7 @@ from lazyrag.retrieval.stages import (
     validate_stage,
 )
 from lazyrag.text.near_duplicates import THRESHOLD, distinct, validate_threshold
-from lazyrag.types import Embedding, FloatArray
+from lazyrag.types import Embedding, FloatArray, Keywords
 from lazyrag.validation import (
     check_call,
     is_list_of,
@@ -366,7 +366,7 @@ def _step_name(step: Any) -> str:
     return name if isinstance(name, str) else callable_name(step)
 
 
-def _step_settings(step: Any) -> Mapping[str, Any]:
+def _step_settings(step: Any) -> Keywords:
     """The attribute ``settings`` of a step, or the fields of a dataclass."""
     settings = getattr(step, "settings", None)
     if isinstance(settings, Mapping):

@@ -40,7 +40,7 @@ from lazyrag.retrieval.similarity import takes_several
 from lazyrag.retrieval.stages import Stage, validate_nodes
 from lazyrag.text.analyzers import analysers, normal_form
 from lazyrag.text.sentences import CJK_LETTERS
-from lazyrag.types import Keywords, PlaceRanking
+from lazyrag.types import JsonObject, Keywords, PlaceRanking
 from lazyrag.validation import (
     check_call,
     check_keywords,
@@ -363,7 +363,7 @@ class Reranker(Generic[T_co]):
         return _cut(ranked, limit)
 
 
-def masked_keywords(keywords: Keywords) -> dict[str, Any]:
+def masked_keywords(keywords: Keywords) -> JsonObject:
     """Mask the values of keywords that look like keys, tokens, secrets or passwords.
 
     Example:

@@ -444,7 +444,7 @@ class Retriever(BaseRetriever[T_co]):
             why=partial(self._explain_unmapped, last),
         )
 
-    def describe(self, ranked: LazyStage) -> tuple[str, Mapping[str, Any]]:
+    def describe(self, ranked: LazyStage) -> tuple[str, Keywords]:
         """Name a ranking by the similarity, with the embed key where there are several."""
         query = ranked.query
         embed_key = ranked.embed_key

@@ -568,7 +568,7 @@ class _ChromaCollection:
             keys: Of the rows that meet the filter, if they are known: Chroma need not evaluate it
                 again.
         """
-        only: dict[str, Any] = {"where": where}
+        only: JsonObject = {"where": where}
         if keys is not None and len(keys) <= _KEYS_PER_SEARCH:
             only = {"ids": keys}
         [vector] = unit_vectors(query[None], self.schema.metric)

@@ -6,7 +6,7 @@ import base64
 import datetime as dt
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -104,7 +104,7 @@ def encode_rows(rows: Sequence[VectorRow], schema: VectorSchema) -> tuple[Matrix
 def decode_rows(
     keys: Sequence[str],
     vectors: NDArray[Any],
-    metadata: Sequence[Mapping[str, Any] | None],
+    metadata: Sequence[Metadata | None],
     schema: Schema,
 ) -> list[VectorRow]:
     """The rows that `encode_rows` encoded."""
@@ -283,7 +283,7 @@ def _int_to_float(ordered: int) -> float:
     return float(value)
 
 
-Where: TypeAlias = "dict[str, Any]"
+Where: TypeAlias = "JsonObject"
 """A filter as Chroma takes it: one key, which is a metadata key, ``$and`` or ``$or``."""
 _COMPARISONS = {
     "eq": "$eq",

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, starmap
 from pathlib import Path
@@ -19,7 +19,7 @@ from lazyrag.errors import ConfigError, missing_package, sentence
 from lazyrag.models.concurrency import map_in_threads
 from lazyrag.models.onnx.folder import TOKENIZER, FileFingerprint, ModelFolder, graph_files
 from lazyrag.models.protocols import Usage, report_usage
-from lazyrag.types import Int64Array
+from lazyrag.types import Int64Array, Keywords
 from lazyrag.validation import is_list_of, require, validate_integer
 
 if TYPE_CHECKING:
@@ -279,7 +279,7 @@ class TextModel:
         self._identity = ""
         self.ranks = self._try()
 
-    def identity(self, name: str, settings: Mapping[str, Any]) -> str:
+    def identity(self, name: str, settings: Keywords) -> str:
         """Name of the model with a hash of its files and of all settings; computed once, as large
         files take seconds.
 

@@ -415,13 +415,13 @@ class _Pool:
     slots: asyncio.Semaphore
 
 
-def _close_unsecured() -> Callable[[str, Mapping[str, Any]], Awaitable[None]]:
+def _close_unsecured() -> Callable[[str, JsonMapping], Awaitable[None]]:
     """Return a trace that closes a connection whose TLS handshake fails: cancelled in it, httpcore2
     leaves it open.
     """
     stream: Any = None
 
-    async def trace(event: str, info: Mapping[str, Any]) -> None:
+    async def trace(event: str, info: JsonMapping) -> None:
         nonlocal stream
         if event.endswith("connect_tcp.complete"):
             stream = info["return_value"]
