@@ -51,6 +51,27 @@ Int32Array: TypeAlias = "NDArray[np.int32]"
 Int64Array: TypeAlias = "NDArray[np.int64]"
 """Numbers of builds, offsets and other large integers."""
 
+UInt64Array: TypeAlias = "NDArray[np.uint64]"
+"""Hashes, and dimensions of sparse vectors."""
+
+AnyFloatArray: TypeAlias = "NDArray[np.floating]"
+"""Numbers in single or double precision."""
+
+ByteArray: TypeAlias = "NDArray[np.uint8]"
+"""Encoded texts, and small numbers."""
+
+BoolArray: TypeAlias = "NDArray[np.bool_]"
+"""For each of several things, whether it is so."""
+
+AnyIntArray: TypeAlias = "NDArray[np.integer[Any]]"
+"""Integers of any size."""
+
+AnyArray: TypeAlias = "NDArray[Any]"
+"""An array of any kind of numbers."""
+
+KeyArray: TypeAlias = "NDArray[np.bytes_]"
+"""Keys of rows, encoded."""
+
 IndexArray: TypeAlias = "NDArray[np.intp]"
 """Places in another array."""
 

@@ -185,13 +185,16 @@ class Message:
         return "\n".join(str(part["text"]) for part in self.content if part["type"] == "text")
 
 
+Messages: TypeAlias = "tuple[Message, ...]"
+"""A conversation, the oldest message first."""
+
 Prompt: TypeAlias = "str | Sequence[Message | Mapping[str, Any]]"
 """Input of a chat model: one user message as a string, or messages, oldest first."""
 History: TypeAlias = Sequence[Message | Mapping[str, str]]
 """Messages of a conversation as chat endpoints take them, oldest first."""
 
 
-def as_messages(prompt: Prompt, name: str = "The prompt") -> tuple[Message, ...]:
+def as_messages(prompt: Prompt, name: str = "The prompt") -> Messages:
     """Convert a prompt to messages.
 
     Args:

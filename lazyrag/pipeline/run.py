@@ -41,7 +41,7 @@ from lazyrag.generation.generator import Generator
 from lazyrag.models.chat import UnreadableAnswerError
 from lazyrag.models.concurrency import in_thread
 from lazyrag.models.local import AsyncReranker
-from lazyrag.models.protocols import ChatOptions, Message
+from lazyrag.models.protocols import ChatOptions, Messages
 from lazyrag.models.rerank import checked_ranking
 from lazyrag.pipeline.defaults import PipelineSettings
 from lazyrag.pipeline.search import Finder, RetrievedItems
@@ -230,7 +230,7 @@ class Run:
 
     parts: Parts
     query: str
-    history: tuple[Message, ...] = ()
+    history: Messages = ()
     seconds: dict[str, float] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     failure: GenerationError | None = None
@@ -267,7 +267,7 @@ class Run:
                 sentence(f"The question was searched as it is. The model {outcome}: {exc}"),
             )
 
-    def _open_question(self) -> tuple[str, tuple[Message, ...]]:
+    def _open_question(self) -> tuple[str, Messages]:
         """The question, or of "continue" the one before it, and the messages before that."""
         if _CONTINUE.fullmatch(self.query):
             for at, message in reversed([*enumerate(self.history)]):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from lazyrag.types import Int64Array
+from lazyrag.types import Int64Array, UInt64Array
 from lazyrag.validation import validate_number
 
 if TYPE_CHECKING:
@@ -151,22 +151,22 @@ def clusters(
     return [cluster for cluster in members.values() if len(cluster) > 1]
 
 
-def _jaccard(first: NDArray[np.uint64], other: NDArray[np.uint64]) -> float:
+def _jaccard(first: UInt64Array, other: UInt64Array) -> float:
     both = len(np.intersect1d(first, other, assume_unique=True))
     return both / (len(first) + len(other) - both)
 
 
-def _shingles(text: str) -> NDArray[np.uint64]:
+def _shingles(text: str) -> UInt64Array:
     return np.unique(_windows(text))
 
 
-def _windows(text: str) -> NDArray[np.uint64]:
+def _windows(text: str) -> UInt64Array:
     """All runs of bytes of a text, as numbers."""
     data = " ".join(text.casefold().split()).encode("utf-8", "replace").ljust(_WIDTH, b"\0")
     return np.ndarray((len(data) - _WIDTH + 1,), np.dtype("<u8"), data, strides=(1,))
 
 
-def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _mixed(numbers: UInt64Array) -> UInt64Array:
     """Each number scrambled: the finalizer of MurmurHash3."""
     for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
         numbers = (numbers ^ (numbers >> np.uint64(33))) * np.uint64(factor)

@@ -9,7 +9,7 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -33,10 +33,7 @@ from lazyrag.text.analyzers import (
 from lazyrag.text.scripts import Language
 from lazyrag.text.sentences import CJK_LETTERS
 from lazyrag.text.stop_words import QUESTION_WORDS, STOP_MARK
-from lazyrag.types import Int32Array, Int64Array
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from lazyrag.types import BoolArray, Int32Array, Int64Array
 
 _SHIFT = 21  # bits of a character
 _STRINGS = 1 << 2 * _SHIFT  # the code of the first term that is no character and no pair
@@ -294,7 +291,7 @@ def _slices(texts: Sequence[tuple[int, str]]) -> Iterator[tuple[str, Int32Array]
 
 
 @functools.cache
-def _is_cjk() -> NDArray[np.bool_]:
+def _is_cjk() -> BoolArray:
     """(0x110000,) whether a character is one of `CJK_LETTERS`."""
     table = np.zeros(0x110000, np.bool_)
     for first, last in re.findall("(.)(?:-(.))?", CJK_LETTERS):

@@ -38,7 +38,7 @@ from lazyrag.models.protocols import (
     Embedded,
     EmbeddedBatch,
     InputType,
-    Message,
+    Messages,
     Prompt,
     TokenLogprob,
     Usage,
@@ -171,9 +171,7 @@ class HttpChatModel(_HttpModel):
             return dataclasses.replace(options, json_schema=None)
         return options
 
-    async def _complete(
-        self, messages: tuple[Message, ...], options: ChatOptions
-    ) -> ChatCompletion:
+    async def _complete(self, messages: Messages, options: ChatOptions) -> ChatCompletion:
         try:
             answer, options = await self._post(messages, options)
             choices = choices_of(answer, options.n)
@@ -192,9 +190,7 @@ class HttpChatModel(_HttpModel):
             tuple(choices), name if isinstance(name, str) else "", _total_usage(usages)
         )
 
-    async def _post(
-        self, messages: tuple[Message, ...], options: ChatOptions
-    ) -> tuple[Any, ChatOptions]:
+    async def _post(self, messages: Messages, options: ChatOptions) -> tuple[Any, ChatOptions]:
         """Send a request; returns the answer, and the options without the schema if the endpoint
         rejects that.
         """
@@ -209,7 +205,7 @@ class HttpChatModel(_HttpModel):
         return answer, options
 
     async def _one_more(
-        self, messages: tuple[Message, ...], options: ChatOptions, number: int
+        self, messages: Messages, options: ChatOptions, number: int
     ) -> tuple[ChatChoice, Usage | None]:
         # the same seed would give the same answer
         seed = None if options.seed is None else options.seed + number
@@ -217,7 +213,7 @@ class HttpChatModel(_HttpModel):
         return choices_of(answer, 1)[0], usage_of(answer)
 
     async def _deltas(
-        self, messages: tuple[Message, ...], options: ChatOptions
+        self, messages: Messages, options: ChatOptions
     ) -> AsyncGenerator[ChatDelta, None]:
         body = {**_body(self.model, messages, options), "stream": True}
         if usage_of_calls.get() is not None:
@@ -242,7 +238,7 @@ def _total_usage(usages: Sequence[Usage | None]) -> Usage | None:
     )
 
 
-def _body(model: str, messages: tuple[Message, ...], options: ChatOptions) -> JsonObject:
+def _body(model: str, messages: Messages, options: ChatOptions) -> JsonObject:
     parameters: JsonObject = {
         "n": options.n if options.n > 1 else None,
         "temperature": options.temperature,
