@@ -17,6 +17,8 @@ PathLike: TypeAlias = "str | os.PathLike[str]"
 """The path of a file or folder."""
 InferFilters: TypeAlias = "bool | Sequence[str]"
 """Whether values are inferred from a question; or which: see `Document.search`."""
+Parts: TypeAlias = Literal["auto", "off"]
+"""Whether the parts of a question are searched one by one."""
 
 
 class Closable:

@@ -54,7 +54,7 @@ from lazyrag.registry import services
 from lazyrag.stores.config import StoreConf
 from lazyrag.text.analyzers import term_function
 from lazyrag.text.field_values import DERIVED_FIELDS
-from lazyrag.types import Closable, FieldValue, InferFilters, Metadata, PathLike
+from lazyrag.types import Closable, FieldValue, InferFilters, Metadata, Parts, PathLike
 from lazyrag.validation import (
     known_arguments,
     known_keywords,
@@ -802,7 +802,7 @@ class Document(Closable):
         *,
         group: str = ...,
         infer_filters: InferFilters = ...,
-        parts: Literal["auto", "off"] = ...,
+        parts: Parts = ...,
         as_of: dt.date | str | None = ...,
         output_format: Literal["node"] | None = ...,
     ) -> NodeList: ...
@@ -815,7 +815,7 @@ class Document(Closable):
         *,
         group: str = ...,
         infer_filters: InferFilters = ...,
-        parts: Literal["auto", "off"] = ...,
+        parts: Parts = ...,
         as_of: dt.date | str | None = ...,
         output_format: OutputFormat | None = ...,
         join: bool | str = ...,
@@ -829,7 +829,7 @@ class Document(Closable):
         *,
         group: str = "MediumChunk",
         infer_filters: InferFilters = True,
-        parts: Literal["auto", "off"] = "auto",
+        parts: Parts = "auto",
         as_of: dt.date | str | None = None,
         output_format: OutputFormat | None = None,
         join: bool | str = False,
@@ -892,7 +892,7 @@ class Document(Closable):
         *,
         group: str = ...,
         infer_filters: InferFilters = ...,
-        parts: Literal["auto", "off"] = ...,
+        parts: Parts = ...,
         as_of: dt.date | str | None = ...,
         output_format: Literal["node"] | None = ...,
     ) -> NodeList: ...
@@ -905,7 +905,7 @@ class Document(Closable):
         *,
         group: str = ...,
         infer_filters: InferFilters = ...,
-        parts: Literal["auto", "off"] = ...,
+        parts: Parts = ...,
         as_of: dt.date | str | None = ...,
         output_format: OutputFormat | None = ...,
         join: bool | str = ...,
@@ -919,7 +919,7 @@ class Document(Closable):
         *,
         group: str = "MediumChunk",
         infer_filters: InferFilters = True,
-        parts: Literal["auto", "off"] = "auto",
+        parts: Parts = "auto",
         as_of: dt.date | str | None = None,
         output_format: OutputFormat | None = None,
         join: bool | str = False,

@@ -34,6 +34,7 @@ from lazyrag.types import (
     Int32Array,
     Int64Array,
     KeyArray,
+    Ranking,
 )
 from lazyrag.validation import require
 
@@ -911,7 +912,7 @@ def ranked(
     rows: AnyIntArray,
     scores: FloatArray,
     topk: int,
-) -> list[tuple[str, float]]:
+) -> Ranking:
     """The topk best of some rows as a ranking: best first, ties by key.
 
     Args:

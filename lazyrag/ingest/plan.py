@@ -20,7 +20,7 @@ from lazyrag.ledger.ledger import Ledger
 from lazyrag.ledger.tree import IndexKey, IndexKind, LiveGroup, LiveIndex, Tree, View
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.read.nodes import NodeStore
-from lazyrag.text.analyzers import analysers
+from lazyrag.text.analyzers import TermFunction, analysers
 from lazyrag.text.term_codes import TermCodes
 
 
@@ -652,5 +652,5 @@ def _analyser_identity(name: str) -> str:
 
 
 @functools.lru_cache(maxsize=64)  # every query needs it
-def _identity_of(terms_of: Callable[[str], list[str]]) -> str:
+def _identity_of(terms_of: TermFunction) -> str:
     return fingerprint(terms_of).value

@@ -12,7 +12,14 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from lazyrag.data.segment import root_uid
 from lazyrag.ledger.field_keys import FieldKeys, column_names
 from lazyrag.ledger.lease import LedgerConnection, chunks, select_in
-from lazyrag.ledger.liveness import TermParts, among_live, end_groups, replace_builds, uncover
+from lazyrag.ledger.liveness import (
+    CoveredBuild,
+    TermParts,
+    among_live,
+    end_groups,
+    replace_builds,
+    uncover,
+)
 from lazyrag.ledger.tree import (
     Build,
     IndexKind,
@@ -272,7 +279,7 @@ class BuildTable(_LedgerTable):
                 [(now, number) for (number,) in rows],
             )
 
-    def uncover(self, pairs: Iterable[tuple[int, int]]) -> None:
+    def uncover(self, pairs: Iterable[CoveredBuild]) -> None:
         """Remove pairs (index, build) from the builds that indexes cover."""
         with self._db.writing() as connection:
             uncover(connection, list(pairs))

@@ -19,7 +19,15 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from lazyrag.data.node import DocNode
 from lazyrag.data.pictures import LINKED_PICTURES, FoundPictures
-from lazyrag.data.segment import EMPTY, HIDDEN, NOT_SHOWN, Location, check_metadata, common_metadata
+from lazyrag.data.segment import (
+    EMPTY,
+    HIDDEN,
+    NOT_SHOWN,
+    Location,
+    Locations,
+    check_metadata,
+    common_metadata,
+)
 from lazyrag.errors import (
     LoaderEndedError,
     LoadError,
@@ -348,9 +356,9 @@ class LoadedFile:
     """
 
     text: str
-    locations: tuple[Location, ...] = ()
+    locations: Locations = ()
     metadata: Metadata = field(default_factory=lambda: EMPTY)
-    tables: tuple[Location, ...] = ()
+    tables: Locations = ()
     fields: Metadata = field(default_factory=lambda: EMPTY)
 
     def __post_init__(self) -> None:
@@ -802,9 +810,7 @@ def _file_metadata(parts: list[str | DocNode], loader: str) -> JsonObject:
     return metadata
 
 
-def join_parts(
-    texts: Sequence[str], labels: Sequence[tuple[str, str]]
-) -> tuple[str, tuple[Location, ...]]:
+def join_parts(texts: Sequence[str], labels: Sequence[tuple[str, str]]) -> tuple[str, Locations]:
     """Join a file's parts by empty lines.
 
     Args:

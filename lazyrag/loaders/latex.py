@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from html.entities import html5
 from pathlib import Path
 
-from lazyrag.data.segment import EMPTY
+from lazyrag.data.segment import EMPTY, Span
 from lazyrag.data.tables import FoundTable
 from lazyrag.loaders.base import LoadedFile, reading
 from lazyrag.loaders.detect import find_encoding
@@ -351,7 +351,7 @@ class _Scope:
         while self.at < self.stop and self.text[self.at].isspace():
             self.at += 1
 
-    def _span(self) -> tuple[int, int]:
+    def _span(self) -> Span:
         """Move behind the next argument, and return where it is; an open brace is none."""
         before = self.at
         self._skip_spaces()
@@ -388,7 +388,7 @@ class _Scope:
         document.depth -= 1
         return text
 
-    def _option(self) -> tuple[int, int] | None:
+    def _option(self) -> Span | None:
         """Move behind an option in brackets, and return where it is; None without one."""
         match = _OPTION.match(self.text, self.at, self.stop)
         if match is None:

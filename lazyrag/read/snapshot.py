@@ -320,9 +320,7 @@ class Snapshot:
         """How many live nodes a group has, seen here or not: a bound for ``topk``."""
         return sum(part.size(group) for part in self.parts)
 
-    def nodes(
-        self, group: str, hits: Sequence[tuple[NodeKey, float]], embed_key: str | None = None
-    ) -> list[DocNode]:
+    def nodes(self, group: str, hits: Hits, embed_key: str | None = None) -> list[DocNode]:
         """The nodes of hits, in their order, with their scores.
 
         Raises:
@@ -593,9 +591,7 @@ class LocalSnapshot(Snapshot):
 
     # Nodes
 
-    def nodes(
-        self, group: str, hits: Sequence[tuple[NodeKey, float]], embed_key: str | None = None
-    ) -> list[DocNode]:
+    def nodes(self, group: str, hits: Hits, embed_key: str | None = None) -> list[DocNode]:
         """See `Snapshot.nodes`."""
         live = self.group(group)
         keys = [key for (_, _, key), _ in hits]

@@ -42,6 +42,7 @@ from lazyrag.read.snapshot import (
 from lazyrag.read.source import Needs
 from lazyrag.retrieval.stages import (
     NodeRetriever,
+    Origins,
     Reason,
     Stage,
     StageKind,
@@ -180,7 +181,7 @@ class LazyStage:
     _nodes: tuple[DocNode, ...] | None = field(default=None, repr=False)
     _stage: Stage | None = field(default=None, repr=False)
 
-    def load(self, hits: Sequence[tuple[NodeKey, float]]) -> list[DocNode]:
+    def load(self, hits: Hits) -> list[DocNode]:
         """Load the nodes of some of the hits, in their order, with the given scores."""
         if self.group:
             return self.snapshot.nodes(self.group, hits, self.embed_key)
@@ -243,7 +244,7 @@ class LazyStage:
             return by_node
         return {node.uid: contributions for node, contributions in by_node.items()}
 
-    def _origins(self) -> dict[DocNode, tuple[DocNode, ...]]:
+    def _origins(self) -> Origins:
         """By node, those of the inputs that it represents, where it is another one."""
         return {}
 
@@ -263,7 +264,7 @@ class LoadedStage(LazyStage):
         snapshot: Snapshot,
         *,
         stage: Stage | None = None,
-        origins: Mapping[DocNode, tuple[DocNode, ...]] | None = None,
+        origins: Origins | None = None,
         **more: Any,
     ) -> None:
         super().__init__(kind, name, [], snapshot, **more)
@@ -277,7 +278,7 @@ class LoadedStage(LazyStage):
         """A stage with its record."""
         return cls(stage.kind, stage.name, stage.nodes, snapshot, stage=stage)
 
-    def load(self, hits: Sequence[tuple[NodeKey, float]]) -> list[DocNode]:
+    def load(self, hits: Hits) -> list[DocNode]:
         """See `LazyStage.load`."""
         return [self.by_key[key].with_score(score) for key, score in hits]
 
@@ -293,7 +294,7 @@ class LoadedStage(LazyStage):
         """See `LazyStage.then`."""
         return LoadedStage(kind, name, self.nodes()[:topk], self.snapshot, inputs=(self,), **more)
 
-    def _origins(self) -> dict[DocNode, tuple[DocNode, ...]]:
+    def _origins(self) -> Origins:
         return dict(self._sources)
 
 

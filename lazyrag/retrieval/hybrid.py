@@ -42,10 +42,10 @@ from lazyrag.retrieval.base import (
 )
 from lazyrag.retrieval.retriever import Retriever, matched_share, validate_documents
 from lazyrag.retrieval.similarity import similarities, validate_feedback
-from lazyrag.retrieval.stages import NodeRetriever, Searchable, Stage, StageKind
+from lazyrag.retrieval.stages import NodeRetriever, Origins, Searchable, Stage, StageKind
 from lazyrag.text.analyzers import composed_form
 from lazyrag.text.scripts import FOREIGN_WORD, main_language
-from lazyrag.types import InferFilters, Keywords
+from lazyrag.types import InferFilters, Keywords, Parts
 from lazyrag.validation import (
     keyword_names,
     known_keywords,
@@ -57,8 +57,6 @@ from lazyrag.validation import (
 
 WeightsLike: TypeAlias = "Weights | Sequence[float]"
 Dedupe: TypeAlias = Literal["text"]
-Parts: TypeAlias = Literal["auto", "off"]
-"""Whether the parts of a question are searched one by one."""
 
 # Defaults of `HybridRetriever.over`: one setting for all texts; docs/quality.md has the
 # measurements.
@@ -502,7 +500,7 @@ class _FusedInput:
             hits = [(key, sign * score) for key, score in hits]
         return cls(ranked, hits)
 
-    def load(self, hits: Sequence[tuple[NodeKey, float]]) -> list[DocNode]:
+    def load(self, hits: Hits) -> list[DocNode]:
         original = self.original_keys
         return self.ranked.load(
             [(original.get(key, key), score) for key, score in hits] if original else hits
@@ -525,7 +523,7 @@ class _FusedStage(LazyStage):
         super().__init__(kind, name, [], snapshot, **more)
         self._sources = sources
 
-    def load(self, hits: Sequence[tuple[NodeKey, float]]) -> list[DocNode]:
+    def load(self, hits: Hits) -> list[DocNode]:
         """See `LazyStage.load`."""
         missing = dict(hits)
         nodes: dict[NodeKey, DocNode] = {}
@@ -536,11 +534,11 @@ class _FusedStage(LazyStage):
                 nodes.update(zip(scores, source.load(list(scores.items())), strict=True))
         return [nodes[key] for key, _ in hits]
 
-    def _origins(self) -> dict[DocNode, tuple[DocNode, ...]]:
+    def _origins(self) -> Origins:
         """Map each Document node to the external nodes with the same uid."""
         keys = (key for key, _ in self.hits)
         fused = dict(zip(keys, self.nodes(), strict=True))
-        origins: dict[DocNode, tuple[DocNode, ...]] = {}
+        origins: Origins = {}
         for source in self._sources:
             if source.has_aliases and isinstance(source.ranked, LoadedStage):
                 for key, original in source.original_keys.items():

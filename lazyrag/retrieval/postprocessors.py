@@ -34,6 +34,7 @@ from lazyrag.retrieval.reranker import Reranker, token_embedders
 from lazyrag.retrieval.retriever import validate_documents
 from lazyrag.retrieval.stages import (
     NodeRetriever,
+    Origins,
     Postprocessor,
     StageKind,
     callable_name,
@@ -734,9 +735,7 @@ class Windows:
     ) -> list[tuple[int, list[DocNode]]]:
         return build_windows(snapshot, nodes, self.before, self.after, merge=self.merge)
 
-    def origins(
-        self, nodes: Sequence[DocNode], results: Sequence[DocNode]
-    ) -> dict[DocNode, tuple[DocNode, ...]]:
+    def origins(self, nodes: Sequence[DocNode], results: Sequence[DocNode]) -> Origins:
         """For each neighbour the nodes in whose windows it is."""
         beside: dict[tuple[Any, ...], list[DocNode]] = {}
         for node in nodes:

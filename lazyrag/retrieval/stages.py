@@ -74,6 +74,10 @@ class JsonRecord:
         }
 
 
+Origins: TypeAlias = "dict[DocNode, tuple[DocNode, ...]]"
+"""For nodes that replace others, those that they represent."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stage:
     """The result of one stage of a retrieval and its inputs: a tree whose leaves are retrievers.
@@ -103,7 +107,7 @@ class Stage:
     settings: Keywords = field(default_factory=lambda: EMPTY)
     seconds: float = 0.0
     retriever: NodeRetriever | Traceable | None = field(default=None, compare=False, repr=False)
-    origins: Mapping[DocNode, tuple[DocNode, ...]] = field(default_factory=dict)
+    origins: Origins = field(default_factory=dict)
     why: Callable[[str], Reason] | None = field(default=None, compare=False, repr=False)
 
 

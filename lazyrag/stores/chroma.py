@@ -555,7 +555,7 @@ class _ChromaCollection:
 
     def nearest(
         self, query: Vector, count: int, where: Where | None, keys: Sequence[str] | None = None
-    ) -> list[tuple[str, float]]:
+    ) -> Ranking:
         """Search in Chroma: at most ``count`` keys, each with its raw score (see `Candidate`), best
         first.
 
@@ -627,7 +627,7 @@ class _NearestRows:
         self._query = query
         self._where = where
         self._exact_rows = exact_rows
-        self._ranked: list[tuple[str, float]] = []
+        self._ranked: Ranking = []
         self._is_complete = False  # whether no other rows meet the filter
         self._rows: dict[str, VectorRow] = {}
 
