@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 if TYPE_CHECKING:
+    import datetime as dt
     import os
     from typing import Self
 
@@ -17,6 +18,8 @@ PathLike: TypeAlias = "str | os.PathLike[str]"
 """The path of a file or folder."""
 InferFilters: TypeAlias = "bool | Sequence[str]"
 """Whether values are inferred from a question; or which: see `Document.search`."""
+DayLike: TypeAlias = "dt.date | str | None"
+"""A day, as a date or its ISO text; None for no day."""
 Parts: TypeAlias = Literal["auto", "off"]
 """Whether the parts of a question are searched one by one."""
 
@@ -101,6 +104,9 @@ Metadata: TypeAlias = Mapping[str, Any]
 
 Keywords: TypeAlias = Mapping[str, Any]
 """Keyword arguments by name."""
+
+Headers: TypeAlias = Mapping[str, str]
+"""Headers of an HTTP request or response by name."""
 
 Scalar: TypeAlias = "str | int | float | bool"
 """One value of a filterable field, checked."""

@@ -4,7 +4,6 @@ the work.
 
 from __future__ import annotations
 
-import datetime as dt
 import functools
 import itertools
 import os
@@ -54,7 +53,7 @@ from lazyrag.registry import services
 from lazyrag.stores.config import StoreConf
 from lazyrag.text.analyzers import term_function
 from lazyrag.text.field_values import DERIVED_FIELDS
-from lazyrag.types import Closable, FieldValue, InferFilters, Metadata, Parts, PathLike
+from lazyrag.types import Closable, DayLike, FieldValue, InferFilters, Metadata, Parts, PathLike
 from lazyrag.validation import (
     known_arguments,
     known_keywords,
@@ -803,7 +802,7 @@ class Document(Closable):
         group: str = ...,
         infer_filters: InferFilters = ...,
         parts: Parts = ...,
-        as_of: dt.date | str | None = ...,
+        as_of: DayLike = ...,
         output_format: Literal["node"] | None = ...,
     ) -> NodeList: ...
     @overload
@@ -816,7 +815,7 @@ class Document(Closable):
         group: str = ...,
         infer_filters: InferFilters = ...,
         parts: Parts = ...,
-        as_of: dt.date | str | None = ...,
+        as_of: DayLike = ...,
         output_format: OutputFormat | None = ...,
         join: bool | str = ...,
     ) -> Any: ...
@@ -830,7 +829,7 @@ class Document(Closable):
         group: str = "MediumChunk",
         infer_filters: InferFilters = True,
         parts: Parts = "auto",
-        as_of: dt.date | str | None = None,
+        as_of: DayLike = None,
         output_format: OutputFormat | None = None,
         join: bool | str = False,
     ) -> Any:
@@ -893,7 +892,7 @@ class Document(Closable):
         group: str = ...,
         infer_filters: InferFilters = ...,
         parts: Parts = ...,
-        as_of: dt.date | str | None = ...,
+        as_of: DayLike = ...,
         output_format: Literal["node"] | None = ...,
     ) -> NodeList: ...
     @overload
@@ -906,7 +905,7 @@ class Document(Closable):
         group: str = ...,
         infer_filters: InferFilters = ...,
         parts: Parts = ...,
-        as_of: dt.date | str | None = ...,
+        as_of: DayLike = ...,
         output_format: OutputFormat | None = ...,
         join: bool | str = ...,
     ) -> Any: ...
@@ -920,7 +919,7 @@ class Document(Closable):
         group: str = "MediumChunk",
         infer_filters: InferFilters = True,
         parts: Parts = "auto",
-        as_of: dt.date | str | None = None,
+        as_of: DayLike = None,
         output_format: OutputFormat | None = None,
         join: bool | str = False,
     ) -> Any:
@@ -940,7 +939,7 @@ class Document(Closable):
         generator: Generator | ChatModel | ChatCallable | None = None,
         history: History | None = None,
         group: str = "MediumChunk",
-        as_of: dt.date | str | None = None,
+        as_of: DayLike = None,
     ) -> Answer:
         """Answer a question from the chunks that `search` finds, with citations.
 
@@ -991,7 +990,7 @@ class Document(Closable):
         generator: Generator | ChatModel | ChatCallable | None = None,
         history: History | None = None,
         group: str = "MediumChunk",
-        as_of: dt.date | str | None = None,
+        as_of: DayLike = None,
     ) -> Answer:
         """Answer as `ask`, without blocking an event loop; cancelling it ends the model's call."""
         pipeline = self._pipeline(topk, generator, group, as_of)

@@ -37,6 +37,7 @@ from lazyrag.transforms.base import (
     Memo,
     NodeTransform,
     TransformArgs,
+    TransformCallable,
     listed_transforms,
     reads_text_only,
     transforms,
@@ -120,7 +121,7 @@ class NodeGroup:
 
     name: str
     parent: str
-    transform: Callable[[DocNode], Any]
+    transform: TransformCallable
     fingerprint: Fingerprint
     version: str | None = None
     revision: int = 0
@@ -304,7 +305,7 @@ def _require_text_only(transform: object) -> None:
     )
 
 
-def _with_ref(name: str, transform: Any, *, receives_nodes: bool) -> Callable[[DocNode], Any]:
+def _with_ref(name: str, transform: Any, *, receives_nodes: bool) -> TransformCallable:
     """Return the function that calls a transform with a node and the related nodes of its group's
     ref.
     """

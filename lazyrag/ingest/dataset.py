@@ -482,6 +482,10 @@ class ComparedFile:
         return self.file.identity
 
 
+ComparedFiles: TypeAlias = tuple[ComparedFile, ...]
+"""Files that a sync treats alike."""
+
+
 @dataclass(frozen=True, slots=True)
 class Changes:
     """Files by kind of change. A found file is in one of the first seven, a known one in one of
@@ -505,19 +509,19 @@ class Changes:
         unseen: Not found, but in a folder that could not be listed. They are kept.
     """
 
-    added: tuple[ComparedFile, ...] = ()
-    changed: tuple[ComparedFile, ...] = ()
-    reconfigured: tuple[ComparedFile, ...] = ()
-    touched: tuple[ComparedFile, ...] = ()
-    unchanged: tuple[ComparedFile, ...] = ()
-    moved: tuple[ComparedFile, ...] = ()
+    added: ComparedFiles = ()
+    changed: ComparedFiles = ()
+    reconfigured: ComparedFiles = ()
+    touched: ComparedFiles = ()
+    unchanged: ComparedFiles = ()
+    moved: ComparedFiles = ()
     unreadable: tuple[tuple[FoundFile, OSError], ...] = ()
     deleted: tuple[KnownFile, ...] = ()
     withheld: tuple[KnownFile, ...] = ()
     unseen: tuple[KnownFile, ...] = ()
 
     @property
-    def to_load(self) -> tuple[ComparedFile, ...]:
+    def to_load(self) -> ComparedFiles:
         """Files to load because they are new, or their content, loader or metadata changed."""
         return (*self.added, *self.changed, *self.reconfigured)
 

@@ -38,7 +38,7 @@ from lazyrag.ingest.dataset import find_named_files, validate_user_metadata
 from lazyrag.ingest.indexer import Indexer
 from lazyrag.ingest.pending import MakeRoot, Outcome, PendingVersion, Root, text_root
 from lazyrag.ingest.report import IngestReport
-from lazyrag.ledger.tables import DocumentRow, Status, Version
+from lazyrag.ledger.tables import DocumentRow, DocumentRows, Status, Version
 from lazyrag.loaders.directory import signature_of
 from lazyrag.progress.blocks import contextmanager
 from lazyrag.progress.calls import ProgressMeter
@@ -260,7 +260,7 @@ def _renewed_root(indexer: Indexer, name: str, changed: Metadata, build: int) ->
 
 
 def _ingest_documents(
-    indexer: Indexer, versions: list[PendingVersion], rows: Mapping[str, DocumentRow]
+    indexer: Indexer, versions: list[PendingVersion], rows: DocumentRows
 ) -> IngestReport:
     """Ingest single documents and report on them."""
     is_due = indexer.turns.is_sole and not indexer.is_checked
@@ -281,7 +281,7 @@ def _ingest_documents(
 
 
 def _report_on(
-    outcomes: Iterable[Outcome], hashes: Mapping[str, str], rows: Mapping[str, DocumentRow]
+    outcomes: Iterable[Outcome], hashes: Mapping[str, str], rows: DocumentRows
 ) -> IngestReport:
     """Report on single documents, from the new hashes of their files and their rows before."""
     live = {name: row for name, row in rows.items() if row.status == "live"}

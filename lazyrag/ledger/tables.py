@@ -79,6 +79,10 @@ class DocumentRow:
     version: int = 0
 
 
+DocumentRows: TypeAlias = Mapping[str, DocumentRow]
+"""Rows of documents by identity."""
+
+
 class BuildRow(NamedTuple):
     """A build in the ledger; see `lazyrag.stores.sqlite` for the columns."""
 

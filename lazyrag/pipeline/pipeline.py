@@ -352,7 +352,7 @@ class RAGPipeline:
     @known_keywords
     async def build_context(
         self,
-        results: Sequence[Hit] | RetrievalResult[Any],
+        results: Sequence[Hit],
         max_tokens: int | None = None,
         *,
         query: str | None = None,
@@ -438,7 +438,7 @@ class RAGPipeline:
     @_warning
     async def answer_from(
         self,
-        results: Sequence[Hit] | RetrievalResult[Any],
+        results: Sequence[Hit],
         max_tokens: int | None = None,
         *,
         query: str | None = None,

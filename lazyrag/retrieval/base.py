@@ -41,6 +41,7 @@ from lazyrag.read.snapshot import (
 )
 from lazyrag.read.source import Needs
 from lazyrag.retrieval.stages import (
+    ExplainMissing,
     NodeRetriever,
     Origins,
     Reason,
@@ -101,11 +102,11 @@ class Query:
     is_explained: bool = False
     memo: dict[Any, Any] = field(default_factory=dict)
     feedback: tuple[Sequence[DocNode], float] | None = None
-    reasons: list[Callable[[str], Reason]] = field(default_factory=list)
+    reasons: list[ExplainMissing] = field(default_factory=list)
     preference: Inference | None = None
     language_analyser: str = ""
 
-    def during_call(self, why: Callable[[str], Reason]) -> Callable[[str], Reason]:
+    def during_call(self, why: ExplainMissing) -> ExplainMissing:
         """Wrap a function so that it can be called, and references the snapshot, during the call
         only.
         """
@@ -177,7 +178,7 @@ class LazyStage:
     seconds: float = 0.0
     retriever: BaseRetriever[Any] | None = None
     query: Query | None = None
-    why: Callable[[str], Reason] | None = None
+    why: ExplainMissing | None = None
     _nodes: tuple[DocNode, ...] | None = field(default=None, repr=False)
     _stage: Stage | None = field(default=None, repr=False)
 

@@ -14,7 +14,7 @@ from lazyrag.data.node import DocNode
 from lazyrag.errors import ConfigError
 from lazyrag.indexes.bm25 import BM25, LexicalIndex, LexicalState, Variant
 from lazyrag.models.rerank import rank_bm25_of
-from lazyrag.read.scope import Collection
+from lazyrag.read.scope import Documents
 from lazyrag.read.snapshot import Snapshot
 from lazyrag.retrieval.base import DEFAULT_TOPK, BaseRetriever, LazyStage, LoadedStage, Query
 from lazyrag.retrieval.retriever import Retriever
@@ -72,7 +72,7 @@ class BM25Retriever(BaseRetriever[list[DocNode]]):
 
     def __init__(
         self,
-        doc: Collection | Sequence[Collection] | None = None,
+        doc: Documents | None = None,
         group_name: str | None = None,
         topk: int = DEFAULT_TOPK,
         *,

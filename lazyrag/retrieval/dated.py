@@ -25,6 +25,7 @@ from lazyrag.retrieval.base import (
 )
 from lazyrag.retrieval.stages import NodeRetriever, Stage, StageKind, node_score
 from lazyrag.text.dates import is_named
+from lazyrag.types import DayLike
 from lazyrag.validation import validate_number, without_none
 
 _FETCHED_AT_LEAST = 20
@@ -68,7 +69,7 @@ class AsOfRetriever(WrappingRetriever):
         ['fee-2024.md', 'fee-2021.md']
     """
 
-    def __init__(self, retriever: NodeRetriever, as_of: dt.date | str | None) -> None:
+    def __init__(self, retriever: NodeRetriever, as_of: DayLike) -> None:
         super().__init__(retriever)
         self.as_of = as_of if as_of is None else validate_day("as_of", as_of)
         self._set_topk(self.own_topk or DEFAULT_TOPK)
@@ -146,7 +147,7 @@ class Recency:
 
     half_life: float = 365
     weight: float = 0.2
-    as_of: dt.date | str | None = None
+    as_of: DayLike = None
     kind: ClassVar[StageKind] = "step"
     rescores: ClassVar[bool] = True
     descend: ClassVar[bool] = True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import datetime as dt
 import math
 import re
 import time
@@ -27,7 +26,7 @@ from lazyrag.ranking.fusion import (
     validate_weights,
     weighted_contributions,
 )
-from lazyrag.read.scope import Collection
+from lazyrag.read.scope import Documents
 from lazyrag.read.snapshot import OUTSIDE, ActiveRead, Hits, NodeKey, Snapshot
 from lazyrag.retrieval.base import (
     DEFAULT_TOPK,
@@ -45,7 +44,7 @@ from lazyrag.retrieval.similarity import similarities, validate_feedback
 from lazyrag.retrieval.stages import NodeRetriever, Origins, Searchable, Stage, StageKind
 from lazyrag.text.analyzers import composed_form
 from lazyrag.text.scripts import FOREIGN_WORD, main_language
-from lazyrag.types import InferFilters, Keywords, Parts
+from lazyrag.types import DayLike, InferFilters, Keywords, Parts
 from lazyrag.validation import (
     keyword_names,
     known_keywords,
@@ -176,7 +175,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
     @classmethod
     def over(
         cls,
-        doc: Collection | Sequence[Collection],
+        doc: Documents,
         group_name: str,
         topk: int = 6,
         *,
@@ -732,7 +731,7 @@ def _for_each(value: Any, count: int) -> list[Any]:
 
 
 def default_retriever(
-    doc: Collection | Sequence[Collection],
+    doc: Documents,
     group_name: str,
     topk: int = DEFAULT_TOPK,
     **options: Any,
@@ -755,7 +754,7 @@ def refine_retriever(
     *,
     infer_filters: InferFilters = True,
     parts: Parts = "auto",
-    as_of: dt.date | str | None = None,
+    as_of: DayLike = None,
 ) -> BaseRetriever[list[DocNode]]:
     """Put documents first that the question names, see `FieldRetriever`, search parts of a question
     one by one, see `PartsRetriever`, and mark hits of older versions of a document, or search as of
@@ -865,7 +864,7 @@ class RetrievalMethod(str, Enum):
 @known_keywords
 def retriever_for(
     method: RetrievalMethod | str,
-    doc: Collection | Sequence[Collection],
+    doc: Documents,
     group_name: str,
     topk: int = 6,
     *,

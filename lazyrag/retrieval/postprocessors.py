@@ -18,7 +18,7 @@ from lazyrag.data.segment import Segment
 from lazyrag.errors import ConfigError, RetrievalError, StaleNodeError, errors_of, known_names
 from lazyrag.groups.node_group import group_name
 from lazyrag.ranking.mmr import mmr
-from lazyrag.read.scope import Collection, Reader
+from lazyrag.read.scope import Documents, Reader
 from lazyrag.read.snapshot import NOTHING, LocalSnapshot, Snapshot, is_reading, read
 from lazyrag.read.windows import build_windows, is_window
 from lazyrag.retrieval.base import (
@@ -154,7 +154,7 @@ class RetrievalChain(BaseRetriever[T_co]):
 
     @staticmethod
     def over(
-        doc: Collection | Sequence[Collection],
+        doc: Documents,
         group_name: str,
         topk: int = 6,
         *,

@@ -74,6 +74,9 @@ class JsonRecord:
         }
 
 
+ExplainMissing: TypeAlias = "Callable[[str], Reason]"
+"""Explains why a uid is not among the nodes of a stage."""
+
 Origins: TypeAlias = "dict[DocNode, tuple[DocNode, ...]]"
 """For nodes that replace others, those that they represent."""
 
@@ -108,7 +111,7 @@ class Stage:
     seconds: float = 0.0
     retriever: NodeRetriever | Traceable | None = field(default=None, compare=False, repr=False)
     origins: Origins = field(default_factory=dict)
-    why: Callable[[str], Reason] | None = field(default=None, compare=False, repr=False)
+    why: ExplainMissing | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

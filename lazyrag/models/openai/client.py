@@ -28,7 +28,7 @@ from lazyrag.errors import ConfigError, missing_package, sentence
 from lazyrag.models import concurrency as background
 from lazyrag.models.protocols import Usage, report_usage, single_try
 from lazyrag.text.tokens import EstimatedTokenCounter
-from lazyrag.types import Closable, JsonMapping, JsonObject
+from lazyrag.types import Closable, Headers, JsonMapping, JsonObject
 from lazyrag.validation import (
     check_keywords,
     keyword_names,
@@ -68,7 +68,7 @@ class EndpointOptions(TypedDict, total=False):
     concurrency: int
     requests_per_minute: int | None
     rate_limit: RateLimit | None
-    headers: Mapping[str, str] | None
+    headers: Headers | None
     trust_env: bool
 
 
@@ -120,7 +120,7 @@ class Endpoint(Closable):
         concurrency: int = 8,
         requests_per_minute: int | None = None,
         rate_limit: RateLimit | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers | None = None,
         trust_env: bool = True,
     ) -> None:
         self._http, _ = _packages()
@@ -604,7 +604,7 @@ class EndpointError(Exception):
 
 
 def response_error(
-    status: int, headers: Mapping[str, str], body: bytes | str, hidden: Callable[[str], str] = str
+    status: int, headers: Headers, body: bytes | str, hidden: Callable[[str], str] = str
 ) -> EndpointError:
     """Create the error for an unsuccessful response.
 
@@ -680,7 +680,7 @@ def usage_of(answer: Any) -> Usage | None:
     return Usage(*counts) if all(type(count) is int for count in counts) else None
 
 
-def retry_after_s(headers: Mapping[str, str]) -> float | None:
+def retry_after_s(headers: Headers) -> float | None:
     """Return the pause that a response requests, in seconds; None if it requests none.
 
     Source:
@@ -850,7 +850,7 @@ _LONG_SECRET = 6  # characters of a secret that is hidden wherever it occurs
 class Secrets:
     """Headers that no message shows."""
 
-    headers: Mapping[str, str] = field(repr=False)
+    headers: Headers = field(repr=False)
 
     def hidden(self, text: str) -> str:
         """Remove the headers' values from a text: some servers repeat the key that they refuse."""
