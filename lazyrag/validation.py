@@ -8,10 +8,10 @@ import math
 import numbers
 import os
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import CodeType
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_args
 
 from lazyrag.errors import ConfigError, LazyRAGError, UnknownKeywordError, known_names, nearest
 from lazyrag.types import Keywords
@@ -441,8 +441,13 @@ def with_normal_names(name: str, values: Mapping[str, T]) -> dict[str, T]:
     return {normal: values[key] for normal, key in spelled.items()}
 
 
-def validate_choice(name: str, value: Any, choices: Iterable[str]) -> Any:
+def validate_choice(name: str, value: Any, choices: Any) -> Any:
     """Return a value that is one of some names.
+
+    Args:
+        name: The argument.
+        value: Its value.
+        choices: The names, or a `Literal` of them.
 
     Raises:
         ConfigError: If it is none of them; the message lists them and the nearest.
@@ -451,8 +456,9 @@ def validate_choice(name: str, value: Any, choices: Iterable[str]) -> Any:
         >>> validate_choice("order", "rank", ["rank", "document"])
         'rank'
     """
-    if not isinstance(value, str) or value not in choices:
-        raise ConfigError(f"Unknown {name} {value!r:.60}. {known_names(str(value), choices)}")
+    names = get_args(choices) or choices
+    if not isinstance(value, str) or value not in names:
+        raise ConfigError(f"Unknown {name} {value!r:.60}. {known_names(str(value), names)}")
     return value
 
 
@@ -516,6 +522,34 @@ def validate_number(
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     require(is_number and is_valid(value), name, value, expected)
     return float(value)
+
+
+def validate_range(
+    name: str, value: Any, least: float, most: float = math.inf, expected: str = ""
+) -> float:
+    """Return a finite number within bounds, both of them included.
+
+    Args:
+        name: The argument.
+        value: Its value.
+        least: The smallest allowed number.
+        most: The largest one.
+        expected: What it must be, for the message; by default the range.
+
+    Raises:
+        ConfigError: If it is something else.
+
+    Example:
+        >>> validate_range("share", 0.5, 0, 1)
+        0.5
+    """
+    bounds = f">= {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
+    return validate_number(
+        name,
+        value,
+        expected or f"a number {bounds}",
+        lambda number: least <= number <= most and number < math.inf,
+    )
 
 
 def validate_mapping(

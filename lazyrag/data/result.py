@@ -11,7 +11,7 @@ from lazyrag.data.segment import EMPTY, Span
 from lazyrag.data.suggestions import SuggestsNames
 from lazyrag.errors import ConfigError, count, known_names, preview
 from lazyrag.types import JsonMapping, JsonObject, Metadata
-from lazyrag.validation import require, validate_number
+from lazyrag.validation import require, validate_range
 
 if TYPE_CHECKING:
     from lazyrag.data.node import DocNode
@@ -279,12 +279,7 @@ class GenerationResult(Generic[M_co]):
 
     def __post_init__(self) -> None:
         if self.confidence is not None:
-            validate_number(
-                "confidence",
-                self.confidence,
-                "a number from 0 to 1, or None",
-                lambda score: 0 <= score <= 1,
-            )
+            validate_range("confidence", self.confidence, 0, 1, "a number from 0 to 1, or None")
         responses = self.multi_responses
         require(
             not isinstance(responses, str), "multi_responses", responses, "a list of texts, or None"

@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 from lazyrag.data.node import DocNode
 from lazyrag.data.result import Hit, RAGContext, RetrievalResult
@@ -316,11 +316,11 @@ class ContextBuilder:
             counter_for_model(model) or "estimate" if counter is None else counter
         )
         self.template = None if template is None else as_template(template)
-        self.language: Language = validate_choice("language", language, get_args(Language))
-        self.order: Order = validate_choice("order", order, get_args(Order))
+        self.language: Language = validate_choice("language", language, Language)
+        self.order: Order = validate_choice("order", order, Order)
         self.dedupe = validate_boolean("dedupe", dedupe)
         self.refine = validate_boolean("refine", refine)
-        self.hidden_text = validate_choice("hidden_text", hidden_text, get_args(HiddenText))
+        self.hidden_text = validate_choice("hidden_text", hidden_text, HiddenText)
 
     def __repr__(self) -> str:
         return f"ContextBuilder({self.model!r}, counter={self.counter.name!r})"

@@ -43,7 +43,7 @@ from lazyrag.types import (
     Int64Array,
     Ranking,
 )
-from lazyrag.validation import validate_choice, validate_integer, validate_number
+from lazyrag.validation import validate_choice, validate_integer, validate_range
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -81,10 +81,8 @@ class BM25:
     variant: Variant = "lucene"
 
     def __post_init__(self) -> None:
-        validate_number(
-            "k1 of BM25", self.k1, "a finite number >= 0", lambda k1: 0 <= k1 < math.inf
-        )
-        validate_number("b of BM25", self.b, "a number from 0 to 1", lambda b: 0 <= b <= 1)
+        validate_range("k1 of BM25", self.k1, 0, expected="a finite number >= 0")
+        validate_range("b of BM25", self.b, 0, 1)
         validate_choice("variant of BM25", self.variant, VARIANTS)
 
 

@@ -35,7 +35,7 @@ from lazyrag.validation import (
     normal_name,
     require,
     validate_boolean,
-    validate_number,
+    validate_range,
     validate_text,
     with_normal_names,
 )
@@ -619,9 +619,7 @@ def compare(
 
 def validate_max_deleted(max_deleted: float) -> None:
     """Check a share of the known files that may be deleted at once."""
-    validate_number(
-        "max_deleted", max_deleted, "a number from 0 to 1", lambda share: 0 <= share <= 1
-    )
+    validate_range("max_deleted", max_deleted, 0, 1)
 
 
 def _kind(now: ComparedFile) -> str:

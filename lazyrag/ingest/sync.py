@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, content_text
 from lazyrag.errors import ConfigError, LazyRAGError, TransformError
@@ -64,7 +64,7 @@ def sync(
 
     With ``retry``, files that ended their loader are read again, too.
     """
-    validate_choice("on_error", on_error, get_args(OnError))
+    validate_choice("on_error", on_error, OnError)
     validate_number("wait_s", wait_s, "a number of seconds >= 0", lambda seconds: seconds >= 0)
     if validate_boolean("dry_run", dry_run):
         return expected_report(indexer, compare_files(indexer, max_deleted))

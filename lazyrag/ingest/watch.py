@@ -14,7 +14,7 @@ from lazyrag.ingest.dataset import WatchedFiles, file_events, poll_files, valida
 from lazyrag.ingest.indexer import Indexer
 from lazyrag.ingest.report import IngestReport
 from lazyrag.types import Closable
-from lazyrag.validation import known_keywords, require, validate_number, validate_seconds
+from lazyrag.validation import known_keywords, require, validate_range, validate_seconds
 
 if TYPE_CHECKING:
     from typing import Self
@@ -93,9 +93,7 @@ def make_watcher(
 
 def _validate_wait(name: str, value: float) -> None:
     most = threading.TIMEOUT_MAX  # the longest wait that the system supports: centuries on most
-    validate_number(
-        name, value, f"a number of seconds from 0 to {most:g}", lambda seconds: 0 <= seconds <= most
-    )
+    validate_range(name, value, 0, most, f"a number of seconds from 0 to {most:g}")
 
 
 class Watcher(Closable):

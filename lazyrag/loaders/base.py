@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 import os
 import re
 import stat
@@ -38,7 +37,7 @@ from lazyrag.errors import (
 from lazyrag.progress.blocks import contextmanager
 from lazyrag.registry import Registry
 from lazyrag.types import JsonObject, Metadata, PathLike
-from lazyrag.validation import known_arguments, require, validate_integer, validate_number
+from lazyrag.validation import known_arguments, require, validate_integer, validate_range
 
 if TYPE_CHECKING:
     from lazyrag.loaders.detect import Sniffed
@@ -102,9 +101,7 @@ class LoadLimits:
                 continue
             if limit.name == "time_s":
                 expected = "a number of seconds >= 0, where 0 is no limit"
-                value = validate_number(
-                    "time_s", value, expected, lambda seconds: 0 <= seconds < math.inf
-                )
+                value = validate_range("time_s", value, 0, expected=expected)
             else:
                 value = validate_integer(limit.name, value, 0)
             object.__setattr__(self, limit.name, value or None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 
@@ -51,7 +51,7 @@ class _PackageModel:
             raise missing_package(type(self).__name__, exc, "sentence-transformers") from exc
         self._contents = _contents(model)  # before the model is loaded from them
         self.batch_size = validate_integer("batch_size", batch_size, 1)
-        self._cuts = validate_choice("too_long", too_long, get_args(TooLong)) == "cut"
+        self._cuts = validate_choice("too_long", too_long, TooLong) == "cut"
         self.name = str(model) if isinstance(model, (str, Path)) else type(model).__name__
         self._source = model
         self._identity: str | None = None

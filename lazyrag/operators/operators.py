@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
-from typing import Any, ClassVar, cast, get_args
+from typing import Any, ClassVar, cast
 
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.result import Hit, RAGContext, RetrievalResult
@@ -684,7 +684,7 @@ class QAPromptor(Operator):
     def __init__(
         self, template: ContextTemplate | str | None = None, *, language: Language = "auto"
     ) -> None:
-        self._language: Language = validate_choice("language", language, get_args(Language))
+        self._language: Language = validate_choice("language", language, Language)
         chosen = ContextTemplate(template, **_PLAIN) if isinstance(template, str) else template
         self._template = None if chosen is None else as_template(chosen)
 

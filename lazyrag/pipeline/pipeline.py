@@ -17,7 +17,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from typing import Any, Concatenate, Literal, ParamSpec, TypeAlias, TypeVar, cast, get_args
+from typing import Any, Concatenate, Literal, ParamSpec, TypeAlias, TypeVar, cast
 
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.result import Answer, AnswerDelta, Hit, RAGContext, RetrievalResult
@@ -61,7 +61,7 @@ from lazyrag.validation import (
     validate_boolean,
     validate_choice,
     validate_integer,
-    validate_number,
+    validate_range,
     validate_text,
 )
 
@@ -95,7 +95,7 @@ async def run_all(
     Raises:
         ConfigError: If an argument is invalid.
     """
-    validate_choice("on_error", on_error, get_args(OnError))
+    validate_choice("on_error", on_error, OnError)
     gate = asyncio.Semaphore(validate_integer("concurrency", concurrency, 1))
     is_stopped = False
 
@@ -592,8 +592,7 @@ async def _run_queries(
 
 def _validate_abstention(abstain_at: float | None) -> float | None:
     if abstain_at is not None:
-        expected = "a number from 0 to 1, or None"
-        validate_number("abstain_at", abstain_at, expected, lambda value: 0 <= value <= 1)
+        validate_range("abstain_at", abstain_at, 0, 1, "a number from 0 to 1, or None")
     return abstain_at
 
 

@@ -26,7 +26,7 @@ from lazyrag.retrieval.base import (
 from lazyrag.retrieval.stages import NodeRetriever, Stage, StageKind, node_score
 from lazyrag.text.dates import is_named
 from lazyrag.types import DayLike
-from lazyrag.validation import validate_number, without_none
+from lazyrag.validation import validate_number, validate_range, without_none
 
 _FETCHED_AT_LEAST = 20
 _FETCHED_TIMES = 4
@@ -154,7 +154,7 @@ class Recency:
 
     def __post_init__(self) -> None:
         validate_number("half_life", self.half_life, "a number above 0", lambda days: days > 0)
-        validate_number("weight", self.weight, "a number >= 0", lambda share: 0 <= share < math.inf)
+        validate_range("weight", self.weight, 0)
         if self.as_of is not None:
             object.__setattr__(self, "as_of", validate_day("as_of", self.as_of))
 

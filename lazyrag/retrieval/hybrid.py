@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import chain
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
@@ -51,7 +51,7 @@ from lazyrag.validation import (
     require,
     validate_choice,
     validate_integer,
-    validate_number,
+    validate_range,
 )
 
 WeightsLike: TypeAlias = "Weights | Sequence[float]"
@@ -467,7 +467,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
 
 
 def _validate_share(weight: Any) -> float:
-    return validate_number("weight", weight, "a number from 0 to 1", lambda value: 0 <= value <= 1)
+    return validate_range("weight", weight, 0, 1)
 
 
 @dataclass(slots=True)
@@ -767,7 +767,7 @@ def refine_retriever(
 
     if infer_filters is not False:
         retriever = FieldRetriever(retriever, () if infer_filters is True else infer_filters)
-    if validate_choice("parts", parts, get_args(Parts)) == "auto":
+    if validate_choice("parts", parts, Parts) == "auto":
         retriever = PartsRetriever(retriever)
     return AsOfRetriever(retriever, as_of)
 

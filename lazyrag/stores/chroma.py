@@ -66,7 +66,7 @@ from lazyrag.validation import (
     validate_choice,
     validate_integer,
     validate_mapping,
-    validate_number,
+    validate_range,
     validate_seconds,
 )
 
@@ -414,9 +414,7 @@ def _index_settings(index_kwargs: Any) -> JsonObject:
             validate_integer(f"{name} in {owner}", settings[name], 1)
     validate_choice(f"space in {owner}", settings.get("space", "l2"), _METRICS)
     resize_factor = settings.get("resize_factor", 1.2)
-    validate_number(
-        f"resize_factor in {owner}", resize_factor, "a number >= 1", lambda factor: factor >= 1
-    )
+    validate_range(f"resize_factor in {owner}", resize_factor, 1)
     return dict(settings)
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from lazyrag.types import Int64Array, UInt64Array
-from lazyrag.validation import validate_number
+from lazyrag.validation import validate_range
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,9 +44,7 @@ _EMPTY = 0xFFFFFFFF
 
 def validate_threshold(value: Any) -> float:
     """Return a threshold of similarity."""
-    return validate_number(
-        "threshold", value, "a number from 0.5 to 1", lambda share: 0.5 <= share <= 1
-    )
+    return validate_range("threshold", value, 0.5, 1)
 
 
 def similarity(text: str, other: str) -> float:

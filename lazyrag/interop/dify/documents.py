@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 from lazyrag.data.fields import DataType, Schema
 from lazyrag.data.filters import And, Filter, Or
@@ -461,7 +461,7 @@ class MetadataCondition:
     conditions: Sequence[Condition | JsonMapping] = ()
 
     def __post_init__(self) -> None:
-        validate_choice("logical_operator", self.logical_operator, get_args(LogicalOperator))
+        validate_choice("logical_operator", self.logical_operator, LogicalOperator)
         is_valid = is_list_of(self.conditions, (Condition, Mapping))
         require(
             is_valid,

@@ -8,7 +8,7 @@ import dataclasses
 import itertools
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, Unpack, get_args
+from typing import Any, Literal, TypeAlias, Unpack
 
 from lazyrag.errors import AnswerWarning, EmbeddingError, GenerationError, RetrievalError, warn_user
 from lazyrag.models import concurrency
@@ -673,7 +673,7 @@ class HttpRerankModel(_HttpModel):
         **endpoint: Unpack[EndpointOptions],
     ) -> None:
         super().__init__("rerank", base_url, model, api_key, endpoint)
-        self.api: RerankApi = validate_choice("api", api, get_args(RerankApi))
+        self.api: RerankApi = validate_choice("api", api, RerankApi)
         if batch_size is None:
             batch_size = 512 if api == "common" else 32
         self.batch_size = validate_integer("batch_size", batch_size, 1)
