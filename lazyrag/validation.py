@@ -27,6 +27,16 @@ def without_none(values: Mapping[K, T | None]) -> dict[K, T]:
     return {name: value for name, value in values.items() if value is not None}
 
 
+def entry_of(value: Any, name: str) -> Any:
+    """The entry of a JSON object; None for one without it, and for another value.
+
+    Example:
+        >>> entry_of({"usage": 3}, "usage"), entry_of([3], "usage")
+        (3, None)
+    """
+    return value.get(name) if isinstance(value, dict) else None
+
+
 def validate_integer(
     name: str, value: Any, least: int, most: int | None = None, expected: str = ""
 ) -> int:
@@ -296,6 +306,16 @@ def known_arguments(cls: C) -> C:
     # of the class, not of an instance
     cls.__init__ = known_keywords(cls.__init__)  # type: ignore[misc]
     return cls
+
+
+def public_url(url: str) -> str:
+    """An address without credentials, query and fragment, for messages.
+
+    Example:
+        >>> public_url("https://me:key@tea.org/a?token=1#b")
+        'tea.org/a'
+    """
+    return url.partition("?")[0].partition("#")[0].rpartition("@")[2]
 
 
 def sendable(cls: C) -> C:

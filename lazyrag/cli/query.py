@@ -30,7 +30,7 @@ from lazyrag.data.segment import LAZY_ROOT_NAME
 from lazyrag.errors import ConfigError, GenerationError, LazyRAGError, MissingDependencyError
 from lazyrag.project import Project, find_project
 from lazyrag.read import near_duplicates
-from lazyrag.types import JsonMapping, Keywords
+from lazyrag.types import JsonMapping, JsonObject, Keywords
 
 if TYPE_CHECKING:
     from lazyrag.data.node import DocNode
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from lazyrag.document import Document, DocumentStatus, GroupStatus, IngestReport
     from lazyrag.pipeline.pipeline import SyncPipeline
     from lazyrag.retrieval.base import BaseRetriever
-    from lazyrag.types import JsonObject
 
 _RETRIEVERS = ("keyword", "vector", "hybrid")
 _HINT = (

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from threading import Event
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, SupportsIndex, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, SupportsIndex, cast, overload
 
 import lazyrag.ingest.documents as editing
 import lazyrag.ingest.sync as syncing
@@ -66,8 +66,6 @@ from lazyrag.validation import (
 )
 
 if TYPE_CHECKING:
-    from typing import Self
-
     from lazyrag.data.result import Answer
     from lazyrag.document.collect import CollectedPage
     from lazyrag.generation.claims import Judge

@@ -6,15 +6,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from lazyrag.indexes.postings import RowPart, encoded_keys
+from lazyrag.indexes.postings import Mask, Masks, RowPart, encoded_keys
 from lazyrag.types import KeyArray
-
-if TYPE_CHECKING:
-    from lazyrag.indexes.postings import Mask, Masks
 
 
 class _State(Protocol):

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from lazyrag.errors import ConfigError, IngestionWarning, sentence, warn_user
 from lazyrag.ingest.dataset import WatchedFiles, file_events, poll_files, validate_max_deleted
@@ -15,10 +15,6 @@ from lazyrag.ingest.indexer import Indexer
 from lazyrag.ingest.report import IngestReport
 from lazyrag.types import Closable
 from lazyrag.validation import known_keywords, require, validate_range, validate_seconds
-
-if TYPE_CHECKING:
-    from typing import Self
-
 
 OnReport: TypeAlias = Callable[[IngestReport], object]
 OnError: TypeAlias = Callable[[Exception], object]

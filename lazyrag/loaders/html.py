@@ -27,7 +27,7 @@ from lazyrag.loaders.tables import GridCell, one_line, read_table
 from lazyrag.text.sentences import CJK_LETTERS
 from lazyrag.text.structure import Heading, heading_locations
 from lazyrag.types import JsonMapping
-from lazyrag.validation import known_arguments, validate_boolean
+from lazyrag.validation import entry_of, known_arguments, validate_boolean
 
 _DECLARED = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE)
 _UNSEEN_TAGS = frozenset(["head", "nav", "noscript", "script", "style", "template", "title"])
@@ -235,7 +235,7 @@ def _articles(page: html.HtmlElement) -> Iterator[JsonMapping]:
         except (ValueError, RecursionError):
             continue
         for entry in data if isinstance(data, list) else [data]:
-            graph = entry.get("@graph") if isinstance(entry, dict) else None
+            graph = entry_of(entry, "@graph")
             for item in graph if isinstance(graph, list) else [entry]:
                 if isinstance(item, dict) and item.get("datePublished"):
                     yield item

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import (
-    TYPE_CHECKING,
     Any,
     Literal,
     Protocol,
@@ -17,7 +16,7 @@ from typing import (
     runtime_checkable,
 )
 
-from lazyrag.errors import ConfigError
+from lazyrag.errors import ConfigError, EmbeddingError
 from lazyrag.types import Embedding, JsonMapping, Matrix, PlaceRanking
 from lazyrag.validation import (
     is_list_of,
@@ -26,10 +25,6 @@ from lazyrag.validation import (
     validate_choice,
     validate_integer,
 )
-
-if TYPE_CHECKING:
-    from lazyrag.errors import EmbeddingError
-
 
 ROLES = ("system", "user", "assistant")
 

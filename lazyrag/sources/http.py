@@ -32,6 +32,7 @@ from lazyrag.types import Headers
 from lazyrag.validation import (
     check_keywords,
     keyword_names,
+    public_url,
     require,
     validate_boolean,
     validate_integer,
@@ -147,7 +148,7 @@ def web_url(url: Any, base: WebUrl | None = None) -> WebUrl:
     if not problem:
         problem = _problem(url, parts, host, port)
     if problem:
-        public = url.partition("?")[0].partition("#")[0].rpartition("@")[2]
+        public = public_url(url)
         raise ConfigError(
             f"The URL {public!r:.200} {problem}. Give one of http or https, such as"
             " 'https://example.com/tea'."

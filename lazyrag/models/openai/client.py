@@ -31,8 +31,10 @@ from lazyrag.text.tokens import EstimatedTokenCounter
 from lazyrag.types import Closable, Headers, JsonMapping, JsonObject
 from lazyrag.validation import (
     check_keywords,
+    entry_of,
     keyword_names,
     known_arguments,
+    public_url,
     require,
     validate_integer,
     validate_seconds,
@@ -656,10 +658,10 @@ def parse_json(body: bytes | str, hidden: Callable[[str], str] = str) -> Any:
             " between.",
             retries=1,
         ) from exc  # once: it may have been cut
-    error = value.get("error") if isinstance(value, dict) else None
+    error = entry_of(value, "error")
     if not error:
         return value
-    code = error.get("code") if isinstance(error, dict) else None
+    code = entry_of(error, "code")
     if isinstance(code, int) and 400 <= code < 600:
         raise response_error(code, {}, body, hidden)
     raise EndpointError(f"the answer is an error: {sentence(_message(body, hidden)[0])}")
@@ -669,7 +671,7 @@ def usage_of(answer: Any) -> Usage | None:
     """Read the token usage of an answer; None if it is not reported. Texts in, as for embeddings,
     are a prompt.
     """
-    usage = answer.get("usage") if isinstance(answer, dict) else None
+    usage = entry_of(answer, "usage")
     if not isinstance(usage, dict):
         return None
     of_texts = None if "choices" in answer else 0
@@ -914,7 +916,7 @@ def checked_url(base_url: Any) -> str:
     if not isinstance(base_url, str):
         raise ConfigError(f"{expected}; got {type(base_url).__name__}.")
     url = base_url.strip().rstrip("/")
-    safe_url = url.partition("?")[0].partition("#")[0].rpartition("@")[2]
+    safe_url = public_url(url)
     try:
         parts = urllib.parse.urlsplit(url)
         is_valid = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0

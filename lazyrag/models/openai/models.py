@@ -48,6 +48,7 @@ from lazyrag.models.protocols import (
 from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
 from lazyrag.types import Closable, JsonObject, Matrix, PlaceRanking
 from lazyrag.validation import (
+    entry_of,
     require,
     sendable,
     validate_boolean,
@@ -433,7 +434,7 @@ def _reason(choice: JsonObject) -> str | None:
 
 def _logprobs(choice: JsonObject) -> tuple[TokenLogprob, ...] | None:
     logprobs = choice.get("logprobs")
-    tokens = logprobs.get("content") if isinstance(logprobs, dict) else None
+    tokens = entry_of(logprobs, "content")
     if tokens is None:
         return None
     try:
@@ -613,7 +614,7 @@ def _in_order(answer: Any, count: int) -> list[Any]:
     Raises:
         EndpointError: If there is not exactly one for each.
     """
-    data = answer.get("data") if isinstance(answer, dict) else None
+    data = entry_of(answer, "data")
     if not isinstance(data, list) or not all(
         isinstance(entry, dict) and "embedding" in entry for entry in data
     ):
@@ -734,7 +735,7 @@ class HttpRerankModel(_HttpModel):
         if self.api == "common":
             body = {"model": self.model, "query": query, "documents": documents, "top_n": top_n}
             answer = await self.endpoint.post("/rerank", body, count)
-            results = answer.get("results") if isinstance(answer, dict) else None
+            results = entry_of(answer, "results")
             score = "relevance_score"
             form = "{'results': [{'index', 'relevance_score'}, ...]}"
         else:
