@@ -45,7 +45,7 @@ from lazyrag.ingest.load_files import loader_identities
 from lazyrag.ingest.pending import MakeRoot, Outcome, PendingVersion, Root, file_root, renewed_root
 from lazyrag.ingest.plan import BuildPlan
 from lazyrag.ingest.report import Failure, IngestReport, is_skip, pages, skip_reasons
-from lazyrag.ledger.tables import DocumentRow, DocumentRows
+from lazyrag.ledger.tables import DocumentRow, DocumentRows, new_row
 from lazyrag.loaders.base import LoadedFile, loaders
 from lazyrag.loaders.directory import (
     STORE_FOLDER,
@@ -286,11 +286,6 @@ class FileComparison:
             content_hash=file.content_hash,
             config_hash=file.config_hash,
         )
-
-
-def new_row(identity: str) -> DocumentRow:
-    """Return the row of a document that the ledger does not have yet."""
-    return DocumentRow(0, root_uid(identity), identity)
 
 
 def compare_files(indexer: Indexer, max_deleted: float = MAX_DELETED) -> FileComparison:

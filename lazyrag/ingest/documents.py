@@ -29,7 +29,6 @@ from lazyrag.ingest.changes import (
     basis_of,
     hash_if_readable,
     load_root,
-    new_row,
     notes_of,
     user_config,
     warn_of_failures,
@@ -38,7 +37,7 @@ from lazyrag.ingest.dataset import find_named_files, validate_user_metadata
 from lazyrag.ingest.indexer import Indexer
 from lazyrag.ingest.pending import MakeRoot, Outcome, PendingVersion, Root, text_root
 from lazyrag.ingest.report import IngestReport
-from lazyrag.ledger.tables import DocumentRow, DocumentRows, Status, Version
+from lazyrag.ledger.tables import DocumentRow, DocumentRows, Status, Version, new_row
 from lazyrag.loaders.directory import signature_of
 from lazyrag.progress.blocks import contextmanager
 from lazyrag.progress.calls import ProgressMeter

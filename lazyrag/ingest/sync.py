@@ -20,7 +20,6 @@ from lazyrag.ingest.changes import (
     file_size,
     ingest_changes,
     load_root,
-    new_row,
 )
 from lazyrag.ingest.dataset import Changes, ComparedFile, find_named_files
 from lazyrag.ingest.dry_run import CALLED, PlannedFormat, merge_formats, plan_formats, with_error
@@ -31,7 +30,7 @@ from lazyrag.ingest.pending import PendingVersion
 from lazyrag.ingest.plan import BuildPlan, GroupTarget, index_step
 from lazyrag.ingest.report import IngestReport
 from lazyrag.ledger.lease import WAIT_S
-from lazyrag.ledger.tables import DocumentRow
+from lazyrag.ledger.tables import DocumentRow, new_row
 from lazyrag.ledger.tree import Build, LiveGroup, LiveIndex
 from lazyrag.loaders.base import is_built_in, loaders
 from lazyrag.loaders.directory import Listing

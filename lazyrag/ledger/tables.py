@@ -111,6 +111,11 @@ class Version(NamedTuple):
     updates: str
 
 
+def new_row(identity: str) -> DocumentRow:
+    """Return the row of a document that the ledger does not have yet."""
+    return DocumentRow(0, root_uid(identity), identity)
+
+
 def document_row(row: tuple[Any, ...]) -> DocumentRow:
     """A row of `DOCUMENT_COLUMNS` as a value."""
     number, uid, identity, origin, status, size, mtime_ns, inode, *rest = row

@@ -29,6 +29,7 @@ from lazyrag.generation.context import ContextBuilder
 from lazyrag.generation.generator import Generator
 from lazyrag.models import concurrency as background
 from lazyrag.models.chat import ChatCallable
+from lazyrag.models.concurrency import together
 from lazyrag.models.local import local_rerank_model
 from lazyrag.models.protocols import ChatModel, History, Message, as_messages
 from lazyrag.pipeline.defaults import (
@@ -112,14 +113,7 @@ async def run_all(
                 is_stopped = True
                 raise
 
-    tasks = [asyncio.ensure_future(run_one(item)) for item in items]
-    try:
-        results: list[T | LazyRAGError] = await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    return results
+    return await together(*map(run_one, items))
 
 
 def _warning(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:

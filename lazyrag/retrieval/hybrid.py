@@ -270,7 +270,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         """Prepare the retrievers that run, with a warning for those whose model cannot read the
         query.
         """
-        left_out = {} if query.text.isascii() else self._left_out(query)
+        left_out = self._left_out(query)
         for part in self.running:
             if part in left_out:
                 warn_user(
@@ -302,7 +302,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         inputs: list[LazyStage] = []
         fusing = self._weighted_fusing
         if not query.is_blank:
-            left_out = {} if query.text.isascii() else self._left_out(query)
+            left_out = self._left_out(query)
             if left_out and fusing.takes_weights:  # as if their weight were 0
                 fusing = fusing.with_weights(
                     [0.0 if part in left_out else weight for part, weight in self._weighted()]
@@ -416,6 +416,8 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
 
     def _left_out(self, query: Query) -> dict[BaseRetriever[Any], str]:
         """The retrievers whose models cannot read a query, with the reason, where others can."""
+        if query.text.isascii():
+            return {}
         reasons = {part: part.unread(query) for part in self.running}
         if all(reasons.values()):
             return {}
