@@ -38,7 +38,7 @@ from lazyrag.errors import (
     known_names,
     missing_package,
 )
-from lazyrag.types import Closable, JsonMapping
+from lazyrag.types import Closable, JsonMapping, JsonObject
 from lazyrag.validation import require, validate_text, without_none
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ R = TypeVar("R")
 Files: TypeAlias = Iterable[str | Path] | Mapping[str, str | Path | bytes]
 """Paths, or names with paths or bytes."""
 
-Filters: TypeAlias = Mapping[str, Any]
+Filters: TypeAlias = JsonMapping
 """A filter as JSON, such as ``{"file_type": [".pdf"]}``."""
 
 TIMEOUT_S = 60.0
@@ -83,7 +83,7 @@ class Call(Generic[R]):
     method: str
     path: str
     decode: Callable[[Any], R] = lambda answer: answer
-    params: Mapping[str, Any] = field(default_factory=dict)
+    params: JsonMapping = field(default_factory=dict)
     body: JsonMapping | None = None
     files: Sequence[tuple[str, tuple[str, bytes, str]]] = ()
 
@@ -273,10 +273,10 @@ class _Service:
             raise missing_package("lazyrag.connect", exc, "openai") from exc
         return getattr(httpx2, kind)(timeout=TIMEOUT_S)
 
-    def request(self, call: Call[Any], name: str | None) -> dict[str, Any]:
+    def request(self, call: Call[Any], name: str | None) -> JsonObject:
         """Arguments of httpx2 for a call to a set; without a name, for the list of sets."""
         path = "sets" if name is None else f"sets/{quote(name, safe='')}/{call.path}"
-        request: dict[str, Any] = {
+        request: JsonObject = {
             "method": call.method,
             "url": f"{self.url}/api/v1/{path}",
             "headers": {**self.headers, "Idempotency-Key": uuid.uuid4().hex},

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 if TYPE_CHECKING:
+    import datetime as dt
     import os
     from typing import Self
 
@@ -17,6 +18,10 @@ PathLike: TypeAlias = "str | os.PathLike[str]"
 """The path of a file or folder."""
 InferFilters: TypeAlias = "bool | Sequence[str]"
 """Whether values are inferred from a question; or which: see `Document.search`."""
+DayLike: TypeAlias = "dt.date | str | None"
+"""A day, as a date or its ISO text; None for no day."""
+Parts: TypeAlias = Literal["auto", "off"]
+"""Whether the parts of a question are searched one by one."""
 
 
 class Closable:
@@ -51,6 +56,27 @@ Int32Array: TypeAlias = "NDArray[np.int32]"
 Int64Array: TypeAlias = "NDArray[np.int64]"
 """Numbers of builds, offsets and other large integers."""
 
+UInt64Array: TypeAlias = "NDArray[np.uint64]"
+"""Hashes, and dimensions of sparse vectors."""
+
+AnyFloatArray: TypeAlias = "NDArray[np.floating]"
+"""Numbers in single or double precision."""
+
+ByteArray: TypeAlias = "NDArray[np.uint8]"
+"""Encoded texts, and small numbers."""
+
+BoolArray: TypeAlias = "NDArray[np.bool_]"
+"""For each of several things, whether it is so."""
+
+AnyIntArray: TypeAlias = "NDArray[np.integer[Any]]"
+"""Integers of any size."""
+
+AnyArray: TypeAlias = "NDArray[Any]"
+"""An array of any kind of numbers."""
+
+KeyArray: TypeAlias = "NDArray[np.bytes_]"
+"""Keys of rows, encoded."""
+
 IndexArray: TypeAlias = "NDArray[np.intp]"
 """Places in another array."""
 
@@ -78,6 +104,9 @@ Metadata: TypeAlias = Mapping[str, Any]
 
 Keywords: TypeAlias = Mapping[str, Any]
 """Keyword arguments by name."""
+
+Headers: TypeAlias = Mapping[str, str]
+"""Headers of an HTTP request or response by name."""
 
 Scalar: TypeAlias = "str | int | float | bool"
 """One value of a filterable field, checked."""

@@ -8,10 +8,10 @@ import math
 import numbers
 import os
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import CodeType
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_args
 
 from lazyrag.errors import ConfigError, LazyRAGError, UnknownKeywordError, known_names, nearest
 from lazyrag.types import Keywords
@@ -25,6 +25,16 @@ K = TypeVar("K")
 def without_none(values: Mapping[K, T | None]) -> dict[K, T]:
     """The entries with a value."""
     return {name: value for name, value in values.items() if value is not None}
+
+
+def entry_of(value: Any, name: str) -> Any:
+    """The entry of a JSON object; None for one without it, and for another value.
+
+    Example:
+        >>> entry_of({"usage": 3}, "usage"), entry_of([3], "usage")
+        (3, None)
+    """
+    return value.get(name) if isinstance(value, dict) else None
 
 
 def validate_integer(
@@ -298,6 +308,16 @@ def known_arguments(cls: C) -> C:
     return cls
 
 
+def public_url(url: str) -> str:
+    """An address without credentials, query and fragment, for messages.
+
+    Example:
+        >>> public_url("https://me:key@tea.org/a?token=1#b")
+        'tea.org/a'
+    """
+    return url.partition("?")[0].partition("#")[0].rpartition("@")[2]
+
+
 def sendable(cls: C) -> C:
     """Class decorator: other processes make an object anew, of the arguments that it was made
     with.
@@ -441,8 +461,13 @@ def with_normal_names(name: str, values: Mapping[str, T]) -> dict[str, T]:
     return {normal: values[key] for normal, key in spelled.items()}
 
 
-def validate_choice(name: str, value: Any, choices: Iterable[str]) -> Any:
+def validate_choice(name: str, value: Any, choices: Any) -> Any:
     """Return a value that is one of some names.
+
+    Args:
+        name: The argument.
+        value: Its value.
+        choices: The names, or a `Literal` of them.
 
     Raises:
         ConfigError: If it is none of them; the message lists them and the nearest.
@@ -451,8 +476,9 @@ def validate_choice(name: str, value: Any, choices: Iterable[str]) -> Any:
         >>> validate_choice("order", "rank", ["rank", "document"])
         'rank'
     """
-    if not isinstance(value, str) or value not in choices:
-        raise ConfigError(f"Unknown {name} {value!r:.60}. {known_names(str(value), choices)}")
+    names = get_args(choices) or choices
+    if not isinstance(value, str) or value not in names:
+        raise ConfigError(f"Unknown {name} {value!r:.60}. {known_names(str(value), names)}")
     return value
 
 
@@ -516,6 +542,34 @@ def validate_number(
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     require(is_number and is_valid(value), name, value, expected)
     return float(value)
+
+
+def validate_range(
+    name: str, value: Any, least: float, most: float = math.inf, expected: str = ""
+) -> float:
+    """Return a finite number within bounds, both of them included.
+
+    Args:
+        name: The argument.
+        value: Its value.
+        least: The smallest allowed number.
+        most: The largest one.
+        expected: What it must be, for the message; by default the range.
+
+    Raises:
+        ConfigError: If it is something else.
+
+    Example:
+        >>> validate_range("share", 0.5, 0, 1)
+        0.5
+    """
+    bounds = f">= {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
+    return validate_number(
+        name,
+        value,
+        expected or f"a number {bounds}",
+        lambda number: least <= number <= most and number < math.inf,
+    )
 
 
 def validate_mapping(

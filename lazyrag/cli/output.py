@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lazyrag.cli import terminal
 from lazyrag.cli.help import translate
 from lazyrag.errors import ConfigError, GenerationError, LazyRAGError, count
+from lazyrag.types import JsonMapping
 
 if TYPE_CHECKING:
     from lazyrag.data.encoding import ErrorInfo
@@ -52,7 +53,7 @@ class Output:
         status: The exit status.
     """
 
-    result: Mapping[str, Any]
+    result: JsonMapping
     lines: Sequence[str] = field(default_factory=list)
     status: int = OK
 
@@ -63,9 +64,7 @@ def write(lines: Iterable[str]) -> None:
     sys.stdout.flush()
 
 
-def as_json(
-    command: str, result: Mapping[str, Any] | None, error: BaseException | None = None
-) -> str:
+def as_json(command: str, result: JsonMapping | None, error: BaseException | None = None) -> str:
     """The JSON of a command: ``result`` if it worked, else ``error``; both of a broken answer."""
     from lazyrag.data.encoding import to_dict
 
@@ -528,7 +527,7 @@ def golden_lines(report: GoldenReport) -> list[str]:
 
 
 def compared_lines(
-    report: GoldenReport, earlier: Mapping[str, Any], sentences: Mapping[str, str]
+    report: GoldenReport, earlier: JsonMapping, sentences: Mapping[str, str]
 ) -> list[str]:
     """By measure, the sentence of a comparison and the questions that lost the most."""
     before = {item["question"]: item["values"] for item in earlier["questions"]}

@@ -7,7 +7,7 @@ import json
 import shlex
 import sys
 import warnings
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -30,6 +30,7 @@ from lazyrag.data.segment import LAZY_ROOT_NAME
 from lazyrag.errors import ConfigError, GenerationError, LazyRAGError, MissingDependencyError
 from lazyrag.project import Project, find_project
 from lazyrag.read import near_duplicates
+from lazyrag.types import JsonMapping, JsonObject, Keywords
 
 if TYPE_CHECKING:
     from lazyrag.data.node import DocNode
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from lazyrag.document import Document, DocumentStatus, GroupStatus, IngestReport
     from lazyrag.pipeline.pipeline import SyncPipeline
     from lazyrag.retrieval.base import BaseRetriever
-    from lazyrag.types import JsonObject
 
 _RETRIEVERS = ("keyword", "vector", "hybrid")
 _HINT = (
@@ -392,7 +392,7 @@ class _Answers:
 
     docs: Document
     pipeline: SyncPipeline
-    options: Mapping[str, Any]
+    options: Keywords
     has_model: bool
     as_json: bool
 
@@ -544,7 +544,7 @@ def _state_lines(project: Project, state: DocumentStatus) -> list[str]:
     return lines
 
 
-def _failure_lines(failures: Sequence[Mapping[str, Any]]) -> list[str]:
+def _failure_lines(failures: Sequence[JsonMapping]) -> list[str]:
     lines = []
     for failure in failures[:5]:
         text = f"failed: {failure['path']} ({failure['stage']}): {failure['message']}"

@@ -18,6 +18,7 @@ from lazyrag.data.segment import (
     NOT_SHOWN,
     Content,
     Location,
+    Locations,
     ReadOnly,
     Segment,
     Span,
@@ -561,7 +562,7 @@ class DocNode(SuggestsNames):
         return self._ask("source", show_source)
 
     @property
-    def locations(self) -> tuple[Location, ...]:
+    def locations(self) -> Locations:
         """The pages or headings of its document that it touches, in order; () if unknown."""
         if self._segment.group == LAZY_ROOT_NAME:
             return _shown(self._segment.locations)
@@ -583,7 +584,7 @@ class DocNode(SuggestsNames):
         return self._ask("location", self._find_location)[0]
 
     @property
-    def hidden_text(self) -> tuple[Location, ...]:
+    def hidden_text(self) -> Locations:
         """The stretches of its text that readers of the file do not see; their labels say why.
 
         Positions count in the node's text. () where a transform rewrote the text.
@@ -594,7 +595,7 @@ class DocNode(SuggestsNames):
             return ()
         return self._ask("location", self._find_location)[2]
 
-    def _hidden(self, locations: Iterable[Location], offset: int) -> tuple[Location, ...]:
+    def _hidden(self, locations: Iterable[Location], offset: int) -> Locations:
         size = len(self.text)
         return tuple(
             location._replace(
@@ -605,9 +606,7 @@ class DocNode(SuggestsNames):
             if location.kind == HIDDEN
         )
 
-    def _find_location(
-        self, segment: Segment
-    ) -> tuple[str, tuple[Location, ...], tuple[Location, ...]]:
+    def _find_location(self, segment: Segment) -> tuple[str, Locations, Locations]:
         source = None if self._reader is None else self._reader.source(segment)
         touched = self._touched(source)
         shown = _shown(touched)
@@ -647,7 +646,7 @@ class DocNode(SuggestsNames):
             memory[name] = answer
         return answer
 
-    def _touched(self, source: Segment | None) -> tuple[Location, ...]:
+    def _touched(self, source: Segment | None) -> Locations:
         """The locations of a source that the span touches."""
         if source is None or self.span is None:
             return ()
@@ -709,7 +708,7 @@ class DocNode(SuggestsNames):
         return f"DocNode({where}#{self.number}: {excerpt!r}{score})"
 
 
-def _shown(locations: Iterable[Location]) -> tuple[Location, ...]:
+def _shown(locations: Iterable[Location]) -> Locations:
     return tuple(location for location in locations if location.kind not in NOT_SHOWN)
 
 

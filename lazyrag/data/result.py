@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, overload
 
 from lazyrag.data.segment import EMPTY, Span
 from lazyrag.data.suggestions import SuggestsNames
 from lazyrag.errors import ConfigError, count, known_names, preview
-from lazyrag.types import JsonObject, Metadata
-from lazyrag.validation import require, validate_number
+from lazyrag.types import JsonMapping, JsonObject, Metadata
+from lazyrag.validation import require, validate_range
 
 if TYPE_CHECKING:
     from lazyrag.data.node import DocNode
@@ -201,11 +201,11 @@ class RetrievalResult(Sequence[Hit], Generic[M_co]):
         return cls.from_hits([Hit.from_node(node) for node in nodes], metadata)
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> RetrievalResult[M_co]:
+    def from_dict(cls, values: JsonMapping) -> RetrievalResult[M_co]:
         """The inverse of `to_dict`."""
         return cls(**_known(values, _RETRIEVAL_FIELDS, cls.__name__))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """The four fields of spec 002, by reference."""
         return {name: getattr(self, name) for name in _RETRIEVAL_FIELDS}
 
@@ -279,23 +279,18 @@ class GenerationResult(Generic[M_co]):
 
     def __post_init__(self) -> None:
         if self.confidence is not None:
-            validate_number(
-                "confidence",
-                self.confidence,
-                "a number from 0 to 1, or None",
-                lambda score: 0 <= score <= 1,
-            )
+            validate_range("confidence", self.confidence, 0, 1, "a number from 0 to 1, or None")
         responses = self.multi_responses
         require(
             not isinstance(responses, str), "multi_responses", responses, "a list of texts, or None"
         )
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> GenerationResult[M_co]:
+    def from_dict(cls, values: JsonMapping) -> GenerationResult[M_co]:
         """The inverse of `to_dict`."""
         return cls(**_known(values, _GENERATION_FIELDS, cls.__name__))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """The four fields, by reference."""
         return {name: getattr(self, name) for name in _GENERATION_FIELDS}
 
@@ -323,7 +318,7 @@ def _label(source: str, *others: str) -> str:
     return ", ".join(filter(None, (" ".join(str(source).split()), *others)))
 
 
-def _known(values: Mapping[str, Any], names: tuple[str, ...], kind: str) -> dict[str, Any]:
+def _known(values: JsonMapping, names: tuple[str, ...], kind: str) -> JsonObject:
     unknown = sorted(set(values) - set(names))
     if unknown:
         raise ConfigError(f"{kind} has no field {unknown[0]!r}. {known_names(unknown[0], names)}")

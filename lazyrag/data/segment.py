@@ -92,6 +92,10 @@ class Location(NamedTuple):
     label: str
 
 
+Locations: TypeAlias = tuple[Location, ...]
+"""Named stretches of a text, in order."""
+
+
 class Segment(NamedTuple):
     """One stored node. Values are never changed after they are written.
 
@@ -125,7 +129,7 @@ class Segment(NamedTuple):
     metadata: Metadata = EMPTY
     fields: Fields = EMPTY
     span: Span | None = None
-    locations: tuple[Location, ...] = ()
+    locations: Locations = ()
 
     @property
     def key(self) -> str:

@@ -4,14 +4,13 @@ the work.
 
 from __future__ import annotations
 
-import datetime as dt
 import functools
 import itertools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from threading import Event
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, SupportsIndex, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, SupportsIndex, cast, overload
 
 import lazyrag.ingest.documents as editing
 import lazyrag.ingest.sync as syncing
@@ -54,7 +53,7 @@ from lazyrag.registry import services
 from lazyrag.stores.config import StoreConf
 from lazyrag.text.analyzers import term_function
 from lazyrag.text.field_values import DERIVED_FIELDS
-from lazyrag.types import Closable, FieldValue, InferFilters, Metadata, PathLike
+from lazyrag.types import Closable, DayLike, FieldValue, InferFilters, Metadata, Parts, PathLike
 from lazyrag.validation import (
     known_arguments,
     known_keywords,
@@ -67,8 +66,6 @@ from lazyrag.validation import (
 )
 
 if TYPE_CHECKING:
-    from typing import Self
-
     from lazyrag.data.result import Answer
     from lazyrag.document.collect import CollectedPage
     from lazyrag.generation.claims import Judge
@@ -802,8 +799,8 @@ class Document(Closable):
         *,
         group: str = ...,
         infer_filters: InferFilters = ...,
-        parts: Literal["auto", "off"] = ...,
-        as_of: dt.date | str | None = ...,
+        parts: Parts = ...,
+        as_of: DayLike = ...,
         output_format: Literal["node"] | None = ...,
     ) -> NodeList: ...
     @overload
@@ -815,8 +812,8 @@ class Document(Closable):
         *,
         group: str = ...,
         infer_filters: InferFilters = ...,
-        parts: Literal["auto", "off"] = ...,
-        as_of: dt.date | str | None = ...,
+        parts: Parts = ...,
+        as_of: DayLike = ...,
         output_format: OutputFormat | None = ...,
         join: bool | str = ...,
     ) -> Any: ...
@@ -829,8 +826,8 @@ class Document(Closable):
         *,
         group: str = "MediumChunk",
         infer_filters: InferFilters = True,
-        parts: Literal["auto", "off"] = "auto",
-        as_of: dt.date | str | None = None,
+        parts: Parts = "auto",
+        as_of: DayLike = None,
         output_format: OutputFormat | None = None,
         join: bool | str = False,
     ) -> Any:
@@ -892,8 +889,8 @@ class Document(Closable):
         *,
         group: str = ...,
         infer_filters: InferFilters = ...,
-        parts: Literal["auto", "off"] = ...,
-        as_of: dt.date | str | None = ...,
+        parts: Parts = ...,
+        as_of: DayLike = ...,
         output_format: Literal["node"] | None = ...,
     ) -> NodeList: ...
     @overload
@@ -905,8 +902,8 @@ class Document(Closable):
         *,
         group: str = ...,
         infer_filters: InferFilters = ...,
-        parts: Literal["auto", "off"] = ...,
-        as_of: dt.date | str | None = ...,
+        parts: Parts = ...,
+        as_of: DayLike = ...,
         output_format: OutputFormat | None = ...,
         join: bool | str = ...,
     ) -> Any: ...
@@ -919,8 +916,8 @@ class Document(Closable):
         *,
         group: str = "MediumChunk",
         infer_filters: InferFilters = True,
-        parts: Literal["auto", "off"] = "auto",
-        as_of: dt.date | str | None = None,
+        parts: Parts = "auto",
+        as_of: DayLike = None,
         output_format: OutputFormat | None = None,
         join: bool | str = False,
     ) -> Any:
@@ -940,7 +937,7 @@ class Document(Closable):
         generator: Generator | ChatModel | ChatCallable | None = None,
         history: History | None = None,
         group: str = "MediumChunk",
-        as_of: dt.date | str | None = None,
+        as_of: DayLike = None,
     ) -> Answer:
         """Answer a question from the chunks that `search` finds, with citations.
 
@@ -991,7 +988,7 @@ class Document(Closable):
         generator: Generator | ChatModel | ChatCallable | None = None,
         history: History | None = None,
         group: str = "MediumChunk",
-        as_of: dt.date | str | None = None,
+        as_of: DayLike = None,
     ) -> Answer:
         """Answer as `ask`, without blocking an event loop; cancelling it ends the model's call."""
         pipeline = self._pipeline(topk, generator, group, as_of)

@@ -34,7 +34,7 @@ from lazyrag.retrieval.hybrid import RetrievalMethod, retriever_for
 from lazyrag.retrieval.similarity import similarities
 from lazyrag.retrieval.stages import NodeRetriever, retrieve_nodes
 from lazyrag.text.sentences import CJK_LETTERS
-from lazyrag.types import JsonObject, PathLike
+from lazyrag.types import JsonMapping, JsonObject, PathLike
 from lazyrag.validation import (
     require,
     validate_choice,
@@ -285,7 +285,7 @@ class Golden:
     questions: tuple[GoldenQuestion, ...]
     thresholds: Mapping[GoldenMeasure, float]
     documents: Path | None = None
-    store_conf: Mapping[str, Any] | None = None
+    store_conf: JsonMapping | None = None
     name: str | None = None
     embedder: Path | None = None
     settings: RetrieverSettings = field(default_factory=RetrieverSettings)
@@ -663,7 +663,7 @@ class GoldenReport:
 
         return list(filter(is_missed, self.questions))
 
-    def compared_with(self, old: GoldenReport | Mapping[str, Any]) -> dict[str, Comparison]:
+    def compared_with(self, old: GoldenReport | JsonMapping) -> dict[str, Comparison]:
         """Compare with an earlier report: of another retriever, model or chunk size.
 
         Args:

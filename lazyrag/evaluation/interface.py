@@ -840,7 +840,7 @@ def make_sample(
     return _sample(1, _validate_record(1, record), retrieval, generation)
 
 
-def _validate_record(number: int, record: Any) -> dict[str, Any]:
+def _validate_record(number: int, record: Any) -> JsonObject:
     """The fields of a record, those beyond the sample's under ``"extra"``."""
     subject = f"Record {number}"
     to_dict = getattr(record, "to_dict", None)
@@ -850,7 +850,7 @@ def _validate_record(number: int, record: Any) -> dict[str, Any]:
         record |= sample.get("extra", {})
     expected = "a mapping with the question as 'user_input', or a sample"
     require(isinstance(record, Mapping), subject, record, expected)
-    fields: dict[str, Any] = {"extra": {}}
+    fields: JsonObject = {"extra": {}}
     for name, value in record.items():
         if name in SYSTEM_FIELDS:
             raise ConfigError(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lazyrag.data.segment import Span
 from lazyrag.document.document import Document
 from lazyrag.errors import ConfigError
 from lazyrag.evaluation.golden import LocationLabel
@@ -132,7 +133,7 @@ class _Place:
 
 
 def _picked(
-    spans: Sequence[list[tuple[int, int]]], texts: Sequence[str], count: int, seed: int
+    spans: Sequence[list[Span]], texts: Sequence[str], count: int, seed: int
 ) -> list[_Place]:
     """Sentences of all documents, drawn, in the order of the texts."""
     places = list(_places(spans, texts))
@@ -147,9 +148,7 @@ def _picked(
     return sorted(picked, key=lambda place: (place.document, place.start))
 
 
-def _places(
-    spans: Sequence[list[tuple[int, int]]], texts: Sequence[str]
-) -> Iterator[tuple[int, _Place]]:
+def _places(spans: Sequence[list[Span]], texts: Sequence[str]) -> Iterator[tuple[int, _Place]]:
     for number, sentences in enumerate(spans):
         for at in range(1, len(sentences) - 1):
             start, end = sentences[at]

@@ -170,7 +170,7 @@ def is_statement(sentence: str) -> bool:
 
 
 def cited_with(
-    text: str, markers: Sequence[Marker], spans: Sequence[tuple[int, int]], *, sources: int
+    text: str, markers: Sequence[Marker], spans: Sequence[Span], *, sources: int
 ) -> list[tuple[int, ...]]:
     """Return, for each span of an answer, the numbers of sources that its sentences cite, in order,
     each once.
@@ -345,7 +345,7 @@ class QuoteCheck:
     quote: str
     indices: tuple[int, ...]
     found: int | Any  # None is the exception, see `DocNode.score`
-    span: tuple[int, int] | Any
+    span: Span | Any
 
     @property
     def ok(self) -> bool:
@@ -363,7 +363,7 @@ class QuoteCheck:
         return f"The words {quote!r} are quoted from {cited}, but {where}."
 
 
-def quotations(text: str) -> list[tuple[int, int]]:
+def quotations(text: str) -> list[Span]:
     """Find quotations, and return start and end of each without the marks.
 
     Marks are “ ”, ‘ ’, straight double ones, 「 」, 『 』 and « »; 《 》 marks a title. A quotation is
@@ -403,7 +403,7 @@ class QuotedText:
     def __init__(self, text: str) -> None:
         self._plain, self._positions = _plain(text)
 
-    def span(self, quote: str) -> tuple[int, int] | None:
+    def span(self, quote: str) -> Span | None:
         """Return start and end of a quotation in the text, or None.
 
         Args:
@@ -725,7 +725,7 @@ def _names(sources: Sequence[Hit]) -> set[str]:
 
 def _find(
     quote: str, indices: Sequence[int], sources: Sequence[Hit], texts: dict[int, QuotedText]
-) -> tuple[int | None, tuple[int, int] | None]:
+) -> tuple[int | None, Span | None]:
     """The first source that contains a quotation, cited ones first."""
     for number in dict.fromkeys([*indices, *range(1, len(sources) + 1)]):
         if number not in texts:
@@ -736,7 +736,7 @@ def _find(
     return None, None
 
 
-def _within(at: int, spans: Sequence[tuple[int, int]]) -> bool:
+def _within(at: int, spans: Sequence[Span]) -> bool:
     """Whether an index is within one of some sorted spans."""
     before = bisect_left(spans, (at + 1, 0))
     return before > 0 and at < spans[before - 1][1]

@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 from lazyrag.data.node import DocNode
 from lazyrag.data.result import Hit, RAGContext, RetrievalResult
@@ -47,6 +47,10 @@ Order: TypeAlias = Literal["rank", "lost_in_the_middle", "document"]
 """Order of sources in a context: best first; best at both ends; as in their documents."""
 HiddenText: TypeAlias = Literal["drop", "keep"]
 """Whether text that readers of a file do not see is left out of a context."""
+
+
+HitCost: TypeAlias = Callable[[Hit], int]
+"""Tokens that a hit takes in a context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +109,7 @@ def _named_document(hit: Hit) -> str:
     return hit.document_id or hit.source
 
 
-def pack(hits: Sequence[Hit], room: int, cost: Callable[[Hit], int], *, dedupe: bool) -> Packed:
+def pack(hits: Sequence[Hit], room: int, cost: HitCost, *, dedupe: bool) -> Packed:
     """Pack hits into a number of tokens, the best first.
 
     One hit that does not fit is shortened to the sentences that fit. Hits whose first sentence does
@@ -155,7 +159,7 @@ def pack(hits: Sequence[Hit], room: int, cost: Callable[[Hit], int], *, dedupe: 
     return Packed(tuple(taken), tuple(cut), tuple(left_out), tuple(blank), tuple(duplicates))
 
 
-def shortened(hit: Hit, room: int, cost: Callable[[Hit], int]) -> Hit | None:
+def shortened(hit: Hit, room: int, cost: HitCost) -> Hit | None:
     """Return a hit with as many of its first sentences as fit; None if none does, or the text is a
     single one.
     """
@@ -188,7 +192,7 @@ def _is_table(text: str) -> bool:
     )
 
 
-def beginning(hit: Hit, room: int, cost: Callable[[Hit], int]) -> Hit | None:
+def beginning(hit: Hit, room: int, cost: HitCost) -> Hit | None:
     """Return a hit with as much of its beginning as fits, up to the end of a word; None if nothing
     does.
     """
@@ -312,11 +316,11 @@ class ContextBuilder:
             counter_for_model(model) or "estimate" if counter is None else counter
         )
         self.template = None if template is None else as_template(template)
-        self.language: Language = validate_choice("language", language, get_args(Language))
-        self.order: Order = validate_choice("order", order, get_args(Order))
+        self.language: Language = validate_choice("language", language, Language)
+        self.order: Order = validate_choice("order", order, Order)
         self.dedupe = validate_boolean("dedupe", dedupe)
         self.refine = validate_boolean("refine", refine)
-        self.hidden_text = validate_choice("hidden_text", hidden_text, get_args(HiddenText))
+        self.hidden_text = validate_choice("hidden_text", hidden_text, HiddenText)
 
     def __repr__(self) -> str:
         return f"ContextBuilder({self.model!r}, counter={self.counter.name!r})"
@@ -350,7 +354,7 @@ class ContextBuilder:
     def build_context(
         self,
         query: str,
-        results: Sequence[Hit] | RetrievalResult[Any],
+        results: Sequence[Hit],
         max_tokens: int = 2000,
         template: ContextTemplate | str | None = None,
     ) -> str:
@@ -360,7 +364,7 @@ class ContextBuilder:
     def build(
         self,
         query: str,
-        results: Sequence[Hit] | RetrievalResult[Any],
+        results: Sequence[Hit],
         max_tokens: int = 2000,
         template: ContextTemplate | str | None = None,
     ) -> RAGContext:
@@ -470,7 +474,7 @@ class ContextBuilder:
             metadata,
         )
 
-    def add_citations(self, context: str, results: Sequence[Hit] | RetrievalResult[Any]) -> str:
+    def add_citations(self, context: str, results: Sequence[Hit]) -> str:
         """Append the list of sources to a context, numbered from 1 in the order of ``results``.
 
         Example:
@@ -528,9 +532,7 @@ class ContextBuilder:
             packed = self._shrunk(packed, page, limit)
         return packed
 
-    def _refined(
-        self, query: str, hits: Sequence[Hit], room: int, cost: Callable[[Hit], int]
-    ) -> Packed | None:
+    def _refined(self, query: str, hits: Sequence[Hit], room: int, cost: HitCost) -> Packed | None:
         """The hits with their best sentences, without those that have none; None if none fits, or
         no hit has a word of the question, as where it is in another language.
         """
@@ -564,7 +566,7 @@ class ContextBuilder:
         )
 
     def _best_sentences(
-        self, query: str, hits: Sequence[Hit], room: int, cost: Callable[[Hit], int]
+        self, query: str, hits: Sequence[Hit], room: int, cost: HitCost
     ) -> list[Hit]:
         headings = sum(cost(dataclasses.replace(hit, text="")) for hit in hits)
         texts = refine_best_first(

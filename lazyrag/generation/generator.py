@@ -12,7 +12,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 from lazyrag.data.result import GenerationDelta, GenerationResult, RAGContext
 from lazyrag.errors import ConfigError, GenerationError
@@ -393,7 +393,7 @@ class Generator:
                 f"options.n is {options.n} and n is {n}; pass n={options.n} to the Generator alone."
             )
         if confidence is not None:
-            validate_choice("confidence", confidence, get_args(Confidence))
+            validate_choice("confidence", confidence, Confidence)
         require(
             prompts is None or isinstance(prompts, Prompts),
             "prompts",
@@ -403,7 +403,7 @@ class Generator:
         self.options = options
         self.confidence = confidence
         self.prompts = prompts or Prompts()
-        self.language: Language = validate_choice("language", language, get_args(Language))
+        self.language: Language = validate_choice("language", language, Language)
 
     def __repr__(self) -> str:
         return f"Generator({self.model!r}, n={self.n})"

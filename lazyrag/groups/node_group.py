@@ -37,6 +37,7 @@ from lazyrag.transforms.base import (
     Memo,
     NodeTransform,
     TransformArgs,
+    TransformCallable,
     listed_transforms,
     reads_text_only,
     transforms,
@@ -44,6 +45,7 @@ from lazyrag.transforms.base import (
 from lazyrag.transforms.pictures import PictureExtractor
 from lazyrag.transforms.splitters import SectionSplitter
 from lazyrag.transforms.tables import TableExtractor
+from lazyrag.types import Keywords
 from lazyrag.validation import (
     is_list_of,
     keyword_names,
@@ -119,7 +121,7 @@ class NodeGroup:
 
     name: str
     parent: str
-    transform: Callable[[DocNode], Any]
+    transform: TransformCallable
     fingerprint: Fingerprint
     version: str | None = None
     revision: int = 0
@@ -196,7 +198,7 @@ def make_group(
     name: str,
     transform: Any,
     parent: str,
-    kwargs: dict[str, Any],
+    kwargs: Keywords,
     options: GroupOptions = _DEFAULTS,
 ) -> NodeGroup:
     """Define a group from a user's transform.
@@ -259,7 +261,7 @@ def _fields_by_key(index_fields: Any) -> tuple[tuple[str, tuple[str, ...]], ...]
 
 
 def _prepare(
-    name: str, parent: str, transform: Any, kwargs: dict[str, Any], options: GroupOptions
+    name: str, parent: str, transform: Any, kwargs: Keywords, options: GroupOptions
 ) -> NodeGroup:
     trans_node, version, workers, memo, ref, *_ = options
     prepared = _instantiate(name, transform, kwargs, workers)
@@ -303,7 +305,7 @@ def _require_text_only(transform: object) -> None:
     )
 
 
-def _with_ref(name: str, transform: Any, *, receives_nodes: bool) -> Callable[[DocNode], Any]:
+def _with_ref(name: str, transform: Any, *, receives_nodes: bool) -> TransformCallable:
     """Return the function that calls a transform with a node and the related nodes of its group's
     ref.
     """
@@ -328,7 +330,7 @@ def _prepare_entries(
     name: str,
     parent: str,
     entries: Sequence[TransformArgs],
-    kwargs: dict[str, Any],
+    kwargs: Keywords,
     options: GroupOptions,
 ) -> NodeGroup:
     """Prepare a list of transforms by pattern. A single one without pattern is equal to its
@@ -377,9 +379,7 @@ def _prepare_entries(
     )
 
 
-def _instantiate(
-    name: str, transform: Any, kwargs: dict[str, Any], workers: int
-) -> Callable[..., Any]:
+def _instantiate(name: str, transform: Any, kwargs: Keywords, workers: int) -> Callable[..., Any]:
     """Return the callable behind a name, a class, an instance or a function."""
     if isinstance(transform, str):
         transform = transforms[transform]
@@ -414,7 +414,7 @@ def _instantiate(
     return checked
 
 
-def _wrong_parameters(name: str, transform: type, kwargs: dict[str, Any], exc: TypeError) -> str:
+def _wrong_parameters(name: str, transform: type, kwargs: Keywords, exc: TypeError) -> str:
     parameters = [
         parameter for parameter in inspect.signature(transform).parameters if parameter != "self"
     ]

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
@@ -34,11 +34,19 @@ from lazyrag.indexes.rare_terms import Peaks, RareTerms
 from lazyrag.indexes.tiers import TieredIndex
 from lazyrag.storage.arrays import Arrays, unload
 from lazyrag.text.stop_words import STOP_MARK
-from lazyrag.types import Fields, Float32Array, FloatArray, Int32Array, Int64Array, Ranking
-from lazyrag.validation import validate_choice, validate_integer, validate_number
+from lazyrag.types import (
+    AnyArray,
+    Fields,
+    Float32Array,
+    FloatArray,
+    Int32Array,
+    Int64Array,
+    Ranking,
+)
+from lazyrag.validation import validate_choice, validate_integer, validate_range
 
 if TYPE_CHECKING:
-    from numpy.typing import DTypeLike, NDArray
+    from numpy.typing import DTypeLike
 
 
 Variant = Literal["lucene", "okapi"]
@@ -73,10 +81,8 @@ class BM25:
     variant: Variant = "lucene"
 
     def __post_init__(self) -> None:
-        validate_number(
-            "k1 of BM25", self.k1, "a finite number >= 0", lambda k1: 0 <= k1 < math.inf
-        )
-        validate_number("b of BM25", self.b, "a number from 0 to 1", lambda b: 0 <= b <= 1)
+        validate_range("k1 of BM25", self.k1, 0, expected="a finite number >= 0")
+        validate_range("b of BM25", self.b, 0, 1)
         validate_choice("variant of BM25", self.variant, VARIANTS)
 
 
@@ -310,14 +316,14 @@ def exact_products(
     return sums + 0.0  # -0.0 becomes 0.0
 
 
-def _values(postings: Postings, rows: Int32Array, ranges: PartRanges) -> NDArray[Any]:
+def _values(postings: Postings, rows: Int32Array, ranges: PartRanges) -> AnyArray:
     """(terms, m) values of the postings of some ascending rows; 0 if a row lacks the term."""
     bounds = np.array(ranges)
     offsets = [postings.rows[start:end].searchsorted(rows) for start, end in ranges]
     positions = np.array(offsets) + bounds[:, :1]
     is_same_row = postings.rows.take(positions, mode="clip") == rows
     is_present = is_same_row & (positions < bounds[:, 1:])
-    values: NDArray[Any] = postings.values.take(positions, mode="clip") * is_present
+    values: AnyArray = postings.values.take(positions, mode="clip") * is_present
     return values
 
 
@@ -443,7 +449,7 @@ class TermPart(RowPart):
         cls,
         parts: Sequence[TermPart],
         masks: Masks,
-        allocate: Callable[[tuple[int, ...], DTypeLike], NDArray[Any]] = np.empty,
+        allocate: Callable[[tuple[int, ...], DTypeLike], AnyArray] = np.empty,
     ) -> TermPart:
         """Several parts as one, their rows in the same order.
 

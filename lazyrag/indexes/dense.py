@@ -24,6 +24,8 @@ from lazyrag.indexes.tiers import TieredIndex
 from lazyrag.progress.calls import ProgressTask
 from lazyrag.storage.arrays import Arrays, DamagedError
 from lazyrag.types import (
+    AnyArray,
+    AnyFloatArray,
     Fields,
     Float32Array,
     FloatArray,
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
 # vectors, and is as exact as one that reads them all.
 
 
-Allocate: TypeAlias = "Callable[[tuple[int, ...], Any], NDArray[Any]]"
+Allocate: TypeAlias = "Callable[[tuple[int, ...], Any], AnyArray]"
 """Allocates an array of a shape and a dtype: `numpy.empty`, or one on disk."""
 
 # of a vector's numbers; more is more to read, with less too many rows stay (tried on MiniLM's)
@@ -715,7 +717,7 @@ class DenseBlock(RowPart):
         return self.inverses[0]
 
 
-def row_dots(vectors: NDArray[np.floating], others: NDArray[np.floating]) -> FloatArray:
+def row_dots(vectors: AnyFloatArray, others: AnyFloatArray) -> FloatArray:
     """Inner products row by row in float64, each summed in the same order at any position."""
     product: FloatArray = np.einsum("...i,...i->...", vectors, others, dtype=np.float64)
     return product
@@ -766,10 +768,10 @@ class VectorQuery:
 
     def raw_score(
         self,
-        cosines: NDArray[np.floating],
-        errors: NDArray[np.floating],
+        cosines: AnyFloatArray,
+        errors: AnyFloatArray,
         norms: FloatArray,
-    ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+    ) -> tuple[AnyFloatArray, AnyFloatArray]:
         """Values that order rows (higher is nearer), and their largest errors.
 
         Args:
@@ -887,7 +889,7 @@ class BlockSearch:
 
 def _cosines(
     block: DenseBlock, rows: IndexArray | None, products: Float32Array
-) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+) -> tuple[AnyFloatArray, AnyFloatArray]:
     """Cosines between a direction and some rows of a block, from their products in float32; and the
     largest errors.
     """
@@ -919,8 +921,8 @@ def _cosines(
 
 def _best(
     rows: IndexArray,
-    raw_score: NDArray[np.floating],
-    errors: NDArray[np.floating],
+    raw_score: AnyFloatArray,
+    errors: AnyFloatArray,
     topk: int,
     bound: float,
     bytes_read: int,
@@ -991,7 +993,7 @@ class DenseState(VectorRows[DenseBlock, "Vector"]):
 
     def search(
         self,
-        query: NDArray[np.floating],
+        query: AnyFloatArray,
         topk: int,
         *,
         filter: Filter | None = None,  # noqa: A002
@@ -1036,7 +1038,7 @@ class DenseState(VectorRows[DenseBlock, "Vector"]):
 
     def _found(
         self,
-        queries: NDArray[Any],
+        queries: AnyArray,
         topk: int,
         filter: Filter | None,  # noqa: A002  the word of the domain
     ) -> Iterator[tuple[Ranking, int]]:
@@ -1114,7 +1116,7 @@ class DenseIndex(TieredIndex[DenseBlock, DenseState]):
         self._add_part(DenseBlock.of_rows(keys, matrix, fields))
 
 
-def checked_queries(queries: NDArray[Any], topk: int, dimension: int) -> FloatArray:
+def checked_queries(queries: AnyArray, topk: int, dimension: int) -> FloatArray:
     """The vectors of some queries, (q, dimension) float64.
 
     Raises:

@@ -13,11 +13,9 @@ from lazyrag.data.filters import Filter
 from lazyrag.errors import UnsupportedError
 from lazyrag.indexes.dense import DenseBlock, DenseState, VectorQuery, checked_queries
 from lazyrag.indexes.postings import LiveRows, Mask, decoded_keys, ranked
-from lazyrag.types import Matrix, Ranking
+from lazyrag.types import AnyIntArray, Matrix, Ranking
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from lazyrag.indexes.dense import Graph
 
 
@@ -143,7 +141,7 @@ class _GraphSearch:
     def _costs_less(self, count: int) -> bool:
         return count * _ROWS_AS_DEAR <= self._left
 
-    def _keys(self, rows: NDArray[np.integer]) -> list[str]:
+    def _keys(self, rows: AnyIntArray) -> list[str]:
         return decoded_keys(self._block.keys[rows])
 
 

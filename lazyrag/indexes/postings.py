@@ -22,6 +22,11 @@ from lazyrag.data.segment import EMPTY, ReadOnly
 from lazyrag.errors import StoreError
 from lazyrag.storage.arrays import Arrays, unload
 from lazyrag.types import (
+    AnyArray,
+    AnyFloatArray,
+    AnyIntArray,
+    BoolArray,
+    ByteArray,
     Fields,
     FieldValue,
     Float32Array,
@@ -29,6 +34,8 @@ from lazyrag.types import (
     IndexArray,
     Int32Array,
     Int64Array,
+    KeyArray,
+    Ranking,
 )
 from lazyrag.validation import require
 
@@ -40,7 +47,7 @@ V_co = TypeVar("V_co", covariant=True)
 P = TypeVar("P", bound="VectorPart[Any]")
 N = TypeVar("N", bound="np.integer[Any]")
 
-Mask: TypeAlias = "NDArray[np.bool_]"
+Mask: TypeAlias = BoolArray
 """One boolean for each row of a part: shape (n,)."""
 
 Masks: TypeAlias = "Sequence[Mask | None]"
@@ -57,7 +64,7 @@ _MAX_CACHED_MASKS = 64
 _BATCH_BYTES = 1 << 16
 
 
-def encoded_keys(keys: Sequence[str]) -> NDArray[np.bytes_]:
+def encoded_keys(keys: Sequence[str]) -> KeyArray:
     """Keys as fixed-width UTF-8, which sorts as text does.
 
     Raises:
@@ -75,7 +82,7 @@ def encoded_keys(keys: Sequence[str]) -> NDArray[np.bytes_]:
         return np.array([key.encode("utf-8", "surrogatepass") for key in keys], np.bytes_)
 
 
-def decoded_keys(keys: NDArray[np.bytes_]) -> list[str]:
+def decoded_keys(keys: KeyArray) -> list[str]:
     """Keys as text again.
 
     Example:
@@ -85,7 +92,7 @@ def decoded_keys(keys: NDArray[np.bytes_]) -> list[str]:
     return [key.decode("utf-8", "surrogatepass") for key in keys.tolist()]
 
 
-def text_array(text: str) -> NDArray[np.uint8]:
+def text_array(text: str) -> ByteArray:
     """A text as (bytes,) uint8, to be kept beside other arrays.
 
     Example:
@@ -95,7 +102,7 @@ def text_array(text: str) -> NDArray[np.uint8]:
     return np.frombuffer(text.encode("utf-8", "surrogatepass"), np.uint8)
 
 
-def array_text(array: NDArray[np.uint8]) -> str:
+def array_text(array: ByteArray) -> str:
     """The text that `text_array` was given.
 
     Raises:
@@ -114,7 +121,7 @@ def _decoded(text: bytes) -> str:
         ) from exc
 
 
-def pick(arrays: Arrays, *names: str) -> list[NDArray[Any]]:
+def pick(arrays: Arrays, *names: str) -> list[AnyArray]:
     """Some of the arrays.
 
     Raises:
@@ -148,11 +155,11 @@ class FieldTable:
     ) -> None:
         self._values = None if values is None else list(values)
         self._lines = None if lines is None else list(lines)
-        self._text: NDArray[np.uint8] | None = None
+        self._text: ByteArray | None = None
         self._columns: dict[str, FieldColumn] = {}
 
     @classmethod
-    def of_text(cls, text: NDArray[np.uint8]) -> FieldTable:
+    def of_text(cls, text: ByteArray) -> FieldTable:
         """The table of which `text` was written; nothing is decoded yet."""
         table = cls()
         table._text = text
@@ -198,12 +205,12 @@ class FieldTable:
                 ]
         return self._lines
 
-    def text(self) -> NDArray[np.uint8]:
+    def text(self) -> ByteArray:
         """All lines as (bytes,) uint8."""
         return text_array("\n".join(self.lines())) if self._text is None else self._text
 
 
-def _line_batches(text: NDArray[np.uint8]) -> Iterator[str]:
+def _line_batches(text: ByteArray) -> Iterator[str]:
     """Some lines after others, without reading all of them at once."""
     incomplete = b""
     for start in range(0, len(text), _BATCH_BYTES):
@@ -242,7 +249,7 @@ class RowBlock:
         remembering: Held while ``masks`` changes.
     """
 
-    keys: NDArray[np.bytes_]
+    keys: KeyArray
     field_ids: Int32Array
     fields: FieldTable
     masks: dict[Filter, Mask] = field(default_factory=dict, repr=False, compare=False)
@@ -321,7 +328,7 @@ class RowBlock:
             mask = combine(mask, self._evaluate(part))
         return mask
 
-    def find(self, keys: NDArray[np.bytes_]) -> IndexArray:
+    def find(self, keys: KeyArray) -> IndexArray:
         """(k,) the row of each key; -1 if there is none."""
         if not len(self):
             return np.full(len(keys), -1)
@@ -335,7 +342,7 @@ class RowBlock:
         is_present = self.keys[rows] == keys
         return np.where(is_present, rows, -1)
 
-    def after(self, key: NDArray[np.bytes_], limit: int, alive: Mask | None) -> IndexArray:
+    def after(self, key: KeyArray, limit: int, alive: Mask | None) -> IndexArray:
         """The rows of the next keys that are greater than one, in the order of keys.
 
         Args:
@@ -396,11 +403,11 @@ class RowPart:
         return len(self.rows)
 
     @property
-    def keys(self) -> NDArray[np.bytes_]:
+    def keys(self) -> KeyArray:
         """(n,) the keys of the rows, UTF-8 of fixed width."""
         return self.rows.keys
 
-    def find(self, keys: NDArray[np.bytes_]) -> IndexArray:
+    def find(self, keys: KeyArray) -> IndexArray:
         """(k,) the row of each key, see `encoded_keys`; -1 if there is none."""
         return self.rows.find(keys)
 
@@ -513,7 +520,7 @@ class Postings:
 
     starts: Int64Array
     rows: Int32Array
-    values: NDArray[Any]
+    values: AnyArray
 
     @classmethod
     def of_codes(cls, blocks: Sequence[CodeBlock]) -> tuple[Postings, Int64Array]:
@@ -555,8 +562,8 @@ class Postings:
     @classmethod
     def of_weights(
         cls,
-        flat: NDArray[np.integer[Any]],
-        lengths: NDArray[np.integer[Any]],
+        flat: AnyIntArray,
+        lengths: AnyIntArray,
         weights: Float32Array,
     ) -> Postings:
         """Postings of new rows, with weights.
@@ -591,7 +598,7 @@ class Postings:
         parts: Sequence[Postings],
         first_rows: Sequence[int],
         numbers: Sequence[IndexArray],
-        allocate: Callable[[tuple[int, ...], DTypeLike], NDArray[Any]] = np.empty,
+        allocate: Callable[[tuple[int, ...], DTypeLike], AnyArray] = np.empty,
     ) -> Postings:
         """Several postings as one. Every posting is put at its place at once: nothing is sorted.
 
@@ -631,7 +638,7 @@ class Postings:
         return cls(starts, rows, values)
 
 
-def sorted_order(numbers: NDArray[np.integer[Any]]) -> Int64Array:
+def sorted_order(numbers: AnyIntArray) -> Int64Array:
     """Stable argsort of numbers from 0 to 2**31 - 1; at most 2**32 of them.
 
     It sorts pairs of number and position: for integers numpy's sort takes a fifth of the time of
@@ -653,7 +660,7 @@ def _differs_from_previous(numbers: Int64Array) -> Mask:
     return is_new
 
 
-def _starts(sizes: NDArray[np.integer[Any]]) -> Int64Array:
+def _starts(sizes: AnyIntArray) -> Int64Array:
     starts = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=starts[1:])
     return starts
@@ -733,7 +740,7 @@ class LiveRows:
                 parts.append((number, slice(start, end), rows[start:end] - first))
         return parts
 
-    def keys(self, rows: NDArray[np.integer]) -> list[str]:
+    def keys(self, rows: AnyIntArray) -> list[str]:
         """The keys of some rows, in their order."""
         if len(self.blocks) == 1:
             return decoded_keys(self.blocks[0].keys[rows])
@@ -743,7 +750,7 @@ class LiveRows:
         keys = [self.blocks[number].keys[row] for number, row in places]
         return decoded_keys(np.array(keys, np.bytes_))
 
-    def find(self, keys: NDArray[np.bytes_]) -> IndexArray:
+    def find(self, keys: KeyArray) -> IndexArray:
         """(k,) the row of each key that lives, see `encoded_keys`; -1 for the others."""
         row_of_key = np.full(len(keys), -1)
         for block, first in zip(self.blocks, self.firsts[:-1], strict=True):
@@ -925,7 +932,7 @@ def contenders(
     return rows
 
 
-def kth_largest(values: NDArray[np.floating], k: int) -> float:
+def kth_largest(values: AnyFloatArray, k: int) -> float:
     """The k-th largest of some values, by the groups of `contenders` if they are many.
 
     Args:
@@ -942,7 +949,7 @@ def kth_largest(values: NDArray[np.floating], k: int) -> float:
 
 
 def cut(
-    rows: NDArray[np.integer],
+    rows: AnyIntArray,
     scores: Float32Array,
     topk: int,
     *,
@@ -961,11 +968,11 @@ def cut(
 
 
 def ranked(
-    keys: Callable[[NDArray[np.integer]], Sequence[str]],
-    rows: NDArray[np.integer],
+    keys: Callable[[AnyIntArray], Sequence[str]],
+    rows: AnyIntArray,
     scores: FloatArray,
     topk: int,
-) -> list[tuple[str, float]]:
+) -> Ranking:
     """The topk best of some rows as a ranking: best first, ties by key.
 
     Args:

@@ -38,6 +38,7 @@ from lazyrag.types import (
     Int64Array,
     Ranking,
     SparseVector,
+    UInt64Array,
 )
 from lazyrag.validation import require, validate_integer
 
@@ -67,7 +68,7 @@ class SparsePart(RowPart):
         ({3: 0.5, 700: 2.0}, {3: 1.5})
     """
 
-    dimensions: NDArray[np.uint64]
+    dimensions: UInt64Array
     postings: Postings
     row_starts: Int64Array
     positions: NDArray[np.uint32]
@@ -147,7 +148,7 @@ class SparsePart(RowPart):
         weights = self.postings.values[positions].tolist()
         return dict(zip(dimensions, weights, strict=True))
 
-    def ranges(self, dimensions: NDArray[np.uint64]) -> tuple[list[tuple[int, int]], FloatArray]:
+    def ranges(self, dimensions: UInt64Array) -> tuple[list[tuple[int, int]], FloatArray]:
         """For each of some dimensions where its postings begin and end (nowhere, if there are
         none), and the smallest and the largest of their weights: (k, 2), 0 where there are none.
         """
@@ -202,7 +203,7 @@ class SparsePart(RowPart):
 
     @classmethod
     def _of_postings(
-        cls, rows: RowBlock, dimensions: NDArray[np.uint64], postings: Postings
+        cls, rows: RowBlock, dimensions: UInt64Array, postings: Postings
     ) -> SparsePart:
         sizes = np.bincount(postings.rows, minlength=len(rows))
         row_starts = np.append(0, np.cumsum(sizes)).astype(np.int64)
@@ -228,7 +229,7 @@ _ARRAYS = (
 """Arrays of a `SparsePart`, beside those of its rows."""
 
 
-def dimension_array(dimensions: Iterable[int], count: int) -> NDArray[np.uint64]:
+def dimension_array(dimensions: Iterable[int], count: int) -> UInt64Array:
     """Dimensions as (count,) uint64.
 
     Raises:

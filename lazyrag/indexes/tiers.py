@@ -6,16 +6,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from lazyrag.indexes.postings import RowPart, encoded_keys
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from lazyrag.indexes.postings import Mask, Masks
+from lazyrag.indexes.postings import Mask, Masks, RowPart, encoded_keys
+from lazyrag.types import KeyArray
 
 
 class _State(Protocol):
@@ -84,7 +80,7 @@ class TieredIndex(Generic[P, S]):
 
 
 def without(
-    parts: Sequence[RowPart], alive: Masks, keys: NDArray[np.bytes_]
+    parts: Sequence[RowPart], alive: Masks, keys: KeyArray
 ) -> tuple[list[Mask | None], int]:
     """Mark the rows of some keys as dead; returns new masks and the number of rows that died."""
     masks = list(alive)

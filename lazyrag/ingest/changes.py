@@ -45,7 +45,7 @@ from lazyrag.ingest.load_files import loader_identities
 from lazyrag.ingest.pending import MakeRoot, Outcome, PendingVersion, Root, file_root, renewed_root
 from lazyrag.ingest.plan import BuildPlan
 from lazyrag.ingest.report import Failure, IngestReport, is_skip, pages, skip_reasons
-from lazyrag.ledger.tables import DocumentRow
+from lazyrag.ledger.tables import DocumentRow, DocumentRows, new_row
 from lazyrag.loaders.base import LoadedFile, loaders
 from lazyrag.loaders.directory import (
     STORE_FOLDER,
@@ -270,7 +270,7 @@ class FileComparison:
 
     listing: Listing
     changes: Changes
-    rows: Mapping[str, DocumentRow]
+    rows: DocumentRows
     settled: dict[str, FoundFile]
     skipped: tuple[tuple[str, str], ...]
     metadata: dict[str, UserMetadata] = field(default_factory=dict)
@@ -286,11 +286,6 @@ class FileComparison:
             content_hash=file.content_hash,
             config_hash=file.config_hash,
         )
-
-
-def new_row(identity: str) -> DocumentRow:
-    """Return the row of a document that the ledger does not have yet."""
-    return DocumentRow(0, root_uid(identity), identity)
 
 
 def compare_files(indexer: Indexer, max_deleted: float = MAX_DELETED) -> FileComparison:
@@ -335,7 +330,7 @@ def compare_files(indexer: Indexer, max_deleted: float = MAX_DELETED) -> FileCom
 
 def _find_unsettled(
     indexer: Indexer, listing: Listing
-) -> tuple[Sequence[FoundFile], Mapping[str, DocumentRow], dict[str, FoundFile]]:
+) -> tuple[Sequence[FoundFile], DocumentRows, dict[str, FoundFile]]:
     """Return the files and documents to compare, and the files that are as the last sync left
     them.
     """
@@ -357,7 +352,7 @@ def _find_unsettled(
 def _skip_reasons(
     indexer: Indexer,
     files: Iterable[FoundFile],
-    rows: Mapping[str, DocumentRow],
+    rows: DocumentRows,
     config_hash: Callable[[FoundFile], str],
 ) -> dict[str, str]:
     """Return why files are skipped, by identity."""
@@ -384,7 +379,7 @@ def _skip_reasons(
     return reasons
 
 
-def _known_files(indexer: Indexer, rows: Mapping[str, DocumentRow]) -> list[KnownFile]:
+def _known_files(indexer: Indexer, rows: DocumentRows) -> list[KnownFile]:
     """Return the files of the dataset's live documents."""
     if not indexer.dataset.is_given:
         return []
@@ -561,7 +556,7 @@ def _renamed_documents(indexer: Indexer) -> list[PendingVersion]:
     return sorted(versions, key=lambda version: version.row.identity)
 
 
-def _has_same_dates(file: ComparedFile, rows: Mapping[str, DocumentRow]) -> bool:
+def _has_same_dates(file: ComparedFile, rows: DocumentRows) -> bool:
     """Return whether a file with the same content has the dates that its document has."""
     before = rows[file.identity].signature
     now = file.file.signature

@@ -29,13 +29,13 @@ from lazyrag.loaders.directory import (
 )
 from lazyrag.loaders.remote import list_remote
 from lazyrag.storage.arrays import sync_folder
-from lazyrag.types import PathLike
+from lazyrag.types import Metadata, PathLike
 from lazyrag.validation import (
     known_arguments,
     normal_name,
     require,
     validate_boolean,
-    validate_number,
+    validate_range,
     validate_text,
     with_normal_names,
 )
@@ -43,9 +43,7 @@ from lazyrag.validation import (
 if TYPE_CHECKING:
     from lazyrag.stores.sqlite import StoreFile
 
-FileMetadata: TypeAlias = (
-    "Mapping[str, Mapping[str, Any]] | Callable[[Path], Mapping[str, Any] | None] | None"
-)
+FileMetadata: TypeAlias = "Mapping[str, Metadata] | Callable[[Path], Metadata | None] | None"
 
 # the coarsest clock of a file system in use (FAT's) ticks every two seconds
 _RACY_NS = 2_000_000_000
@@ -171,7 +169,7 @@ class Dataset:
                     return file
         return None if path is None else FoundFile(identity, path)
 
-    def metadata_of(self, file: FoundFile) -> Mapping[str, Any]:
+    def metadata_of(self, file: FoundFile) -> Metadata:
         """Return the user's metadata of a file.
 
         Raises:
@@ -190,7 +188,7 @@ class Dataset:
         return {} if metadata is None else validate_user_metadata(file.identity, metadata)
 
 
-def validate_user_metadata(identity: str, metadata: Any) -> Mapping[str, Any]:
+def validate_user_metadata(identity: str, metadata: Any) -> Metadata:
     """Return a user's metadata of a file if it is a mapping and overrides no built-in field.
 
     Raises:
@@ -484,6 +482,10 @@ class ComparedFile:
         return self.file.identity
 
 
+ComparedFiles: TypeAlias = tuple[ComparedFile, ...]
+"""Files that a sync treats alike."""
+
+
 @dataclass(frozen=True, slots=True)
 class Changes:
     """Files by kind of change. A found file is in one of the first seven, a known one in one of
@@ -507,19 +509,19 @@ class Changes:
         unseen: Not found, but in a folder that could not be listed. They are kept.
     """
 
-    added: tuple[ComparedFile, ...] = ()
-    changed: tuple[ComparedFile, ...] = ()
-    reconfigured: tuple[ComparedFile, ...] = ()
-    touched: tuple[ComparedFile, ...] = ()
-    unchanged: tuple[ComparedFile, ...] = ()
-    moved: tuple[ComparedFile, ...] = ()
+    added: ComparedFiles = ()
+    changed: ComparedFiles = ()
+    reconfigured: ComparedFiles = ()
+    touched: ComparedFiles = ()
+    unchanged: ComparedFiles = ()
+    moved: ComparedFiles = ()
     unreadable: tuple[tuple[FoundFile, OSError], ...] = ()
     deleted: tuple[KnownFile, ...] = ()
     withheld: tuple[KnownFile, ...] = ()
     unseen: tuple[KnownFile, ...] = ()
 
     @property
-    def to_load(self) -> tuple[ComparedFile, ...]:
+    def to_load(self) -> ComparedFiles:
         """Files to load because they are new, or their content, loader or metadata changed."""
         return (*self.added, *self.changed, *self.reconfigured)
 
@@ -617,9 +619,7 @@ def compare(
 
 def validate_max_deleted(max_deleted: float) -> None:
     """Check a share of the known files that may be deleted at once."""
-    validate_number(
-        "max_deleted", max_deleted, "a number from 0 to 1", lambda share: 0 <= share <= 1
-    )
+    validate_range("max_deleted", max_deleted, 0, 1)
 
 
 def _kind(now: ComparedFile) -> str:

@@ -29,7 +29,6 @@ from lazyrag.ingest.changes import (
     basis_of,
     hash_if_readable,
     load_root,
-    new_row,
     notes_of,
     user_config,
     warn_of_failures,
@@ -38,7 +37,7 @@ from lazyrag.ingest.dataset import find_named_files, validate_user_metadata
 from lazyrag.ingest.indexer import Indexer
 from lazyrag.ingest.pending import MakeRoot, Outcome, PendingVersion, Root, text_root
 from lazyrag.ingest.report import IngestReport
-from lazyrag.ledger.tables import DocumentRow, Status, Version
+from lazyrag.ledger.tables import DocumentRow, DocumentRows, Status, Version, new_row
 from lazyrag.loaders.directory import signature_of
 from lazyrag.progress.blocks import contextmanager
 from lazyrag.progress.calls import ProgressMeter
@@ -137,7 +136,7 @@ def add_texts(
         return _ingest_documents(indexer, versions, rows)
 
 
-def _check_texts(texts: Any, metadata: Any) -> dict[str, Mapping[str, Any]]:
+def _check_texts(texts: Any, metadata: Any) -> dict[str, Metadata]:
     """Check the arguments of `Document.add_texts`, and return the metadata."""
     is_mapping = isinstance(texts, Mapping)
     are_texts = is_mapping and all(isinstance(text, str) for text in (*texts, *texts.values()))
@@ -226,7 +225,7 @@ def delete_files(indexer: Indexer, documents: Any) -> IngestReport:
     return IngestReport(deleted=tuple(sorted(names)))
 
 
-def update_metadata(indexer: Indexer, changes: Mapping[str, Mapping[str, Any]]) -> IngestReport:
+def update_metadata(indexer: Indexer, changes: Mapping[str, Metadata]) -> IngestReport:
     """Change documents' metadata; None removes a change. No file is loaded; what indexes read of it
     is done again.
     """
@@ -245,13 +244,13 @@ def update_metadata(indexer: Indexer, changes: Mapping[str, Mapping[str, Any]]) 
         return replace(report, reasons=dict.fromkeys(changes, "metadata"))
 
 
-def _with_updates(row: DocumentRow, changed: Mapping[str, Any]) -> DocumentRow:
+def _with_updates(row: DocumentRow, changed: Metadata) -> DocumentRow:
     merged = {**json.loads(row.updates), **changed}
     updates = without_none(merged)
     return replace(row, updates=json.dumps(updates))
 
 
-def _renewed_root(indexer: Indexer, name: str, changed: Mapping[str, Any], build: int) -> Root:
+def _renewed_root(indexer: Indexer, name: str, changed: Metadata, build: int) -> Root:
     """Make a root node of what is live now of a document, which others may have changed, with other
     metadata.
     """
@@ -260,7 +259,7 @@ def _renewed_root(indexer: Indexer, name: str, changed: Mapping[str, Any], build
 
 
 def _ingest_documents(
-    indexer: Indexer, versions: list[PendingVersion], rows: Mapping[str, DocumentRow]
+    indexer: Indexer, versions: list[PendingVersion], rows: DocumentRows
 ) -> IngestReport:
     """Ingest single documents and report on them."""
     is_due = indexer.turns.is_sole and not indexer.is_checked
@@ -281,7 +280,7 @@ def _ingest_documents(
 
 
 def _report_on(
-    outcomes: Iterable[Outcome], hashes: Mapping[str, str], rows: Mapping[str, DocumentRow]
+    outcomes: Iterable[Outcome], hashes: Mapping[str, str], rows: DocumentRows
 ) -> IngestReport:
     """Report on single documents, from the new hashes of their files and their rows before."""
     live = {name: row for name, row in rows.items() if row.status == "live"}
@@ -311,7 +310,7 @@ def _report_on(
     )
 
 
-def check_metadata_of(metadata: Any, names: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+def check_metadata_of(metadata: Any, names: Sequence[str]) -> dict[str, Metadata]:
     """Return metadata of single documents, checked."""
     if metadata is None:
         return {}

@@ -486,7 +486,7 @@ def _suffix_of(pattern: str) -> str:
     return suffix if is_suffix else ""
 
 
-def parse_loading(text: str | None) -> dict[str, Any]:
+def parse_loading(text: str | None) -> JsonObject:
     """Arguments of a Document for ``--loading``: by default, one process loads files within the
     default limits.
 
@@ -497,7 +497,7 @@ def parse_loading(text: str | None) -> dict[str, Any]:
         >>> parse_loading("processes=2,time_s=60")["limits"].processes
         2
     """
-    values: dict[str, Any] = {}
+    values: JsonObject = {}
     for pair in filter(None, (text or "").split(",")):
         name, _, value = pair.partition("=")
         try:

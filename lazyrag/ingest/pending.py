@@ -58,7 +58,7 @@ from lazyrag.loaders.remote import remote_metadata
 from lazyrag.read.nodes import NodeStore
 from lazyrag.text.dates import find_amended
 from lazyrag.transforms.base import Draft, run_transforms
-from lazyrag.types import Embedding, Fields, JsonObject, Metadata
+from lazyrag.types import Embedding, Fields, JsonMapping, JsonObject, Metadata
 
 # State of a document
 
@@ -87,7 +87,7 @@ class Outcome(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def _unread(loaded: Mapping[str, Any]) -> Iterator[str]:
+def _unread(loaded: JsonMapping) -> Iterator[str]:
     """Notes of the parts of a file that its loader could not read."""
     for name, parts in loaded.items():
         if "unread" in name.split("_") and isinstance(parts, Mapping) and parts:

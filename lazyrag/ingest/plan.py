@@ -8,10 +8,9 @@ import functools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from lazyrag.data.fields import schema_text
-from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME
 from lazyrag.errors import ConfigError, IngestionWarning, warn_user
 from lazyrag.groups.fingerprint import fingerprint
@@ -20,8 +19,9 @@ from lazyrag.ledger.ledger import Ledger
 from lazyrag.ledger.tree import IndexKey, IndexKind, LiveGroup, LiveIndex, Tree, View
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.read.nodes import NodeStore
-from lazyrag.text.analyzers import analysers
+from lazyrag.text.analyzers import TermFunction, analysers
 from lazyrag.text.term_codes import TermCodes
+from lazyrag.transforms.base import TransformCallable
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class GroupTarget:
     name: str
     parent: int
     collection: str
-    transform: Callable[[DocNode], Any]
+    transform: TransformCallable
     sees_nodes: bool
     reuses_texts: bool = False
     path_key: Callable[[str], str] | None = None
@@ -652,5 +652,5 @@ def _analyser_identity(name: str) -> str:
 
 
 @functools.lru_cache(maxsize=64)  # every query needs it
-def _identity_of(terms_of: Callable[[str], list[str]]) -> str:
+def _identity_of(terms_of: TermFunction) -> str:
     return fingerprint(terms_of).value

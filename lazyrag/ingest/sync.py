@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, content_text
 from lazyrag.errors import ConfigError, LazyRAGError, TransformError
@@ -20,7 +20,6 @@ from lazyrag.ingest.changes import (
     file_size,
     ingest_changes,
     load_root,
-    new_row,
 )
 from lazyrag.ingest.dataset import Changes, ComparedFile, find_named_files
 from lazyrag.ingest.dry_run import CALLED, PlannedFormat, merge_formats, plan_formats, with_error
@@ -31,7 +30,7 @@ from lazyrag.ingest.pending import PendingVersion
 from lazyrag.ingest.plan import BuildPlan, GroupTarget, index_step
 from lazyrag.ingest.report import IngestReport
 from lazyrag.ledger.lease import WAIT_S
-from lazyrag.ledger.tables import DocumentRow
+from lazyrag.ledger.tables import DocumentRow, new_row
 from lazyrag.ledger.tree import Build, LiveGroup, LiveIndex
 from lazyrag.loaders.base import is_built_in, loaders
 from lazyrag.loaders.directory import Listing
@@ -64,7 +63,7 @@ def sync(
 
     With ``retry``, files that ended their loader are read again, too.
     """
-    validate_choice("on_error", on_error, get_args(OnError))
+    validate_choice("on_error", on_error, OnError)
     validate_number("wait_s", wait_s, "a number of seconds >= 0", lambda seconds: seconds >= 0)
     if validate_boolean("dry_run", dry_run):
         return expected_report(indexer, compare_files(indexer, max_deleted))

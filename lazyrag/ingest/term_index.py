@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,11 +23,7 @@ from lazyrag.ledger.tree import (
 )
 from lazyrag.storage.database import batches_reaching
 from lazyrag.text.term_codes import TermCodes
-from lazyrag.types import Fields, Int32Array, Int64Array
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+from lazyrag.types import AnyArray, Fields, Int32Array, Int64Array
 
 _SLICE_CHARACTERS = 1 << 16  # that are analysed together: other threads of Python wait so long
 _PART_CHARACTERS = 1 << 23  # of a build whose terms are made parts: its occurrences take more
@@ -289,7 +284,7 @@ class TermIndexes:
         self._ledger.parts.forget(listed)
 
 
-def arrays_with_builds(part: TermPart, builds: PartBuilds) -> dict[str, NDArray[Any]]:
+def arrays_with_builds(part: TermPart, builds: PartBuilds) -> dict[str, AnyArray]:
     """The arrays of a part for its file, with its builds."""
     return {**part.arrays(), "builds": builds.numbers, "ends": builds.ends}
 

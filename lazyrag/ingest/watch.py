@@ -7,18 +7,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from lazyrag.errors import ConfigError, IngestionWarning, sentence, warn_user
 from lazyrag.ingest.dataset import WatchedFiles, file_events, poll_files, validate_max_deleted
 from lazyrag.ingest.indexer import Indexer
 from lazyrag.ingest.report import IngestReport
 from lazyrag.types import Closable
-from lazyrag.validation import known_keywords, require, validate_number, validate_seconds
-
-if TYPE_CHECKING:
-    from typing import Self
-
+from lazyrag.validation import known_keywords, require, validate_range, validate_seconds
 
 OnReport: TypeAlias = Callable[[IngestReport], object]
 OnError: TypeAlias = Callable[[Exception], object]
@@ -93,9 +89,7 @@ def make_watcher(
 
 def _validate_wait(name: str, value: float) -> None:
     most = threading.TIMEOUT_MAX  # the longest wait that the system supports: centuries on most
-    validate_number(
-        name, value, f"a number of seconds from 0 to {most:g}", lambda seconds: 0 <= seconds <= most
-    )
+    validate_range(name, value, 0, most, f"a number of seconds from 0 to {most:g}")
 
 
 class Watcher(Closable):

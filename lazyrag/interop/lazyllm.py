@@ -36,7 +36,7 @@ from lazyrag.text.tokens import TiktokenCounter
 from lazyrag.transforms import splitters, structured
 from lazyrag.transforms.base import NodeTransform, TransformArgs
 from lazyrag.transforms.llm import LLMParser
-from lazyrag.validation import require, validate_choice, validate_number
+from lazyrag.validation import require, validate_choice, validate_range
 
 _INSTEAD = {
     "OnlineChatModule OnlineEmbeddingModule TrainableModule AutoModel ChatPrompter": (
@@ -216,7 +216,7 @@ class Retriever(CoreRetriever[Any]):
         self, *args: Any, weight: float = 1.0, priority: str = "normal", **more: Any
     ) -> None:
         super().__init__(*args, **more)
-        self.weight = validate_number("weight", weight, "a number >= 0", lambda value: value >= 0)
+        self.weight = validate_range("weight", weight, 0)
         levels = [level.value for level in Priority]
         self.priority = Priority(validate_choice("priority", priority, levels))
 

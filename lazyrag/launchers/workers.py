@@ -30,7 +30,7 @@ from lazyrag.launchers.executors import Engine, Processes, broken_launcher
 from lazyrag.progress.calls import ProgressMeter, raise_if_canceled
 from lazyrag.storage.database import batches_reaching
 from lazyrag.types import JsonMapping
-from lazyrag.validation import require, validate_integer, validate_number
+from lazyrag.validation import require, validate_integer, validate_range
 
 _MOST_DOCUMENTS = 256  # the engine makes so many live together
 _POLL_S = 0.05
@@ -75,9 +75,7 @@ class Workers:
         self._open_document = open_document
         self._launcher = launcher
         self._documents = validate_integer("documents", documents, 1, _MOST_DOCUMENTS)
-        self._num_gpus = validate_number(
-            "num_gpus", num_gpus, "a number >= 0", lambda count: count >= 0
-        )
+        self._num_gpus = validate_range("num_gpus", num_gpus, 0)
         self._runtime_env = runtime_env
         self._indexer: Any = None
         self._queue: Any = None

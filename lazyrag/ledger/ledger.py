@@ -19,6 +19,7 @@ from lazyrag.ledger.field_keys import FieldKeys
 from lazyrag.ledger.intervals import correct_intervals, liveness_faults, stateless_parts
 from lazyrag.ledger.lease import LedgerConnection, Program, select_in
 from lazyrag.ledger.liveness import (
+    CoveredBuild,
     PartBuilds,
     TermParts,
     corrections,
@@ -85,7 +86,7 @@ class Flip:
 
     row: DocumentRow
     builds: Mapping[int, int]
-    covered: Sequence[tuple[int, int]] = ()
+    covered: Sequence[CoveredBuild] = ()
     root: int | None = None
     deleted: tuple[int, ...] = ()
     version_hash: str = ""

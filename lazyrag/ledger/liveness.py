@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -276,12 +276,16 @@ def _count(connection: sqlite3.Connection, builds: Collection[int], sign: int) -
     return {group for *_, group in groups}
 
 
+CoveredBuild: TypeAlias = tuple[int, int]
+"""Number of an index, and of a build that it contains."""
+
+
 def _add_nodes(connection: sqlite3.Connection, nodes: Iterable[tuple[int, int]]) -> None:
     """Add numbers of nodes to the counters of indexes."""
     connection.executemany("UPDATE space SET nodes = nodes + ? WHERE id = ?", nodes)
 
 
-def cover(connection: sqlite3.Connection, pairs: Collection[tuple[int, int]]) -> None:
+def cover(connection: sqlite3.Connection, pairs: Collection[CoveredBuild]) -> None:
     """Enter pairs (index, build) of builds that indexes contain from now on."""
     if not pairs:
         return
@@ -290,23 +294,21 @@ def cover(connection: sqlite3.Connection, pairs: Collection[tuple[int, int]]) ->
     _add_nodes(connection, _live_nodes(connection, new, 1))
 
 
-def uncover(connection: sqlite3.Connection, pairs: Collection[tuple[int, int]]) -> None:
+def uncover(connection: sqlite3.Connection, pairs: Collection[CoveredBuild]) -> None:
     """Remove pairs (index, build) from the builds that indexes contain."""
     present = _present(connection, pairs)
     connection.executemany("DELETE FROM covered WHERE space = ? AND build = ?", sorted(present))
     _add_nodes(connection, _live_nodes(connection, present, -1))
 
 
-def _present(
-    connection: sqlite3.Connection, pairs: Collection[tuple[int, int]]
-) -> set[tuple[int, int]]:
+def _present(connection: sqlite3.Connection, pairs: Collection[CoveredBuild]) -> set[CoveredBuild]:
     """Those of some pairs (index, build) that are entered."""
     query = "SELECT space, build FROM covered WHERE build IN (?*)"
     return {*pairs}.intersection(select_in(connection, query, {build for _, build in pairs}))
 
 
 def _live_nodes(
-    connection: sqlite3.Connection, pairs: Collection[tuple[int, int]], sign: int
+    connection: sqlite3.Connection, pairs: Collection[CoveredBuild], sign: int
 ) -> list[tuple[int, int]]:
     """The numbers of live nodes in pairs (index, build), times a sign, each with the index."""
     query = "SELECT number, size FROM build WHERE until = ? AND number IN (?*)"

@@ -12,7 +12,14 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from lazyrag.data.segment import root_uid
 from lazyrag.ledger.field_keys import FieldKeys, column_names
 from lazyrag.ledger.lease import LedgerConnection, chunks, select_in
-from lazyrag.ledger.liveness import TermParts, among_live, end_groups, replace_builds, uncover
+from lazyrag.ledger.liveness import (
+    CoveredBuild,
+    TermParts,
+    among_live,
+    end_groups,
+    replace_builds,
+    uncover,
+)
 from lazyrag.ledger.tree import (
     Build,
     IndexKind,
@@ -72,6 +79,10 @@ class DocumentRow:
     version: int = 0
 
 
+DocumentRows: TypeAlias = Mapping[str, DocumentRow]
+"""Rows of documents by identity."""
+
+
 class BuildRow(NamedTuple):
     """A build in the ledger; see `lazyrag.stores.sqlite` for the columns."""
 
@@ -98,6 +109,11 @@ class Version(NamedTuple):
     loaded: str
     user_metadata: str
     updates: str
+
+
+def new_row(identity: str) -> DocumentRow:
+    """Return the row of a document that the ledger does not have yet."""
+    return DocumentRow(0, root_uid(identity), identity)
 
 
 def document_row(row: tuple[Any, ...]) -> DocumentRow:
@@ -272,7 +288,7 @@ class BuildTable(_LedgerTable):
                 [(now, number) for (number,) in rows],
             )
 
-    def uncover(self, pairs: Iterable[tuple[int, int]]) -> None:
+    def uncover(self, pairs: Iterable[CoveredBuild]) -> None:
         """Remove pairs (index, build) from the builds that indexes cover."""
         with self._db.writing() as connection:
             uncover(connection, list(pairs))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 import os
 import re
 import stat
@@ -19,7 +18,15 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from lazyrag.data.node import DocNode
 from lazyrag.data.pictures import LINKED_PICTURES, FoundPictures
-from lazyrag.data.segment import EMPTY, HIDDEN, NOT_SHOWN, Location, check_metadata, common_metadata
+from lazyrag.data.segment import (
+    EMPTY,
+    HIDDEN,
+    NOT_SHOWN,
+    Location,
+    Locations,
+    check_metadata,
+    common_metadata,
+)
 from lazyrag.errors import (
     LoaderEndedError,
     LoadError,
@@ -30,7 +37,7 @@ from lazyrag.errors import (
 from lazyrag.progress.blocks import contextmanager
 from lazyrag.registry import Registry
 from lazyrag.types import JsonObject, Metadata, PathLike
-from lazyrag.validation import known_arguments, require, validate_integer, validate_number
+from lazyrag.validation import known_arguments, require, validate_integer, validate_range
 
 if TYPE_CHECKING:
     from lazyrag.loaders.detect import Sniffed
@@ -94,9 +101,7 @@ class LoadLimits:
                 continue
             if limit.name == "time_s":
                 expected = "a number of seconds >= 0, where 0 is no limit"
-                value = validate_number(
-                    "time_s", value, expected, lambda seconds: 0 <= seconds < math.inf
-                )
+                value = validate_range("time_s", value, 0, expected=expected)
             else:
                 value = validate_integer(limit.name, value, 0)
             object.__setattr__(self, limit.name, value or None)
@@ -348,10 +353,10 @@ class LoadedFile:
     """
 
     text: str
-    locations: tuple[Location, ...] = ()
+    locations: Locations = ()
     metadata: Metadata = field(default_factory=lambda: EMPTY)
-    tables: tuple[Location, ...] = ()
-    fields: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    tables: Locations = ()
+    fields: Metadata = field(default_factory=lambda: EMPTY)
 
     def __post_init__(self) -> None:
         if not isinstance(self.locations, (tuple, list)):
@@ -802,9 +807,7 @@ def _file_metadata(parts: list[str | DocNode], loader: str) -> JsonObject:
     return metadata
 
 
-def join_parts(
-    texts: Sequence[str], labels: Sequence[tuple[str, str]]
-) -> tuple[str, tuple[Location, ...]]:
+def join_parts(texts: Sequence[str], labels: Sequence[tuple[str, str]]) -> tuple[str, Locations]:
     """Join a file's parts by empty lines.
 
     Args:
@@ -831,7 +834,7 @@ def joined_file(
     texts: Sequence[str],
     labels: Sequence[tuple[str, str]],
     tables: Iterable[Iterable[Location]],
-    metadata: Mapping[str, Any],
+    metadata: Metadata,
 ) -> LoadedFile:
     """A file of parts as of `join_parts`, each with its tables."""
     text, locations = join_parts(texts, labels)

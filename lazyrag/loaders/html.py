@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote
 
 from lxml import etree, html
@@ -27,7 +26,8 @@ from lazyrag.loaders.symbols import with_reading
 from lazyrag.loaders.tables import GridCell, one_line, read_table
 from lazyrag.text.sentences import CJK_LETTERS
 from lazyrag.text.structure import Heading, heading_locations
-from lazyrag.validation import known_arguments, validate_boolean
+from lazyrag.types import JsonMapping
+from lazyrag.validation import entry_of, known_arguments, validate_boolean
 
 _DECLARED = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE)
 _UNSEEN_TAGS = frozenset(["head", "nav", "noscript", "script", "style", "template", "title"])
@@ -225,7 +225,7 @@ _DATE_NAMES = (
 )
 
 
-def _articles(page: html.HtmlElement) -> Iterator[Mapping[str, Any]]:
+def _articles(page: html.HtmlElement) -> Iterator[JsonMapping]:
     """The objects of a page's JSON-LD with a date of publication, without nested ones."""
     for script in page.iter("script"):
         if (script.get("type") or "").lower() != "application/ld+json":
@@ -235,13 +235,13 @@ def _articles(page: html.HtmlElement) -> Iterator[Mapping[str, Any]]:
         except (ValueError, RecursionError):
             continue
         for entry in data if isinstance(data, list) else [data]:
-            graph = entry.get("@graph") if isinstance(entry, dict) else None
+            graph = entry_of(entry, "@graph")
             for item in graph if isinstance(graph, list) else [entry]:
                 if isinstance(item, dict) and item.get("datePublished"):
                     yield item
 
 
-def _find_author(contents: Mapping[str, str], article: Mapping[str, Any]) -> str:
+def _find_author(contents: Mapping[str, str], article: JsonMapping) -> str:
     """The author by ``<meta>``, or the names of the authors of an object of JSON-LD."""
     for name in _AUTHOR_NAMES:
         author = contents.get(name, "")
@@ -253,7 +253,7 @@ def _find_author(contents: Mapping[str, str], article: Mapping[str, Any]) -> str
     return ", ".join(filter(None, names))
 
 
-def _find_date(contents: Mapping[str, str], article: Mapping[str, Any]) -> str:
+def _find_date(contents: Mapping[str, str], article: JsonMapping) -> str:
     """The date by ``<meta>`` or JSON-LD."""
     dates = [contents.get(name, "") for name in _DATE_NAMES]
     return next(filter(None, dates), "") or _text(article.get("datePublished"))

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from html.entities import html5
 from pathlib import Path
-from typing import Any
 
-from lazyrag.data.segment import EMPTY
+from lazyrag.data.segment import EMPTY, Span
 from lazyrag.data.tables import FoundTable
 from lazyrag.loaders.base import LoadedFile, reading
 from lazyrag.loaders.detect import find_encoding
 from lazyrag.loaders.formulas import bracketed, fraction, root
 from lazyrag.loaders.tables import STEPS_PER_CELL, GridCell, TextLines, one_line, read_table
+from lazyrag.types import Metadata
 
 MAX_DEPTH = 60
 """Nesting of arguments; deeper ones are read as they are."""
@@ -138,7 +138,7 @@ class LatexLoader:
         return read_latex(read.text, read.metadata)
 
 
-def read_latex(source: str, metadata: Mapping[str, Any] = EMPTY) -> LoadedFile:
+def read_latex(source: str, metadata: Metadata = EMPTY) -> LoadedFile:
     r"""Read LaTeX.
 
     Example:
@@ -219,7 +219,7 @@ class _LatexDocument:
             line = _KEPT.sub(lambda match: self.kept[int(match[1])][0], line)
         return line
 
-    def loaded(self, text: str, metadata: Mapping[str, Any]) -> LoadedFile:
+    def loaded(self, text: str, metadata: Metadata) -> LoadedFile:
         lines = TextLines()
         text = _BREAKS.sub("\n", re.sub("[ \t]+", " ", text))
         for line in text.strip().split("\n"):
@@ -351,7 +351,7 @@ class _Scope:
         while self.at < self.stop and self.text[self.at].isspace():
             self.at += 1
 
-    def _span(self) -> tuple[int, int]:
+    def _span(self) -> Span:
         """Move behind the next argument, and return where it is; an open brace is none."""
         before = self.at
         self._skip_spaces()
@@ -388,7 +388,7 @@ class _Scope:
         document.depth -= 1
         return text
 
-    def _option(self) -> tuple[int, int] | None:
+    def _option(self) -> Span | None:
         """Move behind an option in brackets, and return where it is; None without one."""
         match = _OPTION.match(self.text, self.at, self.stop)
         if match is None:

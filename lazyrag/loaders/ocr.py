@@ -31,6 +31,7 @@ from lazyrag.data.segment import digest
 from lazyrag.errors import ConfigError, LoadError, missing_package, sentence
 from lazyrag.loaders.pdf_layout import letters, turned
 from lazyrag.loaders.pdf_lines import BLANK, Glyph
+from lazyrag.types import JsonMapping
 from lazyrag.validation import (
     known_arguments,
     require,
@@ -646,7 +647,7 @@ def _docling(post: Callable[..., Any], image: bytes, _: Sequence[int]) -> Iterat
                 yield from box_words(cell["text"], _docling_box(cell["bbox"], size[1]), size)
 
 
-def _docling_box(box: Mapping[str, Any], height: float) -> tuple[float, float, float, float]:
+def _docling_box(box: JsonMapping, height: float) -> tuple[float, float, float, float]:
     top = box["t"]
     bottom = box["b"]
     if box.get("coord_origin", "BOTTOMLEFT") == "BOTTOMLEFT":
@@ -669,7 +670,7 @@ def _mineru(post: Callable[..., Any], image: bytes, _: Sequence[int]) -> Iterato
             yield from box_words(text, span["bbox"], page["page_size"])
 
 
-def _spans(blocks: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+def _spans(blocks: Iterable[JsonMapping]) -> Iterator[JsonMapping]:
     for block in blocks:
         yield from _spans(block.get("blocks", ()))
         for line in block.get("lines", ()):

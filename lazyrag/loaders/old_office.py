@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -16,6 +14,7 @@ from pathlib import Path
 from lazyrag.errors import LoadError
 from lazyrag.loaders.base import LoadedFile, load_file
 from lazyrag.loaders.detect import decode_lossy, sniff
+from lazyrag.loaders.process import kill_group
 
 with suppress(ImportError):
     import resource  # not on Windows
@@ -157,7 +156,8 @@ def _run(command: Sequence[str], seconds: float, memory: int = 0) -> bytes:
         except subprocess.TimeoutExpired as exc:
             raise LoadError(f"{Path(command[0]).name} took longer than {seconds:g} s.") from exc
         finally:
-            _end(process)
+            kill_group(process)
+            process.wait()
         printed.seek(0)
         text = printed.read(_MAX_PRINTED + 1)
     if status or len(text) > _MAX_PRINTED:
@@ -165,13 +165,3 @@ def _run(command: Sequence[str], seconds: float, memory: int = 0) -> bytes:
             f"{Path(command[0]).name} could not read it{f' (status {status})' if status else ''}."
         )
     return text
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill what is left of a program and its children."""
-    if sys.platform == "win32":
-        process.kill()
-    else:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-    process.wait()

@@ -164,7 +164,7 @@ class ChildProcess:
                     self.end()
                     return
             if self._process.poll() is not None:
-                _kill(self._process)  # a process that it left behind would hold its pipe open
+                kill_group(self._process)  # a process that it left behind would hold its pipe open
                 return
             seconds = self._limits.time_s
             most = self._limits.memory_bytes or math.inf
@@ -185,7 +185,7 @@ class ChildProcess:
                     f"{problem} Split it, or allow more: PdfLoader(max_seconds=...)."
                 )
             if self._exceeded is not None:
-                _kill(self._process)
+                kill_group(self._process)
                 return
             # a hundred megabytes may be taken between two looks
             time.sleep(_POLL_S if resident < most / 2 else _CLOSE_POLL_S)
@@ -216,7 +216,7 @@ class ChildProcess:
         """Kill it, with its subprocesses. Idempotent."""
         if self._program != os.getpid():  # of the program that forked this one
             return
-        _kill(self._process)
+        kill_group(self._process)
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             with suppress(OSError):  # what it has not read
@@ -298,7 +298,7 @@ def _too_much_memory(limits: LoadLimits) -> LoaderEndedError:
     return LoaderEndedError(str(over_limit(problem, "memory_bytes", most)))
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
+def kill_group(process: subprocess.Popen[bytes]) -> None:
     """Kill a process with its process group."""
     if hasattr(os, "killpg"):
         with suppress(ProcessLookupError, PermissionError):

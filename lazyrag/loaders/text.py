@@ -16,7 +16,7 @@ from lazyrag.loaders.detect import clean, decode, find_encoding
 from lazyrag.loaders.hidden import markdown_comments
 from lazyrag.text.structure import Heading, front_matter, heading_locations, markdown_headings
 from lazyrag.types import JsonObject
-from lazyrag.validation import known_arguments, validate_boolean
+from lazyrag.validation import entry_of, known_arguments, validate_boolean
 
 
 class MarkdownLoader:
@@ -112,7 +112,7 @@ def _cells(notebook: JsonObject) -> list[JsonObject]:
     """The cells; until format 3 they are in worksheets."""
     sheets = notebook.get("worksheets")
     holders = sheets if isinstance(sheets, list) else [notebook]
-    lists = [holder.get("cells") if isinstance(holder, dict) else None for holder in holders]
+    lists = [entry_of(holder, "cells") for holder in holders]
     if not lists or not all(isinstance(cells, list) for cells in lists):
         raise LoadError(
             "The file is not a notebook: it has no list of cells. Save it again from Jupyter, or as"
@@ -129,7 +129,7 @@ def _outputs(cell: JsonObject) -> Iterator[str]:
         if not isinstance(output, dict):
             continue
         data = output.get("data")
-        plain = data.get("text/plain") if isinstance(data, dict) else None
+        plain = entry_of(data, "text/plain")
         text = _joined(output.get("text")) or _joined(plain)
         if not text and output.get("ename"):
             text = f"{output['ename']}: {output.get('evalue', '')}"
@@ -145,7 +145,7 @@ def _joined(source: Any) -> str:
 def _language(notebook: JsonObject) -> str:
     metadata = notebook.get("metadata")
     for location, name in (("language_info", "name"), ("kernelspec", "language")):
-        entry = metadata.get(location) if isinstance(metadata, dict) else None
+        entry = entry_of(metadata, location)
         if isinstance(entry, dict) and isinstance(entry.get(name), str):
             return clean(entry[name])
     return ""

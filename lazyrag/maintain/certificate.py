@@ -17,7 +17,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,11 +39,8 @@ from lazyrag.progress.blocks import contextmanager
 from lazyrag.stores.chroma_encoding import unit_vectors
 from lazyrag.stores.protocol import local_path
 from lazyrag.stores.tables import VECTOR_PARTS
-from lazyrag.types import Embedding, Int64Array, JsonMapping, PathLike
+from lazyrag.types import Embedding, Int64Array, JsonMapping, PathLike, UInt64Array
 from lazyrag.validation import normal_name, require, validate_text
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _WINDOW = 32
 _DISTINCT = 8  # bytes of a window at least: runs of zeros, spaces or rules are in every file
@@ -433,7 +430,7 @@ class _Scanner:
         self._table = np.zeros(1 << bits, np.bool_)
         self._table[self._slots(firsts)] = True
 
-    def _slots(self, words: NDArray[np.uint64]) -> Int64Array:
+    def _slots(self, words: UInt64Array) -> Int64Array:
         return ((words * _FACTOR) >> self._shift).view(np.int64)
 
     def find(self, data: bytes) -> set[bytes]:

@@ -32,7 +32,7 @@ from lazyrag.ingest.indexer import Indexer
 from lazyrag.ingest.pending import output_digest
 from lazyrag.ledger.copies import CopiedBuild
 from lazyrag.ledger.ledger import Flip
-from lazyrag.ledger.tables import BuildRow, DocumentRow
+from lazyrag.ledger.tables import BuildRow, DocumentRow, DocumentRows
 from lazyrag.ledger.tree import LiveGroup, LiveIndex, Tree
 from lazyrag.maintain.copying import BATCH_ROWS, CollectionCopy, read_builds
 from lazyrag.maintain.vector_files import read_vectors, vector_digest, write_vectors
@@ -133,9 +133,7 @@ def _one_state(indexer: Indexer, call: str, read: Callable[[], Any]) -> Iterator
 class _Exporter:
     """Writes an export of a state into an empty folder."""
 
-    def __init__(
-        self, indexer: Indexer, folder: Path, tree: Tree, documents: Mapping[str, DocumentRow]
-    ) -> None:
+    def __init__(self, indexer: Indexer, folder: Path, tree: Tree, documents: DocumentRows) -> None:
         self._indexer = indexer
         self._folder = folder
         self._tree = tree

@@ -36,7 +36,7 @@ from lazyrag.read.nodes import metric_of
 from lazyrag.storage.arrays import flushed
 from lazyrag.stores.config import OpenStores, StoreConf
 from lazyrag.stores.protocol import VectorSchema, local_path
-from lazyrag.types import SPARSE, PathLike
+from lazyrag.types import SPARSE, JsonMapping, PathLike
 from lazyrag.validation import is_list_of, known_keywords, require
 
 
@@ -63,8 +63,8 @@ class Migration:
 
 @known_keywords
 def migrate(
-    source_conf: Mapping[str, Any] | PathLike,
-    target_conf: Mapping[str, Any] | PathLike,
+    source_conf: JsonMapping | PathLike,
+    target_conf: JsonMapping | PathLike,
     *,
     names: Sequence[str] | None = None,
     on_progress: OnProgress | None = None,

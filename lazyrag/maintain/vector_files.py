@@ -7,14 +7,11 @@ from array import array
 from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import cast
 
 import numpy as np
 
-from lazyrag.types import SPARSE, Embedding, Embeddings, SparseVector, Vector
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from lazyrag.types import SPARSE, AnyArray, Embedding, Embeddings, SparseVector, Vector
 
 
 def write_vectors(path: Path, vectors: Iterable[Embedding], count: int, dimension: int) -> Path:
@@ -85,7 +82,7 @@ def vector_digest(vector: Embedding) -> str:
 
 def _sparse_arrays(
     vectors: Iterable[SparseVector],
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+) -> tuple[AnyArray, AnyArray, AnyArray]:
     starts = array("q", [0])
     dimensions = array("Q")
     weights = array("f")

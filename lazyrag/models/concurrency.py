@@ -134,6 +134,7 @@ async def together(*work: Coroutine[Any, Any, T]) -> list[T]:
     finally:
         for task in tasks:
             task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def on_loop() -> bool:

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import Any, TypeAlias, cast, get_args
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -362,7 +362,7 @@ def validate_input_type(input_type: Any) -> InputType:
     Raises:
         ConfigError: If it is neither.
     """
-    return cast("InputType", validate_choice("input_type", input_type, get_args(InputType)))
+    return cast("InputType", validate_choice("input_type", input_type, InputType))
 
 
 def as_vector(value: Any) -> Embedding:

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import (
-    TYPE_CHECKING,
     Any,
     Literal,
     Protocol,
@@ -17,7 +16,7 @@ from typing import (
     runtime_checkable,
 )
 
-from lazyrag.errors import ConfigError
+from lazyrag.errors import ConfigError, EmbeddingError
 from lazyrag.types import Embedding, JsonMapping, Matrix, PlaceRanking
 from lazyrag.validation import (
     is_list_of,
@@ -26,10 +25,6 @@ from lazyrag.validation import (
     validate_choice,
     validate_integer,
 )
-
-if TYPE_CHECKING:
-    from lazyrag.errors import EmbeddingError
-
 
 ROLES = ("system", "user", "assistant")
 
@@ -185,13 +180,16 @@ class Message:
         return "\n".join(str(part["text"]) for part in self.content if part["type"] == "text")
 
 
+Messages: TypeAlias = "tuple[Message, ...]"
+"""A conversation, the oldest message first."""
+
 Prompt: TypeAlias = "str | Sequence[Message | Mapping[str, Any]]"
 """Input of a chat model: one user message as a string, or messages, oldest first."""
 History: TypeAlias = Sequence[Message | Mapping[str, str]]
 """Messages of a conversation as chat endpoints take them, oldest first."""
 
 
-def as_messages(prompt: Prompt, name: str = "The prompt") -> tuple[Message, ...]:
+def as_messages(prompt: Prompt, name: str = "The prompt") -> Messages:
     """Convert a prompt to messages.
 
     Args:

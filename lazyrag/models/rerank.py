@@ -284,7 +284,7 @@ class _JudgeModel:
         schema: JsonMapping,
     ) -> None:
         self.model = as_chat_model(model)
-        self.language: Language = validate_choice("language", language, get_args(Language))
+        self.language: Language = validate_choice("language", language, Language)
         self.prompt = prompt
         self.options = _options(options, None if prompt else schema)
 
@@ -369,7 +369,7 @@ class PointwiseRerankModel(_JudgeModel):
         options: ChatOptions | None = None,
         concurrency: int = 8,
     ) -> None:
-        self.scale: Scale = validate_choice("scale", scale, get_args(Scale))
+        self.scale: Scale = validate_choice("scale", scale, Scale)
         options = options or ChatOptions(temperature=0, logprobs=scale == "yes_no")
         schema = _VERDICT if scale == "yes_no" else _SCORE
         if prompt is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from lazyrag.models.onnx.folder import FileFingerprint
 from lazyrag.models.onnx.session import unknown_share
 from lazyrag.models.protocols import InputType
 from lazyrag.models.rerank import checked_documents, checked_query, rank_scores
-from lazyrag.types import PlaceRanking
+from lazyrag.types import JsonObject, Keywords, PlaceRanking
 from lazyrag.validation import (
     known_arguments,
     require,
@@ -51,7 +51,7 @@ class _PackageModel:
             raise missing_package(type(self).__name__, exc, "sentence-transformers") from exc
         self._contents = _contents(model)  # before the model is loaded from them
         self.batch_size = validate_integer("batch_size", batch_size, 1)
-        self._cuts = validate_choice("too_long", too_long, get_args(TooLong)) == "cut"
+        self._cuts = validate_choice("too_long", too_long, TooLong) == "cut"
         self.name = str(model) if isinstance(model, (str, Path)) else type(model).__name__
         self._source = model
         self._identity: str | None = None
@@ -76,7 +76,7 @@ class _PackageModel:
         """
         return not self.identity
 
-    def _settings(self) -> dict[str, Any]:
+    def _settings(self) -> JsonObject:
         """What results depend on beside the model's files."""
         return {"cuts": self._cuts, "max_tokens": self._limit()}
 
@@ -143,7 +143,7 @@ class SentenceTransformerEmbedder(_PackageModel):
         options = {"revision": revision, "device": device, "local_files_only": not download}
         super().__init__("SentenceTransformer", model, too_long, batch_size, **options)
 
-    def _settings(self) -> dict[str, Any]:
+    def _settings(self) -> JsonObject:
         prompts = [self._prompt("query"), self._prompt("document")]
         return {**super()._settings(), "normalise": self.normalised, "prompts": prompts}
 
@@ -283,7 +283,7 @@ class SentenceTransformerCrossEncoder(_PackageModel):
         return rank_scores((by_text[passage] for passage in passages), limit, repr(self))
 
 
-def _load(make: Any, model: Any, options: dict[str, Any]) -> Any:
+def _load(make: Any, model: Any, options: Keywords) -> Any:
     """Return the model that was passed, or load the one of that name."""
     if isinstance(model, make):
         return model
@@ -308,7 +308,7 @@ def _contents(model_source: Any) -> FileFingerprint | None:
 
 
 def _identity(
-    model: Any, model_source: Any, contents: FileFingerprint | None, settings: dict[str, Any]
+    model: Any, model_source: Any, contents: FileFingerprint | None, settings: JsonObject
 ) -> str:
     if not isinstance(model_source, (str, Path)):
         return ""

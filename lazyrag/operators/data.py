@@ -16,6 +16,7 @@ from typing import (
 )
 
 from lazyrag.errors import ConfigError
+from lazyrag.types import JsonObject
 from lazyrag.validation import is_list_of, require, validate_choice
 
 Trace: TypeAlias = Mapping[str, Any]
@@ -97,7 +98,7 @@ def latest_docs(data: Trace, order: Sequence[str] = TO_READ) -> tuple[str, list[
     return "", []
 
 
-def latest_results(data: Trace, order: Sequence[str] = TO_READ) -> list[dict[str, Any]]:
+def latest_results(data: Trace, order: Sequence[str] = TO_READ) -> list[JsonObject]:
     """Return the same documents as rows with ``text`` and, where known, ``score``, ``metadata`` and
     other fields.
 
@@ -183,7 +184,7 @@ def validate_data(data: Any) -> RAGData:
     return data  # type: ignore[no-any-return]  # a TypedDict is a dict at run time
 
 
-def append_fields(data: RAGData, fields: Trace, owned: Sequence[str], by: str) -> dict[str, Any]:
+def append_fields(data: RAGData, fields: Trace, owned: Sequence[str], by: str) -> JsonObject:
     """Return a new trace with more fields; the given dict stays unchanged.
 
     Args:
@@ -216,7 +217,7 @@ def _differs(before: Any, after: Any) -> bool:
     return before is not after and before != after
 
 
-def from_legacy(data: Trace, *, results_of: str | None = None) -> dict[str, Any]:
+def from_legacy(data: Trace, *, results_of: str | None = None) -> JsonObject:
     """Return a trace in the older names as a new one (migration table of spec 000).
 
     Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias, cast
 
 from lazyrag.errors import EvaluationError
 from lazyrag.evaluation import answers
@@ -12,6 +12,7 @@ from lazyrag.evaluation.golden import MeasureReport
 from lazyrag.operators.data import STAGES, RAGData, Trace, latest_docs, references_of, validate_data
 from lazyrag.operators.operators import Operator
 from lazyrag.text.tokens import TokenCounter, resolve_counter
+from lazyrag.types import JsonObject
 from lazyrag.validation import require
 
 Values: TypeAlias = "dict[str, float | None]"
@@ -37,8 +38,8 @@ class EvaluateOperator(Operator, abc.ABC):
         self._measured.append((trace_name(data), self.measure(data)))
         return {}
 
-    def _result(self, trace: RAGData, _: Trace) -> dict[str, Any]:
-        return cast("dict[str, Any]", trace)
+    def _result(self, trace: RAGData, _: Trace) -> JsonObject:
+        return cast("JsonObject", trace)
 
     @property
     def report(self) -> MeasureReport:

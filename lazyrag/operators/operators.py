@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
-from typing import Any, ClassVar, cast, get_args
+from typing import Any, ClassVar, cast
 
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.result import Hit, RAGContext, RetrievalResult
@@ -43,6 +43,7 @@ from lazyrag.retrieval.reranker import Reranker
 from lazyrag.retrieval.retriever import Retriever
 from lazyrag.retrieval.stages import callable_name
 from lazyrag.text.sentences import Language, resolve_language
+from lazyrag.types import JsonObject
 from lazyrag.validation import (
     is_list_of,
     known_arguments,
@@ -78,7 +79,7 @@ class Operator(abc.ABC):
         """Run `process` in any event loop; by default in a thread."""
         return await in_thread(self.process, data)
 
-    def execute(self, data: Trace) -> dict[str, Any]:
+    def execute(self, data: Trace) -> JsonObject:
         """Return the trace with this operator's fields.
 
         Args:
@@ -95,15 +96,15 @@ class Operator(abc.ABC):
         trace = validate_data(data)
         return self._result(trace, self.process(trace))
 
-    async def aexecute(self, data: Trace) -> dict[str, Any]:
+    async def aexecute(self, data: Trace) -> JsonObject:
         """Run `execute` in any event loop."""
         trace = validate_data(data)
         return self._result(trace, await self.aprocess(trace))
 
-    def _result(self, trace: RAGData, processed: Trace) -> dict[str, Any]:
+    def _result(self, trace: RAGData, processed: Trace) -> JsonObject:
         return append_fields(trace, processed, self.writes, repr(self))
 
-    def __call__(self, data: Trace) -> dict[str, Any]:
+    def __call__(self, data: Trace) -> JsonObject:
         """Run `execute`."""
         return self.execute(data)
 
@@ -113,7 +114,7 @@ class Operator(abc.ABC):
         *,
         concurrency: int = 8,
         on_error: OnError = "raise",
-    ) -> list[dict[str, Any]]:
+    ) -> list[JsonObject]:
         """Run `execute` for many traces, in their order.
 
         Args:
@@ -130,13 +131,11 @@ class Operator(abc.ABC):
         *,
         concurrency: int = 8,
         on_error: OnError = "raise",
-    ) -> list[dict[str, Any]]:
+    ) -> list[JsonObject]:
         """Run `batch` in any event loop."""
         is_sequence = isinstance(many, Sequence) and not isinstance(many, str)
         require(is_sequence, "many", many, "a list of dicts")
-        return cast(
-            "list[dict[str, Any]]", await run_all(self.aexecute, many, concurrency, on_error)
-        )
+        return cast("list[JsonObject]", await run_all(self.aexecute, many, concurrency, on_error))
 
     def __rshift__(self, after: Operator | Callable[[Any], Any]) -> OperatorChain:
         """Chain this operator with another one, or with a function from a trace to a trace."""
@@ -255,8 +254,8 @@ class OperatorChain(Operator):
             data = await operator.aexecute(data)
         return data
 
-    def _result(self, _: RAGData, processed: Trace) -> dict[str, Any]:
-        return cast("dict[str, Any]", processed)
+    def _result(self, _: RAGData, processed: Trace) -> JsonObject:
+        return cast("JsonObject", processed)
 
 
 def _steps(operator: Any) -> tuple[Operator, ...]:
@@ -334,7 +333,7 @@ class RetrieveOperator(_AsyncOperator):
         return _stage_fields("retrieval", rows, seconds)
 
 
-def _stage_fields(stage: str, rows: Sequence[Trace], seconds: float) -> dict[str, Any]:
+def _stage_fields(stage: str, rows: Sequence[Trace], seconds: float) -> JsonObject:
     return {
         f"{stage}_results": rows,
         f"{stage}_docs": [row["text"] for row in rows],
@@ -507,7 +506,7 @@ class RerankOperator(_AsyncOperator):
         best = await self._best(query, rows) if rows and query.strip() else rows[: self._topk]
         return _stage_fields("reranking", best, time.perf_counter() - started)
 
-    async def _best(self, query: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    async def _best(self, query: str, rows: list[JsonObject]) -> list[JsonObject]:
         metadata = [row.get("metadata") or {} for row in rows]
         hits = [
             Hit(str(at), row["text"], _score(row), metadata=metadata[at])
@@ -685,7 +684,7 @@ class QAPromptor(Operator):
     def __init__(
         self, template: ContextTemplate | str | None = None, *, language: Language = "auto"
     ) -> None:
-        self._language: Language = validate_choice("language", language, get_args(Language))
+        self._language: Language = validate_choice("language", language, Language)
         chosen = ContextTemplate(template, **_PLAIN) if isinstance(template, str) else template
         self._template = None if chosen is None else as_template(chosen)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from lazyrag.validation import (
     validate_boolean,
     validate_choice,
     validate_integer,
-    validate_number,
+    validate_range,
     validate_text,
 )
 
@@ -70,9 +69,7 @@ class PipelineSettings:
         for name in ("rag_use_reranker", "rag_use_hybrid_search"):
             validate_boolean(name, getattr(self, name))
         for name in ("hybrid_vector_weight", "hybrid_bm25_weight"):
-            validate_number(
-                name, getattr(self, name), "a number >= 0", lambda weight: 0 <= weight < math.inf
-            )
+            validate_range(name, getattr(self, name), 0)
         if not self.hybrid_vector_weight + self.hybrid_bm25_weight:
             raise ConfigError(
                 "hybrid_vector_weight and hybrid_bm25_weight are both 0; at least one must be"

@@ -26,7 +26,7 @@ from lazyrag.models.concurrency import in_thread
 from lazyrag.models.embedding import CheckedEmbedder, as_vector
 from lazyrag.models.protocols import is_embedder
 from lazyrag.pipeline.search import RetrievedItems
-from lazyrag.types import JsonMapping, JsonObject, PathLike
+from lazyrag.types import JsonMapping, JsonObject, Metadata, PathLike
 from lazyrag.validation import require, validate_integer, validate_text, validate_texts
 
 _SOURCE_FIELDS = ("source", "file_name", "path", "file", "url", "title")
@@ -35,7 +35,7 @@ _CHUNK_FIELDS = ("chunk_id", "chunk_index", "number", "position")
 _QUERY_METHODS = ("embed_query", "aembed_query", "embed_text", "encode_query", "encode", "embed")
 
 
-def foreign_hit(key: str, text: str, score: float, fields: Mapping[str, Any]) -> Hit:
+def foreign_hit(key: str, text: str, score: float, fields: Metadata) -> Hit:
     """Make a hit of a row of another program's index; source, document and chunk number come from
     the usual fields.
 
@@ -50,7 +50,7 @@ def foreign_hit(key: str, text: str, score: float, fields: Mapping[str, Any]) ->
     return Hit(key, text, score, str(source), str(document), number, fields)
 
 
-def _first_value(fields: Mapping[str, Any], names: Sequence[str]) -> Any:
+def _first_value(fields: Metadata, names: Sequence[str]) -> Any:
     return next((fields[name] for name in names if fields.get(name) is not None), "")
 
 
@@ -335,7 +335,7 @@ def _literal(name: str, value: Any) -> str:
     return f'"{value}"'
 
 
-def _milvus_hit(row: Mapping[str, Any], layout: _Layout) -> Hit:
+def _milvus_hit(row: JsonMapping, layout: _Layout) -> Hit:
     fields = dict(row.get("entity") or {})
     key = row.get(layout.key, row.get("id"))
     text = fields.pop(layout.text, None)
@@ -482,9 +482,7 @@ class ChromaFinder:
         columns = [answer[name][0] for name in ("ids", "documents", "metadatas", "distances")]
         return RetrievedItems(_best_first([self._hit(*row) for row in zip(*columns, strict=True)]))
 
-    def _hit(
-        self, key: str, text: str | None, fields: Mapping[str, Any] | None, distance: float
-    ) -> Hit:
+    def _hit(self, key: str, text: str | None, fields: Metadata | None, distance: float) -> Hit:
         if text is None:
             raise RetrievalError(
                 f"The row {key!r} of the Chroma collection {self.name!r} has no document."
@@ -543,7 +541,7 @@ class FaissFinder:
         self,
         embedding: Any,
         index: Any,
-        documents: PathLike | Sequence[Mapping[str, Any]],
+        documents: PathLike | Sequence[JsonMapping],
     ) -> None:
         self._embed = query_embedding(embedding)
         self._index = (
@@ -590,7 +588,7 @@ class FaissFinder:
         )
 
 
-def _faiss_hits(documents: PathLike | Sequence[Mapping[str, Any]]) -> list[Hit]:
+def _faiss_hits(documents: PathLike | Sequence[JsonMapping]) -> list[Hit]:
     if not isinstance(documents, (str, os.PathLike)):
         return [_faiss_hit(number, row, "documents") for number, row in enumerate(documents)]
     path = os.fspath(documents)

@@ -17,7 +17,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from typing import Any, Concatenate, Literal, ParamSpec, TypeAlias, TypeVar, cast, get_args
+from typing import Any, Concatenate, Literal, ParamSpec, TypeAlias, TypeVar, cast
 
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.result import Answer, AnswerDelta, Hit, RAGContext, RetrievalResult
@@ -29,6 +29,7 @@ from lazyrag.generation.context import ContextBuilder
 from lazyrag.generation.generator import Generator
 from lazyrag.models import concurrency as background
 from lazyrag.models.chat import ChatCallable
+from lazyrag.models.concurrency import together
 from lazyrag.models.local import local_rerank_model
 from lazyrag.models.protocols import ChatModel, History, Message, as_messages
 from lazyrag.pipeline.defaults import (
@@ -52,6 +53,7 @@ from lazyrag.retrieval.hybrid import (
 from lazyrag.retrieval.reranker import Reranker, rerankers
 from lazyrag.retrieval.retriever import Retriever, validate_documents
 from lazyrag.retrieval.stages import NodeRetriever, check_query
+from lazyrag.types import JsonObject
 from lazyrag.validation import (
     is_list_of,
     known_arguments,
@@ -60,7 +62,7 @@ from lazyrag.validation import (
     validate_boolean,
     validate_choice,
     validate_integer,
-    validate_number,
+    validate_range,
     validate_text,
 )
 
@@ -94,7 +96,7 @@ async def run_all(
     Raises:
         ConfigError: If an argument is invalid.
     """
-    validate_choice("on_error", on_error, get_args(OnError))
+    validate_choice("on_error", on_error, OnError)
     gate = asyncio.Semaphore(validate_integer("concurrency", concurrency, 1))
     is_stopped = False
 
@@ -111,14 +113,7 @@ async def run_all(
                 is_stopped = True
                 raise
 
-    tasks = [asyncio.ensure_future(run_one(item)) for item in items]
-    try:
-        results: list[T | LazyRAGError] = await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    return results
+    return await together(*map(run_one, items))
 
 
 def _warning(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
@@ -299,7 +294,7 @@ class RAGPipeline:
     @known_keywords
     async def retrieve(
         self, query: str, top_k: int | None = None, filters: FilterLike | None = None
-    ) -> RetrievalResult[dict[str, Any]]:
+    ) -> RetrievalResult[JsonObject]:
         """Return the best hits for a question.
 
         Args:
@@ -325,7 +320,7 @@ class RAGPipeline:
         top_k: int | None = None,
         rerank_top_k: int | None = None,
         filters: FilterLike | None = None,
-    ) -> RetrievalResult[dict[str, Any]]:
+    ) -> RetrievalResult[JsonObject]:
         """Return the best hits for a question by the reranker, with its scores.
 
         A pipeline without a reranker uses BM25 over the retrieved texts, which needs no model.
@@ -351,7 +346,7 @@ class RAGPipeline:
     @known_keywords
     async def build_context(
         self,
-        results: Sequence[Hit] | RetrievalResult[Any],
+        results: Sequence[Hit],
         max_tokens: int | None = None,
         *,
         query: str | None = None,
@@ -437,7 +432,7 @@ class RAGPipeline:
     @_warning
     async def answer_from(
         self,
-        results: Sequence[Hit] | RetrievalResult[Any],
+        results: Sequence[Hit],
         max_tokens: int | None = None,
         *,
         query: str | None = None,
@@ -489,7 +484,7 @@ class RAGPipeline:
         *,
         concurrency: int = 8,
         on_error: OnError = "raise",
-    ) -> list[RetrievalResult[dict[str, Any]]]:
+    ) -> list[RetrievalResult[JsonObject]]:
         """Run `retrieve` for several questions.
 
         Args:
@@ -591,8 +586,7 @@ async def _run_queries(
 
 def _validate_abstention(abstain_at: float | None) -> float | None:
     if abstain_at is not None:
-        expected = "a number from 0 to 1, or None"
-        validate_number("abstain_at", abstain_at, expected, lambda value: 0 <= value <= 1)
+        validate_range("abstain_at", abstain_at, 0, 1, "a number from 0 to 1, or None")
     return abstain_at
 
 

@@ -41,7 +41,7 @@ from lazyrag.generation.generator import Generator
 from lazyrag.models.chat import UnreadableAnswerError
 from lazyrag.models.concurrency import in_thread
 from lazyrag.models.local import AsyncReranker
-from lazyrag.models.protocols import ChatOptions, Message
+from lazyrag.models.protocols import ChatOptions, Messages
 from lazyrag.models.rerank import checked_ranking
 from lazyrag.pipeline.defaults import PipelineSettings
 from lazyrag.pipeline.search import Finder, RetrievedItems
@@ -56,6 +56,7 @@ from lazyrag.pipeline.tracing import (
 from lazyrag.retrieval.query_rewriting import read_queries, standalone_prompt
 from lazyrag.retrieval.reranker import Reranker, rerankers
 from lazyrag.text.sentences import resolve_language
+from lazyrag.types import JsonObject
 from lazyrag.validation import require, validate_integer
 
 T = TypeVar("T")
@@ -229,7 +230,7 @@ class Run:
 
     parts: Parts
     query: str
-    history: tuple[Message, ...] = ()
+    history: Messages = ()
     seconds: dict[str, float] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     failure: GenerationError | None = None
@@ -266,7 +267,7 @@ class Run:
                 sentence(f"The question was searched as it is. The model {outcome}: {exc}"),
             )
 
-    def _open_question(self) -> tuple[str, tuple[Message, ...]]:
+    def _open_question(self) -> tuple[str, Messages]:
         """The question, or of "continue" the one before it, and the messages before that."""
         if _CONTINUE.fullmatch(self.query):
             for at, message in reversed([*enumerate(self.history)]):
@@ -451,7 +452,7 @@ class Run:
             )
             yield AnswerDelta("", last, answer, rest)
 
-    async def result(self, items: RetrievedItems, **more: Any) -> RetrievalResult[dict[str, Any]]:
+    async def result(self, items: RetrievedItems, **more: Any) -> RetrievalResult[JsonObject]:
         """Return hits with the query, the seconds so far, and more metadata."""
         with self._timed("hits"):
             hits = await items.hits()
@@ -499,7 +500,7 @@ class Run:
             resolved.statements,
         )
 
-    def _conversation(self) -> dict[str, Any]:
+    def _conversation(self) -> JsonObject:
         """The metadata of a conversation; none without a history."""
         history = [{"role": message.role, "content": message.content} for message in self.history]
         problems = {"problems": [*self.problems]} if self.problems else {}

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from lazyrag._version import __version__
 from lazyrag.data.result import GenerationResult, Hit
 from lazyrag.models.protocols import ChatOptions, Message
-from lazyrag.types import JsonObject
+from lazyrag.types import JsonMapping, JsonObject
 from lazyrag.validation import without_none
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Span:
         """Whether attributes are recorded; if not, there is no need to compute them."""
         return self._otel is not None and self._otel.is_recording()
 
-    def set(self, attributes: Mapping[str, Any]) -> None:
+    def set(self, attributes: JsonMapping) -> None:
         """Set attributes; None values are left out. Never put texts of users here."""
         if self._otel is not None and self._otel.is_recording():
             self._otel.set_attributes(without_none(attributes))
@@ -149,11 +149,11 @@ class Span:
 @contextmanager
 def span(
     name: str,
-    attributes: Mapping[str, Any] | None = None,
+    attributes: JsonMapping | None = None,
     *,
     kind: SpanKind = "internal",
     capture_content: bool = False,
-    content: Mapping[str, Any] | None = None,
+    content: JsonMapping | None = None,
     current: bool = True,
     parent: Span | None = None,
 ) -> Iterator[Span]:

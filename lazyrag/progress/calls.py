@@ -10,16 +10,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar
 
 from lazyrag.errors import CanceledError
 from lazyrag.progress.blocks import contextmanager
 from lazyrag.validation import require
-
-if TYPE_CHECKING:
-    from typing import Self
-if TYPE_CHECKING:
-    from typing import Self
 
 R = TypeVar("R")
 

@@ -27,6 +27,7 @@ from lazyrag.validation import (
     validate_choice,
     validate_integer,
     validate_number,
+    validate_range,
     validate_text,
 )
 
@@ -800,4 +801,4 @@ class Weights:
 
 
 def _check_weight(name: str, value: Any) -> None:
-    validate_number(name, value, "between 0.0 and 1.0", lambda weight: 0 <= weight <= 1)
+    validate_range(name, value, 0, 1, "between 0.0 and 1.0")

@@ -10,7 +10,7 @@ import numpy as np
 from lazyrag.errors import ConfigError
 from lazyrag.ranking.fusion import Normalisation, RankedKeys, ScoredKeys, normalised
 from lazyrag.types import FloatArray
-from lazyrag.validation import require, validate_integer, validate_number
+from lazyrag.validation import require, validate_integer, validate_range
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -131,7 +131,7 @@ def _chosen(
 ) -> RankedKeys[K]:
     """The candidates in the order of choice; likeness(i) is how alike each one is to the i-th."""
     expected = "a number from 0 (only diversity) to 1 (only relevance)"
-    validate_number("lam", lam, expected, lambda value: 0 <= value <= 1)
+    validate_range("lam", lam, 0, 1, expected)
     count = len(ranking)
     if topk is not None:
         count = min(validate_integer("topk", topk, 1), count)

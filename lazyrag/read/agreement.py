@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lazyrag.read.snapshot import LocalSnapshot
 from lazyrag.text.analyzers import term_function
 from lazyrag.types import FloatArray
-
-if TYPE_CHECKING:
-    from lazyrag.read.snapshot import LocalSnapshot
 
 _SAMPLE = 64  # nodes: random vectors then agree by 0, with a standard deviation of .02
 _LEAST_SAMPLE = 48  # different texts

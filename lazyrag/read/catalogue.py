@@ -30,7 +30,7 @@ from lazyrag.groups.node_group import Step
 from lazyrag.ledger.field_keys import ValuesRow, values_rows
 from lazyrag.ledger.jobs import documents_in_work
 from lazyrag.ledger.ledger import Ledger
-from lazyrag.ledger.tables import DOCUMENT_COLUMNS, BuildRow, DocumentRow, document_row
+from lazyrag.ledger.tables import DOCUMENT_COLUMNS, BuildRow, DocumentRow, document_row, new_row
 from lazyrag.read.scope import Reader
 from lazyrag.read.snapshot import LocalSnapshot
 from lazyrag.read.source import LiveState
@@ -166,7 +166,7 @@ def find_document(reader: Reader, identity: str) -> DocumentInfo:
     if reader.scope is None or matching_documents(
         reader, live_rows(ledger, "identity = ?", identity), reader.scope
     ):
-        row = stored.get(identity) or _new_row(identity)
+        row = stored.get(identity) or new_row(identity)
         [info] = _describe(reader, [row])
         if (row.id and row.status != "skipped") or info.error is not None:
             return info
@@ -200,14 +200,9 @@ def _page(ledger: Ledger, after: str, limit: int, status: str | None) -> list[Do
         values = {"ledger": ledger.id, "after": stored_text(after), "limit": limit}
         rows = connection.execute(query, values).fetchall()
     return [
-        _new_row(read_text(identity)) if row[0] is None else document_row(tuple(row))
+        new_row(read_text(identity)) if row[0] is None else document_row(tuple(row))
         for identity, *row in rows
     ]
-
-
-def _new_row(identity: str) -> DocumentRow:
-    """The row of a document that failed and has none."""
-    return DocumentRow(0, root_uid(identity), identity)
 
 
 def matching_documents(reader: Reader, rows: Sequence[ValuesRow], bound: Filter) -> list[str]:

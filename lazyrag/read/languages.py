@@ -8,17 +8,15 @@ this bias.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from lazyrag.indexes.bm25 import BM25
+from lazyrag.read.snapshot import LocalSnapshot
 from lazyrag.text.scripts import LANGUAGES, Language, frequent_terms, main_language
 from lazyrag.text.stop_words import STOP_MARK
-
-if TYPE_CHECKING:
-    from lazyrag.read.snapshot import LocalSnapshot
-    from lazyrag.types import Embedding, Vector
+from lazyrag.types import Embedding, Vector
 
 _SAMPLE = 64  # nodes of a language: their mean has a cosine of .98 with that of all (tried)
 _LEAST_SAMPLE = 16

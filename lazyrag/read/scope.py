@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, SupportsIndex, TypeVar, cast
+from typing import Any, Protocol, SupportsIndex, TypeAlias, TypeVar, cast
 
 from lazyrag.data.fields import Schema
 from lazyrag.data.filters import (
@@ -398,6 +398,10 @@ def related(
                 reached[key] = part.hit(segment, node.score), []
             reached[key][1].append(node)
     return list(reached.values())
+
+
+Documents: TypeAlias = "Collection | Sequence[Collection]"
+"""A Document, or several."""
 
 
 class Collection(Protocol):

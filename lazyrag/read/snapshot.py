@@ -91,6 +91,9 @@ class SnapshotSource(NodeSource, Protocol):
         """A group and those above it, the root group last."""
 
 
+Sources: TypeAlias = Mapping[SnapshotSource, Needs]
+"""What is read, with what it needs built."""
+
 OUTSIDE = -1
 """Number of the Document in the keys of nodes that belong to no Document."""
 
@@ -169,11 +172,11 @@ class ActiveRead:
             return self.outer.state_of(source)
         return state
 
-    def covers(self, sources: Mapping[SnapshotSource, Needs]) -> bool:
+    def covers(self, sources: Sources) -> bool:
         """Whether the read has a state of all these sources."""
         return self.is_open and all(self.state_of(source) is not None for source in sources)
 
-    def open(self, sources: Mapping[SnapshotSource, Needs]) -> Snapshot:
+    def open(self, sources: Sources) -> Snapshot:
         """The snapshot of some sources, with all that they need built."""
         parts = []
         for source, needs in sources.items():
@@ -320,9 +323,7 @@ class Snapshot:
         """How many live nodes a group has, seen here or not: a bound for ``topk``."""
         return sum(part.size(group) for part in self.parts)
 
-    def nodes(
-        self, group: str, hits: Sequence[tuple[NodeKey, float]], embed_key: str | None = None
-    ) -> list[DocNode]:
+    def nodes(self, group: str, hits: Hits, embed_key: str | None = None) -> list[DocNode]:
         """The nodes of hits, in their order, with their scores.
 
         Raises:
@@ -593,9 +594,7 @@ class LocalSnapshot(Snapshot):
 
     # Nodes
 
-    def nodes(
-        self, group: str, hits: Sequence[tuple[NodeKey, float]], embed_key: str | None = None
-    ) -> list[DocNode]:
+    def nodes(self, group: str, hits: Hits, embed_key: str | None = None) -> list[DocNode]:
         """See `Snapshot.nodes`."""
         live = self.group(group)
         keys = [key for (_, _, key), _ in hits]
@@ -978,7 +977,7 @@ def keyed(ranking: Ranking, document_index: int) -> Hits:
 _ACTIVE: ContextVar[ActiveRead | None] = ContextVar("lazyrag_active_read", default=None)
 
 
-def read(sources: Mapping[SnapshotSource, Needs], body: Callable[[Any], R]) -> R:
+def read(sources: Sources, body: Callable[[Any], R]) -> R:
     """Call a function with a snapshot of some sources.
 
     The body sees the state that is live when the read begins. If something of it was removed
@@ -1007,14 +1006,14 @@ def read(sources: Mapping[SnapshotSource, Needs], body: Callable[[Any], R]) -> R
     return repeat(lambda: _attempt(sources, outer, body), indexers, where)
 
 
-def is_reading(sources: Mapping[SnapshotSource, Needs]) -> bool:
+def is_reading(sources: Sources) -> bool:
     """Whether this thread is in a read of all these sources; in any read if there are none."""
     active = _ACTIVE.get()
     return active is not None and active.covers(sources)
 
 
 def _attempt(
-    sources: Mapping[SnapshotSource, Needs], outer: ActiveRead | None, body: Callable[[Any], R]
+    sources: Sources, outer: ActiveRead | None, body: Callable[[Any], R]
 ) -> tuple[tuple[R] | None, bool]:
     """The body's result for one state, or None if the state became invalid; and whether the body
     itself moved it.

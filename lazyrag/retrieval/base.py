@@ -41,7 +41,9 @@ from lazyrag.read.snapshot import (
 )
 from lazyrag.read.source import Needs
 from lazyrag.retrieval.stages import (
+    ExplainMissing,
     NodeRetriever,
+    Origins,
     Reason,
     Stage,
     StageKind,
@@ -51,7 +53,7 @@ from lazyrag.retrieval.stages import (
     retrieve_nodes,
     validate_stage,
 )
-from lazyrag.types import JsonObject
+from lazyrag.types import JsonObject, Keywords
 from lazyrag.validation import (
     check_call,
     keyword_names,
@@ -100,11 +102,11 @@ class Query:
     is_explained: bool = False
     memo: dict[Any, Any] = field(default_factory=dict)
     feedback: tuple[Sequence[DocNode], float] | None = None
-    reasons: list[Callable[[str], Reason]] = field(default_factory=list)
+    reasons: list[ExplainMissing] = field(default_factory=list)
     preference: Inference | None = None
     language_analyser: str = ""
 
-    def during_call(self, why: Callable[[str], Reason]) -> Callable[[str], Reason]:
+    def during_call(self, why: ExplainMissing) -> ExplainMissing:
         """Wrap a function so that it can be called, and references the snapshot, during the call
         only.
         """
@@ -172,15 +174,15 @@ class LazyStage:
     embed_key: str | None = None
     inputs: tuple[LazyStage, ...] = ()
     contributions: Mapping[NodeKey, tuple[float, ...]] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Keywords = field(default_factory=dict)
     seconds: float = 0.0
     retriever: BaseRetriever[Any] | None = None
     query: Query | None = None
-    why: Callable[[str], Reason] | None = None
+    why: ExplainMissing | None = None
     _nodes: tuple[DocNode, ...] | None = field(default=None, repr=False)
     _stage: Stage | None = field(default=None, repr=False)
 
-    def load(self, hits: Sequence[tuple[NodeKey, float]]) -> list[DocNode]:
+    def load(self, hits: Hits) -> list[DocNode]:
         """Load the nodes of some of the hits, in their order, with the given scores."""
         if self.group:
             return self.snapshot.nodes(self.group, hits, self.embed_key)
@@ -243,7 +245,7 @@ class LazyStage:
             return by_node
         return {node.uid: contributions for node, contributions in by_node.items()}
 
-    def _origins(self) -> dict[DocNode, tuple[DocNode, ...]]:
+    def _origins(self) -> Origins:
         """By node, those of the inputs that it represents, where it is another one."""
         return {}
 
@@ -263,7 +265,7 @@ class LoadedStage(LazyStage):
         snapshot: Snapshot,
         *,
         stage: Stage | None = None,
-        origins: Mapping[DocNode, tuple[DocNode, ...]] | None = None,
+        origins: Origins | None = None,
         **more: Any,
     ) -> None:
         super().__init__(kind, name, [], snapshot, **more)
@@ -277,7 +279,7 @@ class LoadedStage(LazyStage):
         """A stage with its record."""
         return cls(stage.kind, stage.name, stage.nodes, snapshot, stage=stage)
 
-    def load(self, hits: Sequence[tuple[NodeKey, float]]) -> list[DocNode]:
+    def load(self, hits: Hits) -> list[DocNode]:
         """See `LazyStage.load`."""
         return [self.by_key[key].with_score(score) for key, score in hits]
 
@@ -293,7 +295,7 @@ class LoadedStage(LazyStage):
         """See `LazyStage.then`."""
         return LoadedStage(kind, name, self.nodes()[:topk], self.snapshot, inputs=(self,), **more)
 
-    def _origins(self) -> dict[DocNode, tuple[DocNode, ...]]:
+    def _origins(self) -> Origins:
         return dict(self._sources)
 
 
@@ -369,7 +371,7 @@ class BaseRetriever(Generic[T_co]):
         read(self.sources, lambda _: None)
         self._is_built = True
 
-    def describe(self, ranked: LazyStage) -> tuple[str, Mapping[str, Any]]:
+    def describe(self, ranked: LazyStage) -> tuple[str, Keywords]:
         """Return name and settings of one of its stages for an explanation."""
         return ranked.name, ranked.settings
 
@@ -629,7 +631,7 @@ class FunctionRetriever(BaseRetriever[list[DocNode]]):
             "retriever", self._name, nodes, snapshot, seconds=seconds, retriever=self, query=query
         )
 
-    def describe(self, ranked: LazyStage) -> tuple[str, Mapping[str, Any]]:
+    def describe(self, ranked: LazyStage) -> tuple[str, Keywords]:
         """The function's name with the arguments of the call."""
         query = ranked.query
         params = {} if query is None else {"filters": query.filters, "topk": query.topk}

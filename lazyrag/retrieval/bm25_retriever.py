@@ -14,13 +14,14 @@ from lazyrag.data.node import DocNode
 from lazyrag.errors import ConfigError
 from lazyrag.indexes.bm25 import BM25, LexicalIndex, LexicalState, Variant
 from lazyrag.models.rerank import rank_bm25_of
-from lazyrag.read.scope import Collection
+from lazyrag.read.scope import Documents
 from lazyrag.read.snapshot import Snapshot
 from lazyrag.retrieval.base import DEFAULT_TOPK, BaseRetriever, LazyStage, LoadedStage, Query
 from lazyrag.retrieval.retriever import Retriever
 from lazyrag.retrieval.similarity import KeywordSearch
 from lazyrag.retrieval.stages import Reason
 from lazyrag.text.analyzers import term_function
+from lazyrag.types import JsonMapping, JsonObject
 from lazyrag.validation import known_arguments, require, validate_integer
 
 _IDS = ("id", "doc_id")
@@ -71,7 +72,7 @@ class BM25Retriever(BaseRetriever[list[DocNode]]):
 
     def __init__(
         self,
-        doc: Collection | Sequence[Collection] | None = None,
+        doc: Documents | None = None,
         group_name: str | None = None,
         topk: int = DEFAULT_TOPK,
         *,
@@ -99,7 +100,7 @@ class BM25Retriever(BaseRetriever[list[DocNode]]):
         self._texts = _Texts(self._index.state, {})
         self._writing = threading.Lock()
 
-    def index_documents(self, documents: Sequence[Mapping[str, Any]]) -> None:
+    def index_documents(self, documents: Sequence[JsonMapping]) -> None:
         """Add texts to the index in memory; a known id is replaced. All of them are added, or none.
 
         A query that runs meanwhile sees the texts from before.
@@ -228,7 +229,7 @@ class BM25Retriever(BaseRetriever[list[DocNode]]):
         return Reason(uid, self._name, "It shares no term with the query.", cause="terms")
 
 
-def _pop_first(fields: dict[str, Any], names: Sequence[str]) -> Any:
+def _pop_first(fields: JsonObject, names: Sequence[str]) -> Any:
     """Remove the first of some fields that is there, and return its value."""
     for name in names:
         if name in fields:

@@ -25,7 +25,8 @@ from lazyrag.retrieval.base import (
 )
 from lazyrag.retrieval.stages import NodeRetriever, Stage, StageKind, node_score
 from lazyrag.text.dates import is_named
-from lazyrag.validation import validate_number, without_none
+from lazyrag.types import DayLike
+from lazyrag.validation import validate_number, validate_range, without_none
 
 _FETCHED_AT_LEAST = 20
 _FETCHED_TIMES = 4
@@ -68,7 +69,7 @@ class AsOfRetriever(WrappingRetriever):
         ['fee-2024.md', 'fee-2021.md']
     """
 
-    def __init__(self, retriever: NodeRetriever, as_of: dt.date | str | None) -> None:
+    def __init__(self, retriever: NodeRetriever, as_of: DayLike) -> None:
         super().__init__(retriever)
         self.as_of = as_of if as_of is None else validate_day("as_of", as_of)
         self._set_topk(self.own_topk or DEFAULT_TOPK)
@@ -146,14 +147,14 @@ class Recency:
 
     half_life: float = 365
     weight: float = 0.2
-    as_of: dt.date | str | None = None
+    as_of: DayLike = None
     kind: ClassVar[StageKind] = "step"
     rescores: ClassVar[bool] = True
     descend: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         validate_number("half_life", self.half_life, "a number above 0", lambda days: days > 0)
-        validate_number("weight", self.weight, "a number >= 0", lambda share: 0 <= share < math.inf)
+        validate_range("weight", self.weight, 0)
         if self.as_of is not None:
             object.__setattr__(self, "as_of", validate_day("as_of", self.as_of))
 

@@ -19,7 +19,7 @@ from lazyrag.errors import count
 from lazyrag.read.supersession import find_superseding
 from lazyrag.retrieval.stages import JsonRecord, Reason, Stage, StageKind
 from lazyrag.text.question_parts import find_coverage
-from lazyrag.types import JsonObject
+from lazyrag.types import JsonObject, Keywords
 
 _WIDTH = 100
 _TEXT_SHOWN = 200
@@ -46,7 +46,7 @@ class StageSummary(JsonRecord):
     kind: StageKind
     name: str
     inputs: tuple[int, ...]
-    settings: Mapping[str, Any] = field(hash=False)
+    settings: Keywords = field(hash=False)
     given: int
     dropped: int
     seconds: float

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import datetime as dt
 import math
 import re
 import time
@@ -11,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import chain
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
@@ -27,7 +26,7 @@ from lazyrag.ranking.fusion import (
     validate_weights,
     weighted_contributions,
 )
-from lazyrag.read.scope import Collection
+from lazyrag.read.scope import Documents
 from lazyrag.read.snapshot import OUTSIDE, ActiveRead, Hits, NodeKey, Snapshot
 from lazyrag.retrieval.base import (
     DEFAULT_TOPK,
@@ -42,30 +41,28 @@ from lazyrag.retrieval.base import (
 )
 from lazyrag.retrieval.retriever import Retriever, matched_share, validate_documents
 from lazyrag.retrieval.similarity import similarities, validate_feedback
-from lazyrag.retrieval.stages import NodeRetriever, Searchable, Stage, StageKind
+from lazyrag.retrieval.stages import NodeRetriever, Origins, Searchable, Stage, StageKind
 from lazyrag.text.analyzers import composed_form
 from lazyrag.text.scripts import FOREIGN_WORD, main_language
-from lazyrag.types import InferFilters, Keywords
+from lazyrag.types import DayLike, InferFilters, Keywords, Parts
 from lazyrag.validation import (
     keyword_names,
     known_keywords,
     require,
     validate_choice,
     validate_integer,
-    validate_number,
+    validate_range,
 )
 
 WeightsLike: TypeAlias = "Weights | Sequence[float]"
 Dedupe: TypeAlias = Literal["text"]
-Parts: TypeAlias = Literal["auto", "off"]
-"""Whether the parts of a question are searched one by one."""
 
 # Defaults of `HybridRetriever.over`: one setting for all texts; docs/quality.md has the
 # measurements.
 OVER_SIMILARITY = "bm25_chinese"  # as good as "bm25" on English, and better on Chinese
 OVER_FUSION = "weighted"
 OVER_WEIGHTS: tuple[float, float] = (0.6, 0.4)
-OVER_FUSION_KW: Mapping[str, Any] = {"normalise": "max"}
+OVER_FUSION_KW: Keywords = {"normalise": "max"}
 OVER_LEAST_DEPTH = 100
 
 SPEC_WEIGHTS: tuple[float, float] = (0.7, 0.3)
@@ -178,7 +175,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
     @classmethod
     def over(
         cls,
-        doc: Collection | Sequence[Collection],
+        doc: Documents,
         group_name: str,
         topk: int = 6,
         *,
@@ -273,7 +270,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         """Prepare the retrievers that run, with a warning for those whose model cannot read the
         query.
         """
-        left_out = {} if query.text.isascii() else self._left_out(query)
+        left_out = self._left_out(query)
         for part in self.running:
             if part in left_out:
                 warn_user(
@@ -305,7 +302,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         inputs: list[LazyStage] = []
         fusing = self._weighted_fusing
         if not query.is_blank:
-            left_out = {} if query.text.isascii() else self._left_out(query)
+            left_out = self._left_out(query)
             if left_out and fusing.takes_weights:  # as if their weight were 0
                 fusing = fusing.with_weights(
                     [0.0 if part in left_out else weight for part, weight in self._weighted()]
@@ -419,6 +416,8 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
 
     def _left_out(self, query: Query) -> dict[BaseRetriever[Any], str]:
         """The retrievers whose models cannot read a query, with the reason, where others can."""
+        if query.text.isascii():
+            return {}
         reasons = {part: part.unread(query) for part in self.running}
         if all(reasons.values()):
             return {}
@@ -470,7 +469,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
 
 
 def _validate_share(weight: Any) -> float:
-    return validate_number("weight", weight, "a number from 0 to 1", lambda value: 0 <= value <= 1)
+    return validate_range("weight", weight, 0, 1)
 
 
 @dataclass(slots=True)
@@ -502,7 +501,7 @@ class _FusedInput:
             hits = [(key, sign * score) for key, score in hits]
         return cls(ranked, hits)
 
-    def load(self, hits: Sequence[tuple[NodeKey, float]]) -> list[DocNode]:
+    def load(self, hits: Hits) -> list[DocNode]:
         original = self.original_keys
         return self.ranked.load(
             [(original.get(key, key), score) for key, score in hits] if original else hits
@@ -525,7 +524,7 @@ class _FusedStage(LazyStage):
         super().__init__(kind, name, [], snapshot, **more)
         self._sources = sources
 
-    def load(self, hits: Sequence[tuple[NodeKey, float]]) -> list[DocNode]:
+    def load(self, hits: Hits) -> list[DocNode]:
         """See `LazyStage.load`."""
         missing = dict(hits)
         nodes: dict[NodeKey, DocNode] = {}
@@ -536,11 +535,11 @@ class _FusedStage(LazyStage):
                 nodes.update(zip(scores, source.load(list(scores.items())), strict=True))
         return [nodes[key] for key, _ in hits]
 
-    def _origins(self) -> dict[DocNode, tuple[DocNode, ...]]:
+    def _origins(self) -> Origins:
         """Map each Document node to the external nodes with the same uid."""
         keys = (key for key, _ in self.hits)
         fused = dict(zip(keys, self.nodes(), strict=True))
-        origins: dict[DocNode, tuple[DocNode, ...]] = {}
+        origins: Origins = {}
         for source in self._sources:
             if source.has_aliases and isinstance(source.ranked, LoadedStage):
                 for key, original in source.original_keys.items():
@@ -734,7 +733,7 @@ def _for_each(value: Any, count: int) -> list[Any]:
 
 
 def default_retriever(
-    doc: Collection | Sequence[Collection],
+    doc: Documents,
     group_name: str,
     topk: int = DEFAULT_TOPK,
     **options: Any,
@@ -757,7 +756,7 @@ def refine_retriever(
     *,
     infer_filters: InferFilters = True,
     parts: Parts = "auto",
-    as_of: dt.date | str | None = None,
+    as_of: DayLike = None,
 ) -> BaseRetriever[list[DocNode]]:
     """Put documents first that the question names, see `FieldRetriever`, search parts of a question
     one by one, see `PartsRetriever`, and mark hits of older versions of a document, or search as of
@@ -770,7 +769,7 @@ def refine_retriever(
 
     if infer_filters is not False:
         retriever = FieldRetriever(retriever, () if infer_filters is True else infer_filters)
-    if validate_choice("parts", parts, get_args(Parts)) == "auto":
+    if validate_choice("parts", parts, Parts) == "auto":
         retriever = PartsRetriever(retriever)
     return AsOfRetriever(retriever, as_of)
 
@@ -867,7 +866,7 @@ class RetrievalMethod(str, Enum):
 @known_keywords
 def retriever_for(
     method: RetrievalMethod | str,
-    doc: Collection | Sequence[Collection],
+    doc: Documents,
     group_name: str,
     topk: int = 6,
     *,

@@ -88,7 +88,7 @@ class _MergedStage(LazyStage):
 
     __slots__ = ()
 
-    def load(self, hits: Sequence[tuple[NodeKey, float]]) -> list[DocNode]:
+    def load(self, hits: Hits) -> list[DocNode]:
         """See `LazyStage.load`."""
         missing = dict(hits)
         nodes: dict[NodeKey, DocNode] = {}

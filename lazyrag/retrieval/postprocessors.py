@@ -18,7 +18,7 @@ from lazyrag.data.segment import Segment
 from lazyrag.errors import ConfigError, RetrievalError, StaleNodeError, errors_of, known_names
 from lazyrag.groups.node_group import group_name
 from lazyrag.ranking.mmr import mmr
-from lazyrag.read.scope import Collection, Reader
+from lazyrag.read.scope import Documents, Reader
 from lazyrag.read.snapshot import NOTHING, LocalSnapshot, Snapshot, is_reading, read
 from lazyrag.read.windows import build_windows, is_window
 from lazyrag.retrieval.base import (
@@ -34,6 +34,7 @@ from lazyrag.retrieval.reranker import Reranker, token_embedders
 from lazyrag.retrieval.retriever import validate_documents
 from lazyrag.retrieval.stages import (
     NodeRetriever,
+    Origins,
     Postprocessor,
     StageKind,
     callable_name,
@@ -42,7 +43,7 @@ from lazyrag.retrieval.stages import (
     validate_stage,
 )
 from lazyrag.text.near_duplicates import THRESHOLD, distinct, validate_threshold
-from lazyrag.types import Embedding, FloatArray
+from lazyrag.types import Embedding, FloatArray, Keywords
 from lazyrag.validation import (
     check_call,
     is_list_of,
@@ -153,7 +154,7 @@ class RetrievalChain(BaseRetriever[T_co]):
 
     @staticmethod
     def over(
-        doc: Collection | Sequence[Collection],
+        doc: Documents,
         group_name: str,
         topk: int = 6,
         *,
@@ -366,7 +367,7 @@ def _step_name(step: Any) -> str:
     return name if isinstance(name, str) else callable_name(step)
 
 
-def _step_settings(step: Any) -> Mapping[str, Any]:
+def _step_settings(step: Any) -> Keywords:
     """The attribute ``settings`` of a step, or the fields of a dataclass."""
     settings = getattr(step, "settings", None)
     if isinstance(settings, Mapping):
@@ -734,9 +735,7 @@ class Windows:
     ) -> list[tuple[int, list[DocNode]]]:
         return build_windows(snapshot, nodes, self.before, self.after, merge=self.merge)
 
-    def origins(
-        self, nodes: Sequence[DocNode], results: Sequence[DocNode]
-    ) -> dict[DocNode, tuple[DocNode, ...]]:
+    def origins(self, nodes: Sequence[DocNode], results: Sequence[DocNode]) -> Origins:
         """For each neighbour the nodes in whose windows it is."""
         beside: dict[tuple[Any, ...], list[DocNode]] = {}
         for node in nodes:

@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 from lazyrag.data.node import DocNode
 from lazyrag.errors import ConfigError, GenerationError, LazyRAGError, RetrievalError, errors_of
@@ -163,8 +163,8 @@ class QueryRewriter:
         options: ChatOptions | None = None,
     ) -> None:
         self._model = as_chat_model(model)
-        self._task: RewritingTask = validate_choice("task", task, get_args(RewritingTask))
-        self._language: Language = validate_choice("language", language, get_args(Language))
+        self._task: RewritingTask = validate_choice("task", task, RewritingTask)
+        self._language: Language = validate_choice("language", language, Language)
         require(isinstance(options, (ChatOptions, type(None))), "options", options, "a ChatOptions")
         self._n = validate_integer("n", n, 1)
         if prompt is not None:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast, get_args, overload
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast, overload
 
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY
@@ -40,7 +40,7 @@ from lazyrag.retrieval.similarity import takes_several
 from lazyrag.retrieval.stages import Stage, validate_nodes
 from lazyrag.text.analyzers import analysers, normal_form
 from lazyrag.text.sentences import CJK_LETTERS
-from lazyrag.types import Keywords, PlaceRanking
+from lazyrag.types import JsonObject, Keywords, PlaceRanking
 from lazyrag.validation import (
     check_call,
     check_keywords,
@@ -54,7 +54,7 @@ from lazyrag.validation import (
     validate_boolean,
     validate_choice,
     validate_integer,
-    validate_number,
+    validate_range,
     validate_texts,
 )
 
@@ -235,7 +235,7 @@ class Reranker(Generic[T_co]):
         **kwargs: Any,
     ) -> None:
         self._function = rerankers[name]
-        self._on_error = validate_choice("on_error", on_error, get_args(OnRerankError))
+        self._on_error = validate_choice("on_error", on_error, OnRerankError)
         self.output_format, self._join = checked_output(output_format, join)
         func = self._function.func
         skip = 0 if self._function.makes_step else 1
@@ -363,7 +363,7 @@ class Reranker(Generic[T_co]):
         return _cut(ranked, limit)
 
 
-def masked_keywords(keywords: Keywords) -> dict[str, Any]:
+def masked_keywords(keywords: Keywords) -> JsonObject:
     """Mask the values of keywords that look like keys, tokens, secrets or passwords.
 
     Example:
@@ -477,9 +477,7 @@ class ModelStep:
 
     def __post_init__(self) -> None:
         _checked_topk(self.topk)
-        validate_number(
-            "weight", self.weight, "a number in [0, 1]", lambda weight: 0 <= weight <= 1
-        )
+        validate_range("weight", self.weight, 0, 1, "a number in [0, 1]")
         self._contributions([], [])  # checks normalise
 
     @property

@@ -21,7 +21,7 @@ from lazyrag.groups.node_group import group_name as normal_group_name
 from lazyrag.indexes.bm25 import Variant
 from lazyrag.models.concurrency import map_in_threads
 from lazyrag.read.languages import language_means, without_languages
-from lazyrag.read.scope import Collection, Reader, related
+from lazyrag.read.scope import Collection, Documents, Reader, related
 from lazyrag.read.snapshot import LocalSnapshot, NodeKey, Snapshot, read
 from lazyrag.read.source import Needs
 from lazyrag.retrieval.base import (
@@ -65,6 +65,10 @@ _PARAMETERS = (
     "doc group_name similarity similarity_cut_off index topk embed_keys target output_format join"
     " similarity_kw "
 ).split()
+
+
+SimilarityLike: TypeAlias = "str | Callable[..., Any]"
+"""Name of a registered similarity, or a function as `register_similarity` takes it."""
 
 
 class BM25Keywords(TypedDict, total=False):
@@ -124,9 +128,9 @@ class Retriever(BaseRetriever[T_co]):
     @overload
     def __init__(
         self: Retriever[list[DocNode]],
-        doc: Collection | Sequence[Collection],
+        doc: Documents,
         group_name: str,
-        similarity: str | Callable[..., Any] | None = ...,
+        similarity: SimilarityLike | None = ...,
         similarity_cut_off: float | Mapping[str, float] = ...,
         index: str = ...,
         topk: int = ...,
@@ -140,9 +144,9 @@ class Retriever(BaseRetriever[T_co]):
     @overload
     def __init__(
         self: Retriever[Any],
-        doc: Collection | Sequence[Collection],
+        doc: Documents,
         group_name: str,
-        similarity: str | Callable[..., Any] | None = ...,
+        similarity: SimilarityLike | None = ...,
         similarity_cut_off: float | Mapping[str, float] = ...,
         index: str = ...,
         topk: int = ...,
@@ -155,9 +159,9 @@ class Retriever(BaseRetriever[T_co]):
     ) -> None: ...
     def __init__(
         self,
-        doc: Collection | Sequence[Collection],
+        doc: Documents,
         group_name: str,
-        similarity: str | Callable[..., Any] | None = None,
+        similarity: SimilarityLike | None = None,
         similarity_cut_off: float | Mapping[str, float] = -math.inf,
         index: str = "default",
         topk: int = DEFAULT_TOPK,
@@ -444,7 +448,7 @@ class Retriever(BaseRetriever[T_co]):
             why=partial(self._explain_unmapped, last),
         )
 
-    def describe(self, ranked: LazyStage) -> tuple[str, Mapping[str, Any]]:
+    def describe(self, ranked: LazyStage) -> tuple[str, Keywords]:
         """Name a ranking by the similarity, with the embed key where there are several."""
         query = ranked.query
         embed_key = ranked.embed_key
@@ -651,7 +655,7 @@ def matched_share(stage: LazyStage) -> float:
     return search.matched_share(request, stage.hits[0][1])
 
 
-def _similarity(similarity: str | Callable[..., Any] | None) -> Similarity:
+def _similarity(similarity: SimilarityLike | None) -> Similarity:
     """The registered similarity of a name or a function; a new one of another function."""
     if similarity is None:
         return OWN_METRIC

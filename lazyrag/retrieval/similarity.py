@@ -33,7 +33,7 @@ from lazyrag.validation import (
     known_keywords,
     required_names,
     validate_choice,
-    validate_number,
+    validate_range,
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -898,5 +898,5 @@ def validate_feedback(nodes: Any, weight: Any) -> tuple[list[DocNode], float]:
     """
     listed = validate_nodes(nodes, "Pass the result of a retriever.")
     expected = "a finite number >= 0"
-    weight = validate_number("weight", weight, expected, lambda value: 0 <= value < math.inf)
+    weight = validate_range("weight", weight, 0, expected=expected)
     return listed, weight

@@ -12,6 +12,7 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY
 from lazyrag.errors import RetrievalError
 from lazyrag.models.concurrency import settle
+from lazyrag.types import JsonObject, Keywords
 from lazyrag.validation import is_list_of, require
 
 StageKind: TypeAlias = Literal[
@@ -64,13 +65,20 @@ class JsonRecord:
     __slots__ = ()
     _last: ClassVar[str] = ""  # the field that comes last in JSON
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return its fields, ready for JSON."""
         public = [field for field in fields(cast("Any", self)) if field.repr]
         return {
             field.name: to_dict(getattr(self, field.name))
             for field in sorted(public, key=lambda field: bool(field.name == self._last))
         }
+
+
+ExplainMissing: TypeAlias = "Callable[[str], Reason]"
+"""Explains why a uid is not among the nodes of a stage."""
+
+Origins: TypeAlias = "dict[DocNode, tuple[DocNode, ...]]"
+"""For nodes that replace others, those that they represent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +107,11 @@ class Stage:
     nodes: tuple[DocNode, ...]
     inputs: tuple[Stage, ...] = ()
     contributions: Mapping[Any, tuple[float, ...]] = field(default_factory=lambda: EMPTY)
-    settings: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    settings: Keywords = field(default_factory=lambda: EMPTY)
     seconds: float = 0.0
     retriever: NodeRetriever | Traceable | None = field(default=None, compare=False, repr=False)
-    origins: Mapping[DocNode, tuple[DocNode, ...]] = field(default_factory=dict)
-    why: Callable[[str], Reason] | None = field(default=None, compare=False, repr=False)
+    origins: Origins = field(default_factory=dict)
+    why: ExplainMissing | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

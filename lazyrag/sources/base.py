@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol, TextIO, TypeAlias
 
 from lazyrag.data.fields import BUILT_IN_FIELDS
-from lazyrag.data.segment import EMPTY, Location
+from lazyrag.data.segment import EMPTY, Locations
 from lazyrag.errors import ConfigError, IngestionWarning, LoadError, warn_user
 from lazyrag.loaders import load_file
 from lazyrag.loaders.detect import clean
@@ -138,7 +138,7 @@ class LoadedItem:
 
     identity: str
     text: str
-    locations: tuple[Location, ...] = ()
+    locations: Locations = ()
     metadata: Metadata = field(default_factory=lambda: EMPTY)
 
 

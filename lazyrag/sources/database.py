@@ -211,7 +211,7 @@ class DatabaseSource(BaseSource):
         template: str | None = None,
         fields: Sequence[str] = (),
         metadata: Sequence[str] = (),
-        parameters: Sequence[Any] | Mapping[str, Any] = (),
+        parameters: Parameters = (),
         batch: int = 500,
         name: str | None = None,
     ) -> None:

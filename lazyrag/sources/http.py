@@ -28,9 +28,11 @@ from lazyrag.errors import ConfigError
 from lazyrag.sources.base import (
     FetchError,
 )
+from lazyrag.types import Headers
 from lazyrag.validation import (
     check_keywords,
     keyword_names,
+    public_url,
     require,
     validate_boolean,
     validate_integer,
@@ -146,7 +148,7 @@ def web_url(url: Any, base: WebUrl | None = None) -> WebUrl:
     if not problem:
         problem = _problem(url, parts, host, port)
     if problem:
-        public = url.partition("?")[0].partition("#")[0].rpartition("@")[2]
+        public = public_url(url)
         raise ConfigError(
             f"The URL {public!r:.200} {problem}. Give one of http or https, such as"
             " 'https://example.com/tea'."
@@ -372,7 +374,7 @@ class HttpResponse:
 
     url: WebUrl
     status: int
-    headers: Mapping[str, str]
+    headers: Headers
     body: bytes
 
     @property
@@ -411,7 +413,7 @@ class HttpResponse:
 def send_request(
     method: str,
     url: WebUrl,
-    headers: Mapping[str, str],
+    headers: Headers,
     body: bytes | None,
     *,
     rule: AddressRule,
@@ -533,9 +535,7 @@ class _TimedSocket(io.RawIOBase):
         return self._connection.recv_into(buffer)
 
 
-def _read(
-    response: http.client.HTTPResponse, headers: Mapping[str, str], url: WebUrl, most: int
-) -> bytes:
+def _read(response: http.client.HTTPResponse, headers: Headers, url: WebUrl, most: int) -> bytes:
     """The body; of redirects and errors only a short one: it may be endless."""
     if HTTPStatus.OK <= response.status < HTTPStatus.MULTIPLE_CHOICES:
         return _body(response, headers, url, most)
@@ -550,9 +550,7 @@ def _read(
         return b""
 
 
-def _body(
-    response: http.client.HTTPResponse, headers: Mapping[str, str], url: WebUrl, most: int
-) -> bytes:
+def _body(response: http.client.HTTPResponse, headers: Headers, url: WebUrl, most: int) -> bytes:
     """The body, decompressed; never read beyond the limit."""
     if (response.length or 0) > most:
         raise _too_large(url, most)
@@ -596,7 +594,7 @@ _ADVICE = {
 class WebOptions(TypedDict, total=False):
     """The keywords of all sources on the web, see `WebClient`."""
 
-    headers: Mapping[str, str] | None
+    headers: Headers | None
     user_agent: str
     allow_private: bool
     allow_hosts: Sequence[str]
@@ -639,7 +637,7 @@ class WebClient:
         self,
         origin: WebUrl,
         *,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers | None = None,
         user_agent: str = USER_AGENT,
         allow_private: bool = False,
         allow_hosts: Sequence[str] = (),
@@ -674,7 +672,7 @@ class WebClient:
         url: WebUrl,
         *,
         accept: str = "*/*",
-        further: Mapping[str, str] | None = None,
+        further: Headers | None = None,
         on_redirect: Callable[[WebUrl], None] | None = None,
     ) -> HttpResponse:
         """Fetch a URL, following redirects.
@@ -696,9 +694,7 @@ class WebClient:
             lambda: self._follow_redirects(url, {"Accept": accept, **(further or {})}, on_redirect)
         )
 
-    def post(
-        self, url: WebUrl, body: Any, *, further: Mapping[str, str] | None = None
-    ) -> HttpResponse:
+    def post(self, url: WebUrl, body: Any, *, further: Headers | None = None) -> HttpResponse:
         """Post JSON for a query that is safe to retry; a redirect is an error.
 
         Raises:
@@ -722,7 +718,7 @@ class WebClient:
         return text
 
     def _follow_redirects(
-        self, url: WebUrl, headers: Mapping[str, str], on_redirect: Callable[[WebUrl], None] | None
+        self, url: WebUrl, headers: Headers, on_redirect: Callable[[WebUrl], None] | None
     ) -> HttpResponse:
         seen = [url]
         while True:
@@ -747,7 +743,7 @@ class WebClient:
             seen.append(target)
 
     def _send_once(
-        self, method: str, url: WebUrl, headers: Mapping[str, str], body: bytes | None
+        self, method: str, url: WebUrl, headers: Headers, body: bytes | None
     ) -> HttpResponse:
         secret = self._secret if url.origin == self._origin.origin else {}
         sent = {"User-Agent": self.user_agent, "Accept-Encoding": "gzip", **headers, **secret}
@@ -785,7 +781,7 @@ def make_client(
     origin: WebUrl,
     options: WebOptions,
     *,
-    further: Mapping[str, str] | None = None,
+    further: Headers | None = None,
 ) -> WebClient:
     """Make a client from a source's keywords.
 

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, Unpack
 from lazyrag.errors import ConfigError, LoadError
 from lazyrag.sources.base import BaseSource, CutShort, Event, FailedItem, FetchError, SourceItem
 from lazyrag.sources.http import WebOptions, WebUrl, make_client, web_url
-from lazyrag.types import JsonObject
+from lazyrag.types import JsonMapping, JsonObject
 from lazyrag.validation import (
     require,
     validate_boolean,
@@ -24,7 +24,7 @@ from lazyrag.validation import (
     validate_texts,
 )
 
-Block: TypeAlias = Mapping[str, Any]
+Block: TypeAlias = JsonMapping
 Children: TypeAlias = Callable[[str], Iterable[Block]]
 """From the id of a block to the blocks beneath it."""
 
@@ -211,7 +211,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _object(value: Any) -> Mapping[str, Any]:
+def _object(value: Any) -> JsonMapping:
     return value if isinstance(value, Mapping) else {}
 
 
@@ -310,9 +310,7 @@ class NotionSource(BaseSource):
             LoadError: If a named page or database cannot be fetched.
         """
         ends_at = time.monotonic() + self._max_seconds
-        pending: deque[tuple[str, Mapping[str, Any] | None]] = deque(
-            (page_id, None) for page_id in self._pages
-        )
+        pending: deque[tuple[str, Block | None]] = deque((page_id, None) for page_id in self._pages)
         named = {page_id for page_id, _ in pending}
         for query in self._queries():
             rows = ((_own_id(page), page) for page in self._all(query, post=True) if _is_page(page))

@@ -31,7 +31,7 @@ from lazyrag.sources.http import HttpResponse, WebClient, WebOptions, WebUrl, ma
 from lazyrag.validation import (
     validate_boolean,
     validate_integer,
-    validate_number,
+    validate_range,
     validate_seconds,
     validate_texts,
 )
@@ -256,9 +256,7 @@ class WebsiteSource(BaseSource):
         self._concurrency = validate_integer("concurrency", concurrency, 1, 16)
         self._max_seconds = longest = validate_seconds("max_seconds", max_seconds)
         expected = "a number of seconds from 0 to max_seconds"
-        self._delay_s = validate_number(
-            "delay_s", delay_s, expected, lambda delay: 0 <= delay <= longest
-        )
+        self._delay_s = validate_range("delay_s", delay_s, 0, longest, expected)
         self._max_total_bytes = validate_integer("max_total_bytes", max_total_bytes, 1)
         self._main_text = validate_boolean("main_text", main_text)
         self._client = make_client(WebsiteSource, self._url, web)

@@ -30,12 +30,13 @@ import numpy as np
 from lazyrag.errors import ConfigError, StoreError
 from lazyrag.progress.blocks import contextmanager
 from lazyrag.storage.database import flush_file
+from lazyrag.types import AnyArray
 
 with suppress(ImportError):
     import fcntl  # not on Windows
 
 if TYPE_CHECKING:
-    from numpy.typing import DTypeLike, NDArray
+    from numpy.typing import DTypeLike
 
 
 # Format of an array file: named arrays of plain types, one after the other, with digests.
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
 # this paragraph and to the first 16 bytes.
 
 
-Arrays: TypeAlias = "Mapping[str, NDArray[Any]]"
+Arrays: TypeAlias = "Mapping[str, AnyArray]"
 """Named arrays of any shape and of a plain type."""
 
 ALIGNMENT = 64
@@ -132,7 +133,7 @@ def encoded(arrays: Arrays) -> tuple[str, list[memoryview]]:
     return _digest(head) + ".arr", [memoryview(head), *pieces]
 
 
-def decoded(content: memoryview, name: str) -> dict[str, NDArray[Any]]:
+def decoded(content: memoryview, name: str) -> dict[str, AnyArray]:
     """The arrays of a file's content, not copied; their data are not checked.
 
     Raises:
@@ -189,7 +190,7 @@ def joined(pieces: list[memoryview]) -> memoryview:
     return room[first:at].data
 
 
-def unload(mapped: NDArray[Any] | memoryview) -> None:
+def unload(mapped: AnyArray | memoryview) -> None:
     """Give back the memory that a mapped array takes: its pages are read again when they are
     needed.
 
@@ -210,7 +211,7 @@ def _blocks(piece: memoryview) -> Iterator[memoryview]:
         unload(piece)
 
 
-def _plain(name: str, array: NDArray[Any]) -> NDArray[Any]:
+def _plain(name: str, array: AnyArray) -> AnyArray:
     """An array as stored in a file: little-endian, in C order."""
     # others may have no order of bytes
     if isinstance(array, np.ndarray) and array.dtype.kind in "biufcmMSU":
@@ -347,7 +348,7 @@ class ArrayFiles:
             self._place.secure()
         return name
 
-    def scratch(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+    def scratch(self, shape: tuple[int, ...], dtype: DTypeLike) -> AnyArray:
         """An empty array to be filled: on the folder's disk if it is large, so that it needs no
         memory, and deleted with the array.
 

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias, TypeVar
 from lazyrag.errors import ConfigError, StoreError
 from lazyrag.progress.blocks import contextmanager
 from lazyrag.types import Closable, PathLike
-from lazyrag.validation import validate_number
+from lazyrag.validation import validate_range
 
 try:
     import fcntl
@@ -215,9 +215,7 @@ class Database(Closable):
         timeout_s: float = 30.0,
     ) -> None:
         expected = f"a number of seconds from 0 to {_MAX_WAIT_S:,.0f}"
-        validate_number(
-            "timeout_s", timeout_s, expected, lambda seconds: 0 <= seconds <= _MAX_WAIT_S
-        )
+        validate_range("timeout_s", timeout_s, 0, _MAX_WAIT_S, expected)
         if path is None and read_only:
             raise ConfigError(
                 f"A {file_format.name} in memory begins empty: there is nothing to read. Leave"

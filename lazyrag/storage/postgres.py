@@ -29,6 +29,9 @@ from lazyrag.types import Closable
 
 Parameters: TypeAlias = "Sequence[Any] | Mapping[str, Any]"
 
+Row: TypeAlias = tuple[Any, ...]
+"""A row that a statement returns."""
+
 _DRIVER = "pg8000"
 _SCHEMA = "lazyrag"  # of a URL that names none
 # as a lease: a writer that stops in a transaction loses it, since all others wait for it
@@ -235,25 +238,25 @@ class StatementResult:
     """
 
     def __init__(
-        self, rows: list[tuple[Any, ...]], description: Any, rowcount: int, lastrowid: int | None
+        self, rows: list[Row], description: Any, rowcount: int, lastrowid: int | None
     ) -> None:
         self.description = description
         self.rowcount = rowcount
         self.lastrowid = lastrowid
         self._rows = iter(rows)
 
-    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+    def __iter__(self) -> Iterator[Row]:
         return self._rows
 
-    def fetchone(self) -> tuple[Any, ...] | None:
+    def fetchone(self) -> Row | None:
         """The next row; None after the last."""
         return next(self._rows, None)
 
-    def fetchall(self) -> list[tuple[Any, ...]]:
+    def fetchall(self) -> list[Row]:
         """The other rows."""
         return list(self._rows)
 
-    def fetchmany(self, size: int) -> list[tuple[Any, ...]]:
+    def fetchmany(self, size: int) -> list[Row]:
         """The next rows."""
         return list(itertools.islice(self._rows, size))
 
@@ -339,12 +342,10 @@ class Connection:
         self.total_changes += row is not None
         return StatementResult([], None, int(row is not None), None if row is None else row[0])
 
-    def fetch_each(
-        self, query: str, rows: Iterable[Parameters], limit: int = 1
-    ) -> list[tuple[Any, ...]]:
+    def fetch_each(self, query: str, rows: Iterable[Parameters], limit: int = 1) -> list[Row]:
         """See `Database.fetch_each`."""
         selects = (f"({_bound(query, row)} LIMIT {limit})" for row in rows)
-        first_rows: list[tuple[Any, ...]] = []
+        first_rows: list[Row] = []
         for batch in batches_reaching(selects, len, _BATCH, most_items=500):
             first_rows += self.run(" UNION ALL ".join(batch))
         return first_rows

@@ -66,7 +66,7 @@ from lazyrag.validation import (
     validate_choice,
     validate_integer,
     validate_mapping,
-    validate_number,
+    validate_range,
     validate_seconds,
 )
 
@@ -414,9 +414,7 @@ def _index_settings(index_kwargs: Any) -> JsonObject:
             validate_integer(f"{name} in {owner}", settings[name], 1)
     validate_choice(f"space in {owner}", settings.get("space", "l2"), _METRICS)
     resize_factor = settings.get("resize_factor", 1.2)
-    validate_number(
-        f"resize_factor in {owner}", resize_factor, "a number >= 1", lambda factor: factor >= 1
-    )
+    validate_range(f"resize_factor in {owner}", resize_factor, 1)
     return dict(settings)
 
 
@@ -555,7 +553,7 @@ class _ChromaCollection:
 
     def nearest(
         self, query: Vector, count: int, where: Where | None, keys: Sequence[str] | None = None
-    ) -> list[tuple[str, float]]:
+    ) -> Ranking:
         """Search in Chroma: at most ``count`` keys, each with its raw score (see `Candidate`), best
         first.
 
@@ -568,7 +566,7 @@ class _ChromaCollection:
             keys: Of the rows that meet the filter, if they are known: Chroma need not evaluate it
                 again.
         """
-        only: dict[str, Any] = {"where": where}
+        only: JsonObject = {"where": where}
         if keys is not None and len(keys) <= _KEYS_PER_SEARCH:
             only = {"ids": keys}
         [vector] = unit_vectors(query[None], self.schema.metric)
@@ -627,7 +625,7 @@ class _NearestRows:
         self._query = query
         self._where = where
         self._exact_rows = exact_rows
-        self._ranked: list[tuple[str, float]] = []
+        self._ranked: Ranking = []
         self._is_complete = False  # whether no other rows meet the filter
         self._rows: dict[str, VectorRow] = {}
 

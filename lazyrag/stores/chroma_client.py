@@ -21,7 +21,7 @@ from lazyrag.errors import (
 )
 from lazyrag.stores.chroma_encoding import _STORE
 from lazyrag.stores.protocol import TRANSIENT_STATUSES, backoff_s, is_damage
-from lazyrag.validation import validate_mapping
+from lazyrag.validation import public_url, validate_mapping
 
 T = TypeVar("T")
 
@@ -224,7 +224,7 @@ def server_address(uri: Any, ssl: Any = None) -> str:
         or not parts.hostname
         or any(mark in url for mark in "@?# \t\n\\")
     ):
-        address = uri.partition("?")[0].partition("#")[0].rpartition("@")[2]  # without credentials
+        address = public_url(uri)
         raise ConfigError(f"The uri of chromadb must be an address {needed}; got {address!r:.200}.")
     if ssl is not None and bool(ssl) != (parts.scheme == "https"):
         raise ConfigError(

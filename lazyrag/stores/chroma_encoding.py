@@ -6,9 +6,9 @@ import base64
 import datetime as dt
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -25,10 +25,18 @@ from lazyrag.stores.protocol import (
     join_parts,
     push_down,
 )
-from lazyrag.types import Fields, FieldValue, JsonObject, Matrix, Metadata, Metric, Scalar, Vector
+from lazyrag.types import (
+    AnyArray,
+    Fields,
+    FieldValue,
+    JsonObject,
+    Matrix,
+    Metadata,
+    Metric,
+    Scalar,
+    Vector,
+)
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 _STORE = "chromadb"
 _REST = "lr_rest"  # the metadata key of the rest of a row: JSON, never empty
 
@@ -103,8 +111,8 @@ def encode_rows(rows: Sequence[VectorRow], schema: VectorSchema) -> tuple[Matrix
 
 def decode_rows(
     keys: Sequence[str],
-    vectors: NDArray[Any],
-    metadata: Sequence[Mapping[str, Any] | None],
+    vectors: AnyArray,
+    metadata: Sequence[Metadata | None],
     schema: Schema,
 ) -> list[VectorRow]:
     """The rows that `encode_rows` encoded."""
@@ -283,7 +291,7 @@ def _int_to_float(ordered: int) -> float:
     return float(value)
 
 
-Where: TypeAlias = "dict[str, Any]"
+Where: TypeAlias = "JsonObject"
 """A filter as Chroma takes it: one key, which is a metadata key, ``$and`` or ``$or``."""
 _COMPARISONS = {
     "eq": "$eq",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -37,7 +36,7 @@ from lazyrag.validation import (
     validate_choice,
     validate_integer,
     validate_mapping,
-    validate_number,
+    validate_range,
 )
 
 T = TypeVar("T", SegmentStore, VectorStore)
@@ -523,12 +522,7 @@ def _parse_map_kwargs(where: str, kwargs: Keywords, *, in_memory: bool) -> Keywo
     validate_mapping(where, kwargs, names)
     if "uri" in kwargs:
         kwargs = {**kwargs, "uri": _path(f"{where}['uri']", kwargs["uri"])}
-    validate_number(
-        f"{where}['timeout_s']",
-        kwargs.get("timeout_s", _TIMEOUT_S),
-        "a number >= 0",
-        lambda seconds: 0 <= seconds < math.inf,
-    )
+    validate_range(f"{where}['timeout_s']", kwargs.get("timeout_s", _TIMEOUT_S), 0)
     return kwargs
 
 

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 from lazyrag.data.filters import Filter, matches
 from lazyrag.errors import ConfigError, SchemaMismatchError, UnsupportedError
@@ -108,7 +108,7 @@ class MilvusVectorStore:
         consistency: Consistency = "Bounded",
     ) -> None:
         self._settings = IndexSettings(index_kwargs)
-        self._consistency = validate_choice("consistency", consistency, get_args(Consistency))
+        self._consistency = validate_choice("consistency", consistency, Consistency)
         self._connection = MilvusConnection(
             uri, db_name, validate_mapping("client_kwargs", client_kwargs or {})
         )

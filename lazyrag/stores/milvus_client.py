@@ -6,7 +6,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +23,7 @@ from lazyrag.errors import (
 from lazyrag.stores.milvus_encoding import KEY, MAX_BYTES, ROW, VECTOR, Layout, columns_of
 from lazyrag.stores.milvus_index import IndexChoice
 from lazyrag.stores.protocol import foreign_collection, is_damage
-from lazyrag.types import Keywords, Metric, PathLike
+from lazyrag.types import JsonMapping, Keywords, Metric, PathLike
 from lazyrag.validation import require, validate_seconds
 
 _FIRST_SPARSE = (2, 4)  # version of a server with sparse vectors: older ones crash on such a column
@@ -166,12 +166,10 @@ class MilvusConnection:
             StoreError: If lazyrag did not create the collection.
         """
 
-        def describe(client: Any) -> Mapping[str, Any] | None:
+        def describe(client: Any) -> JsonMapping | None:
             if not client.has_collection(collection, timeout=self._timeout_s):
                 return None
-            described: Mapping[str, Any] = client.describe_collection(
-                collection, timeout=self._timeout_s
-            )
+            described: JsonMapping = client.describe_collection(collection, timeout=self._timeout_s)
             return described
 
         described = self._run("a description", collection, describe)

@@ -7,7 +7,7 @@ import math
 import re
 import string
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -31,7 +31,9 @@ from lazyrag.types import (
     Embedding,
     Fields,
     FieldValue,
+    JsonMapping,
     JsonObject,
+    Keywords,
     Scalar,
     SparseVector,
     Vector,
@@ -197,7 +199,7 @@ class Layout:
 
     schema: VectorSchema
     index_type: str
-    index_params: Mapping[str, Any]
+    index_params: Keywords
 
     @property
     def text(self) -> str:
@@ -343,7 +345,7 @@ def _json(value: Any) -> str:
     return text
 
 
-def decode_row(values: Mapping[str, Any], schema: VectorSchema) -> VectorRow:
+def decode_row(values: JsonMapping, schema: VectorSchema) -> VectorRow:
     """The row that `encode_rows` encoded."""
     vector: Embedding
     if schema.is_sparse:
@@ -355,7 +357,7 @@ def decode_row(values: Mapping[str, Any], schema: VectorSchema) -> VectorRow:
     return VectorRow(decode_text(values[KEY]), vector, decode_fields(values, schema.fields))
 
 
-def decode_fields(values: Mapping[str, Any], fields: Schema) -> Fields:
+def decode_fields(values: JsonMapping, fields: Schema) -> Fields:
     """The fields of a row that `encode_rows` encoded."""
     decoded = {}
     for name, column in columns_of(fields).items():
@@ -367,7 +369,7 @@ def decode_fields(values: Mapping[str, Any], fields: Schema) -> Fields:
     return ReadOnly(decoded)
 
 
-def _rest(values: Mapping[str, Any]) -> tuple[JsonObject, list[Any]]:
+def _rest(values: JsonMapping) -> tuple[JsonObject, list[Any]]:
     """The content of a row's own column: other fields, and the pairs of a sparse vector."""
     text = values[ROW]
     if not text:
@@ -376,7 +378,7 @@ def _rest(values: Mapping[str, Any]) -> tuple[JsonObject, list[Any]]:
     return others, pairs
 
 
-def row_bytes(values: Mapping[str, Any]) -> int:
+def row_bytes(values: JsonMapping) -> int:
     """The approximate size in a message of a row of `encode_rows`."""
     vector = values[VECTOR]
     size = 8 * len(vector) if isinstance(vector, dict) else 4 * len(vector)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from lazyrag.errors import ConfigError
 from lazyrag.stores.protocol import VectorSchema
+from lazyrag.types import JsonObject, Keywords
 from lazyrag.validation import require, validate_choice, validate_mapping
 
-IndexKwargs: TypeAlias = "Mapping[str, Any] | Sequence[Mapping[str, Any]] | None"
+IndexKwargs: TypeAlias = "Keywords | Sequence[Keywords] | None"
 """One dict for all embed keys, or one for each, with its ``embed_key``."""
 
 _KEYS = ("embed_key", "index_type", "metric_type", "params", "search_params")
@@ -65,7 +66,7 @@ class IndexSettings:
     def __init__(self, index_kwargs: IndexKwargs) -> None:
         is_list = isinstance(index_kwargs, (list, tuple))
         entries: Any = index_kwargs if is_list else [index_kwargs or {}]
-        self._by_embed_key: dict[str | None, Mapping[str, Any]] = {}
+        self._by_embed_key: dict[str | None, Keywords] = {}
         for entry in entries:
             _check_entry(entry)
             embed_key = entry.get("embed_key")
@@ -110,7 +111,7 @@ class IndexSettings:
         return chosen
 
 
-def _choice(entry: Mapping[str, Any], default: str) -> IndexChoice:
+def _choice(entry: Keywords, default: str) -> IndexChoice:
     kind = entry.get("index_type", default).upper()
     return IndexChoice(kind, dict(entry.get("params", {})), dict(entry.get("search_params", {})))
 
@@ -154,8 +155,8 @@ class IndexChoice:
     """
 
     type: str
-    params: Mapping[str, Any]
-    search_params: Mapping[str, Any]
+    params: Keywords
+    search_params: Keywords
 
     @property
     def is_exact(self) -> bool:
@@ -163,7 +164,7 @@ class IndexChoice:
         drops = any(map(self.params.get, _DROPPING)) or any(map(self.search_params.get, _DROPPING))
         return self.type in _EXACT and not drops
 
-    def params_for(self, depth: int) -> dict[str, Any]:
+    def params_for(self, depth: int) -> JsonObject:
         """The parameters of a search for that many rows.
 
         Example:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TypeAlias, cast
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from lazyrag.indexes.tiers import tail_to_join, without
 from lazyrag.progress.blocks import acquired
 from lazyrag.storage.arrays import DamagedError, damage_of, joined
 from lazyrag.storage.arrays import decoded as decoded_arrays
+from lazyrag.stores.graphs import Graphs
 from lazyrag.stores.protocol import (
     Feature,
     Part,
@@ -37,12 +38,8 @@ from lazyrag.stores.protocol import (
     state_of,
     unknown_collection,
 )
-from lazyrag.types import Embeddings, Metric, Ranking
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-from lazyrag.stores.graphs import Graphs
 from lazyrag.stores.sqlite import StoreFile
+from lazyrag.types import Embeddings, KeyArray, Metric, Ranking
 
 CollectionRow: TypeAlias = tuple[int, int, Metric, str]
 """A collection's number, dimension, metric and schema (JSON)."""
@@ -415,7 +412,7 @@ def _parts_to_merge(present: _MapCollection, *, complete: bool = False) -> Seque
 
 
 def mark_rows_dead(
-    connection: sqlite3.Connection, parts: Sequence[_StoredPart], keys: NDArray[np.bytes_]
+    connection: sqlite3.Connection, parts: Sequence[_StoredPart], keys: KeyArray
 ) -> tuple[list[str], int]:
     """Mark the rows of some keys as dead, and delete parts without live rows.
 

@@ -39,6 +39,9 @@ from lazyrag.text.sentences import CJK_LETTERS, is_boundary
 from lazyrag.text.stop_words import QUESTION_WORDS, STOP_MARK, STOP_WORDS, plain_term
 from lazyrag.validation import require, validate_mapping, validate_texts
 
+TermFunction: TypeAlias = Callable[[str], list[str]]
+"""The terms of a text, in order."""
+
 
 @dataclass(frozen=True, slots=True)
 class Analyser:
@@ -56,10 +59,10 @@ class Analyser:
     """
 
     name: str
-    terms: Callable[[str], list[str]]
+    terms: TermFunction
     identity: str = ""
-    stop_words: Callable[[str], list[str]] | None = None
-    query_terms: Callable[[str], list[str]] | None = None
+    stop_words: TermFunction | None = None
+    query_terms: TermFunction | None = None
 
 
 _ASCII_WORDS = re.compile("[a-z0-9]+(?:'[a-z0-9]+)*")
@@ -283,9 +286,7 @@ def chinese_terms(text: str) -> list[str]:
     return _terms(text, _characters_pairs_and_words)
 
 
-def _terms(
-    text: str, cjk_terms: Callable[[str], list[str]], *, is_query: bool = False
-) -> list[str]:
+def _terms(text: str, cjk_terms: TermFunction, *, is_query: bool = False) -> list[str]:
     parsed = _parse(text)
     terms_of_words = parsed.terms
     if is_query and parsed.language != "en":
@@ -678,9 +679,7 @@ def _stemmed(text: str) -> str:
     )
 
 
-def term_function(
-    name: str, *, stop_words: bool = False, is_query: bool = False
-) -> Callable[[str], list[str]]:
+def term_function(name: str, *, stop_words: bool = False, is_query: bool = False) -> TermFunction:
     """Return the function of a registered analyser, with its results validated.
 
     Args:
@@ -730,7 +729,7 @@ def term_function(
     return terms_of
 
 
-def matching_function(name: str, query: str) -> Callable[[str], list[str]]:
+def matching_function(name: str, query: str) -> TermFunction:
     """Return the function of an analyser for a query and the texts compared with it.
 
     It leaves out stop words unless the query has no other term.

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from lazyrag.types import Int64Array
-from lazyrag.validation import validate_number
+from lazyrag.types import Int64Array, UInt64Array
+from lazyrag.validation import validate_range
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,9 +44,7 @@ _EMPTY = 0xFFFFFFFF
 
 def validate_threshold(value: Any) -> float:
     """Return a threshold of similarity."""
-    return validate_number(
-        "threshold", value, "a number from 0.5 to 1", lambda share: 0.5 <= share <= 1
-    )
+    return validate_range("threshold", value, 0.5, 1)
 
 
 def similarity(text: str, other: str) -> float:
@@ -151,22 +149,22 @@ def clusters(
     return [cluster for cluster in members.values() if len(cluster) > 1]
 
 
-def _jaccard(first: NDArray[np.uint64], other: NDArray[np.uint64]) -> float:
+def _jaccard(first: UInt64Array, other: UInt64Array) -> float:
     both = len(np.intersect1d(first, other, assume_unique=True))
     return both / (len(first) + len(other) - both)
 
 
-def _shingles(text: str) -> NDArray[np.uint64]:
+def _shingles(text: str) -> UInt64Array:
     return np.unique(_windows(text))
 
 
-def _windows(text: str) -> NDArray[np.uint64]:
+def _windows(text: str) -> UInt64Array:
     """All runs of bytes of a text, as numbers."""
     data = " ".join(text.casefold().split()).encode("utf-8", "replace").ljust(_WIDTH, b"\0")
     return np.ndarray((len(data) - _WIDTH + 1,), np.dtype("<u8"), data, strides=(1,))
 
 
-def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _mixed(numbers: UInt64Array) -> UInt64Array:
     """Each number scrambled: the finalizer of MurmurHash3."""
     for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
         numbers = (numbers ^ (numbers >> np.uint64(33))) * np.uint64(factor)

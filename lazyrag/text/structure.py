@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from lazyrag.data.segment import Location
+from lazyrag.data.segment import Location, Locations, Span
 
 
 class Heading(NamedTuple):
@@ -30,7 +30,7 @@ _SHORT_LABEL = 100
 others."""
 
 
-def heading_locations(headings: Sequence[Heading], length: int) -> tuple[Location, ...]:
+def heading_locations(headings: Sequence[Heading], length: int) -> Locations:
     """Return the section under each heading, up to the next one, labelled with the path of headings
     above.
 
@@ -78,7 +78,7 @@ class Cleaned:
     starts: array[int] = field(default_factory=lambda: array("q", [0]))
     origins: array[int] = field(default_factory=lambda: array("q", [0]))
 
-    def span(self, start: int, end: int) -> tuple[int, int] | None:
+    def span(self, start: int, end: int) -> Span | None:
         """Map a span to the source; None where something was removed inside of it."""
         at = bisect_right(self.starts, start) - 1
         if at + 1 < len(self.starts) and end > self.starts[at + 1]:
@@ -86,7 +86,7 @@ class Cleaned:
         shift = self.origins[at] - self.starts[at]
         return start + shift, end + shift
 
-    def without(self, removed: Iterable[tuple[int, int]]) -> Cleaned:
+    def without(self, removed: Iterable[Span]) -> Cleaned:
         """Remove spans of its text, which are in order and do not overlap."""
         pieces = []
         starts = array("q")
@@ -117,7 +117,7 @@ _EMPTY_LINES = re.compile(rf"\r?\n(?:{_SPACE}*\r?\n){{2,}}")
 _SPACES = re.compile(rf"{_SPACE}{{2,}}")
 
 
-def extra_spaces(text: str) -> list[tuple[int, int]]:
+def extra_spaces(text: str) -> list[Span]:
     r"""Find superfluous white space: all but one empty line in a row, all but the first of several
     spaces.
 
@@ -159,7 +159,7 @@ _REMOVED = re.compile(
 _CLOSING = {")": "(", "]": "["}
 
 
-def web_addresses(text: str) -> list[tuple[int, int]]:
+def web_addresses(text: str) -> list[Span]:
     """Find web and mail addresses. The text of a Markdown link stays, and so do images.
 
     Example:
@@ -170,7 +170,7 @@ def web_addresses(text: str) -> list[tuple[int, int]]:
     return list(_addresses(text, 0, len(text)))
 
 
-def _addresses(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+def _addresses(text: str, start: int, end: int) -> Iterator[Span]:
     for match in _REMOVED.finditer(text, start, end):
         if match["label"] is not None:
             label = match.span("label")

@@ -22,11 +22,10 @@ import numpy as np
 
 from lazyrag.errors import ConfigError, MissingDependencyError, known_names, missing_package
 from lazyrag.registry import Registry
-from lazyrag.types import Int64Array
+from lazyrag.types import BoolArray, ByteArray, Int64Array
 from lazyrag.validation import require
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from tiktoken import Encoding
 
 
@@ -245,7 +244,7 @@ class _Window(NamedTuple):
     start: int
     end: int
     costs: Int64Array
-    begins: NDArray[np.bool_]
+    begins: BoolArray
     runs: array[int]
 
 
@@ -301,7 +300,7 @@ def _window(text: str, start: int, end: int) -> _Window:
 
 
 @lru_cache(maxsize=1)
-def _kinds() -> NDArray[np.uint8]:
+def _kinds() -> ByteArray:
     """(65,537,) the kind of each character; 0 for those whose costs do not depend on their
     neighbours.
     """
@@ -335,7 +334,7 @@ def _increments() -> bytes:
 
 
 @lru_cache(maxsize=1)
-def _tokens_by_code_point() -> NDArray[np.uint8]:
+def _tokens_by_code_point() -> ByteArray:
     """(65,537,) the tokens that cl100k_base has for a character alone; 0 for ASCII, the last for
     all beyond 2**16.
     """

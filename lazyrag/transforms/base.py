@@ -273,7 +273,11 @@ class _ThreadedMap(Generic[T, R]):
                 self._changed.notify_all()
 
 
-def call_all(transform: Callable[[DocNode], Any], nodes: Sequence[DocNode]) -> Iterator[Any]:
+TransformCallable: TypeAlias = Callable[[DocNode], Any]
+"""Makes the nodes of a group, or their texts, of a node."""
+
+
+def call_all(transform: TransformCallable, nodes: Sequence[DocNode]) -> Iterator[Any]:
     """Transform several nodes, in order: together if the transform has a method
     ``transform_all(nodes)``.
     """
@@ -290,7 +294,7 @@ class Limited:
         limit: Maximum number of concurrent calls, at least 1.
     """
 
-    def __init__(self, on_node: Callable[[DocNode], Any], limit: int) -> None:
+    def __init__(self, on_node: TransformCallable, limit: int) -> None:
         self._on_node = on_node
         self._calls = BoundedCalls(limit)
 
@@ -318,7 +322,7 @@ class Memo:
         on_node: Takes a node; returns what a transform returns.
     """
 
-    def __init__(self, on_node: Callable[[DocNode], Any]) -> None:
+    def __init__(self, on_node: TransformCallable) -> None:
         self._on_node = on_node
         self._results: dict[tuple[str, str], list[Any]] = {}  # of the last texts
 
@@ -377,9 +381,7 @@ class Entry:
         given: The transform itself, instantiated.
     """
 
-    def __init__(
-        self, on_node: Callable[[DocNode], Any], args: TransformArgs, transform: Any
-    ) -> None:
+    def __init__(self, on_node: TransformCallable, args: TransformArgs, transform: Any) -> None:
         self._on_node = on_node
         self.args = args
         self.transform = transform
@@ -704,7 +706,7 @@ class Draft(NamedTuple):
     span: Span | None = None
 
 
-def run_transform(transform: Callable[[DocNode], Any], parent: DocNode) -> list[Draft]:
+def run_transform(transform: TransformCallable, parent: DocNode) -> list[Draft]:
     """Call a transform on a node and convert the result to drafts.
 
     Texts that follow one another in the parent's text, with only white space and punctuation
@@ -754,7 +756,7 @@ def run_transform(transform: Callable[[DocNode], Any], parent: DocNode) -> list[
 
 
 def run_transforms(
-    transform: Callable[[DocNode], Any], parents: Sequence[DocNode]
+    transform: TransformCallable, parents: Sequence[DocNode]
 ) -> Iterator[list[Draft]]:
     """Call a transform on several nodes; together if it has a method ``transform_all(nodes)``.
 

@@ -19,6 +19,7 @@ from lazyrag.text.structure import Cleaned, extra_spaces, web_addresses
 from lazyrag.text.tokens import TokenCounter
 from lazyrag.transforms.base import NodeTransform
 from lazyrag.transforms.splitters import RecursiveSplitter, chunks
+from lazyrag.types import JsonMapping, JsonObject
 from lazyrag.validation import (
     known_arguments,
     known_keywords,
@@ -48,7 +49,7 @@ class PreProcessingRule(NamedTuple):
     enabled: bool = True
 
 
-RulesLike = Sequence["PreProcessingRule | Mapping[str, Any] | str"]
+RulesLike = Sequence["PreProcessingRule | JsonMapping | str"]
 
 
 class PreProcessingRules(Sequence[PreProcessingRule]):
@@ -121,7 +122,7 @@ class PreProcessingRules(Sequence[PreProcessingRule]):
         return f"PreProcessingRules({rules})"
 
 
-def _one_rule(rule_like: PreProcessingRule | Mapping[str, Any] | str) -> PreProcessingRule:
+def _one_rule(rule_like: PreProcessingRule | JsonMapping | str) -> PreProcessingRule:
     if isinstance(rule_like, Mapping):
         values = known_values("A pre-processing rule", rule_like, {"id": None, "enabled": None})
         rule = PreProcessingRule(
@@ -143,9 +144,7 @@ def _one_rule(rule_like: PreProcessingRule | Mapping[str, Any] | str) -> PreProc
     return rule
 
 
-def known_values(
-    subject: str, values: Mapping[str, Any], names: Mapping[str, str | None]
-) -> dict[str, Any]:
+def known_values(subject: str, values: JsonMapping, names: Mapping[str, str | None]) -> JsonObject:
     """Rename the values of a mapping.
 
     Args:
@@ -228,7 +227,7 @@ class Segmentation:
         require(is_valid, "separator", self.separator, "a string that is not empty")
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Segmentation:
+    def from_dict(cls, values: JsonMapping) -> Segmentation:
         r"""Create a segmentation from JSON, with the names of lazyrag or Dify.
 
         Args:
@@ -327,10 +326,10 @@ class Rule:
 
     def __init__(
         self,
-        segmentation: Segmentation | Mapping[str, Any] | None = None,
+        segmentation: Segmentation | JsonMapping | None = None,
         pre_processing_rules: RulesLike | None = None,
         parent_mode: ParentMode | str = ParentMode.PARAGRAPH,
-        subchunk_segmentation: Segmentation | Mapping[str, Any] | None = None,
+        subchunk_segmentation: Segmentation | JsonMapping | None = None,
         *,
         counter: TokenCounter | str = "utf8",
     ) -> None:
@@ -356,7 +355,7 @@ class Rule:
         return cls(Segmentation(500, 50, "\n"), ["remove_extra_spaces"])
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Rule:
+    def from_dict(cls, values: JsonMapping) -> Rule:
         r"""Create a rule from JSON, with the names of lazyrag or Dify.
 
         Args:
@@ -499,7 +498,7 @@ class RuleParents(NodeTransform):
 
 
 def _segmentation(
-    name: str, segmentation: Segmentation | Mapping[str, Any] | None
+    name: str, segmentation: Segmentation | JsonMapping | None
 ) -> Segmentation | None:
     if segmentation is None or isinstance(segmentation, Segmentation):
         return segmentation

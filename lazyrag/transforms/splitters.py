@@ -36,7 +36,7 @@ from lazyrag.text.tokens import (
 )
 from lazyrag.transforms.base import NodeTransform
 from lazyrag.types import Metadata
-from lazyrag.validation import known_arguments, require, validate_integer, validate_number
+from lazyrag.validation import known_arguments, require, validate_integer, validate_range
 
 if TYPE_CHECKING:
     from lazyrag.text.structure import Cleaned
@@ -468,13 +468,9 @@ class SemanticSplitter(NodeTransform):
             )
         self.threshold = threshold
         if threshold is not None:
-            self.threshold = validate_number(
-                "threshold", threshold, "a number from 0 to 2", lambda number: 0 <= number <= 2
-            )
+            self.threshold = validate_range("threshold", threshold, 0, 2)
         percentile = 95 if percentile is None else percentile
-        self.percentile = validate_number(
-            "percentile", percentile, "a number from 0 to 100", lambda number: 0 <= number <= 100
-        )
+        self.percentile = validate_range("percentile", percentile, 0, 100)
         self.window = validate_integer("window", window, 0)
         if type(self) is SemanticSplitter:
             split_at = (

@@ -200,6 +200,9 @@ class Named(NamedTuple):
     path: str
 
 
+EndsByDepth: TypeAlias = dict[int, set[int]]
+"""Where parts of a text end, by their depth in its structure."""
+
 Outline: TypeAlias = "tuple[Levels, list[Named]]"
 """Where the parts of a text end, and those that have names."""
 
@@ -364,7 +367,7 @@ class CodeSplitter(_OutlineSplitter):
 
 
 def _by_grammar(text: str, language: str) -> Outline:
-    by_depth: dict[int, set[int]] = defaultdict(set)
+    by_depth: EndsByDepth = defaultdict(set)
     tokens: set[int] = set()
     definitions = []
     around: list[tuple[int, str]] = []  # enclosing definitions with their depths
@@ -392,7 +395,7 @@ def _token_levels(text: str, tokens: set[int]) -> Levels:
     return [_level(text, {_line_end(text, location) for location in lines}), _level(text, tokens)]
 
 
-def _depth_levels(text: str, by_depth: Mapping[int, set[int]]) -> Levels:
+def _depth_levels(text: str, by_depth: EndsByDepth) -> Levels:
     """Return where parts end, a level for each depth with those above it."""
     levels = []
     ends = set[int]()
@@ -510,7 +513,7 @@ class _YamlOutline:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.ends: dict[int, set[int]] = defaultdict(set)
+        self.ends: EndsByDepth = defaultdict(set)
         self.parts: list[Named] = []
         self._aliased: set[int] = set()
 
@@ -588,7 +591,7 @@ class XMLSplitter(_OutlineSplitter):
         except (expat.ExpatError, ValueError, RecursionError) as exc:
             raise _format_error(".xml", exc) from exc
         character = int if text.isascii() else _character_offsets(text).__getitem__
-        by_depth: dict[int, set[int]] = defaultdict(set)
+        by_depth: EndsByDepth = defaultdict(set)
         parts = []
         for element in elements:
             start = character(element.start)
@@ -999,9 +1002,9 @@ _SAME_ENDS = frozenset("dd dt li option p td th tr".split())
 """Elements that end, if no tag closes them, where the next one of the name begins."""
 
 
-def _html_blocks(text: str, tags: Iterable[Tag]) -> dict[int, set[int]]:
+def _html_blocks(text: str, tags: Iterable[Tag]) -> EndsByDepth:
     """Return where blocks begin and end by their depth."""
-    by_depth: dict[int, set[int]] = defaultdict(set)
+    by_depth: EndsByDepth = defaultdict(set)
     within: list[str] = []
     counts: dict[str, int] = defaultdict(int)  # of the open elements by name
     for tag in tags:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from lazyrag.data.node import SOURCE_LOCATION, DocNode, describe_span
-from lazyrag.data.segment import NOT_SHOWN, TABLE, Location, Segment, Span, content_text
+from lazyrag.data.segment import NOT_SHOWN, TABLE, Location, Locations, Segment, Span, content_text
 from lazyrag.data.tables import FoundTable, header_votes, is_header
 from lazyrag.transforms.base import NodeTransform
 from lazyrag.types import JsonObject
@@ -102,7 +102,7 @@ class _Stretches:
         self._starts = [location.start for location in self._sorted]
         self._reach = list(itertools.accumulate((location.end for location in self._sorted), max))
 
-    def touching(self, start: int, end: int) -> tuple[Location, ...]:
+    def touching(self, start: int, end: int) -> Locations:
         """Those with a character between two positions."""
         some = self._sorted[bisect_right(self._reach, start) : bisect_left(self._starts, end)]
         return tuple(location for location in some if location.end > start)

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 from lazyrag.data.fields import DataType, Schema
 from lazyrag.data.filters import And, Filter, Or
@@ -26,7 +26,7 @@ from lazyrag.ranking.fusion import Normalisation, normalised
 from lazyrag.sources.extract import ExtractSetting
 from lazyrag.sources.extract import extract as extract_items
 from lazyrag.transforms.dify_rules import Rule
-from lazyrag.types import JsonObject, Metadata
+from lazyrag.types import JsonMapping, JsonObject, Metadata
 from lazyrag.validation import (
     is_list_of,
     known_arguments,
@@ -458,10 +458,10 @@ class MetadataCondition:
     """
 
     logical_operator: LogicalOperator = "and"
-    conditions: Sequence[Condition | Mapping[str, Any]] = ()
+    conditions: Sequence[Condition | JsonMapping] = ()
 
     def __post_init__(self) -> None:
-        validate_choice("logical_operator", self.logical_operator, get_args(LogicalOperator))
+        validate_choice("logical_operator", self.logical_operator, LogicalOperator)
         is_valid = is_list_of(self.conditions, (Condition, Mapping))
         require(
             is_valid,
@@ -475,7 +475,7 @@ class MetadataCondition:
         object.__setattr__(self, "conditions", tuple(conditions))
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> MetadataCondition:
+    def from_dict(cls, values: JsonMapping) -> MetadataCondition:
         """Make a condition of JSON.
 
         Args:
@@ -513,8 +513,8 @@ class MetadataCondition:
 
 
 def filter_of(
-    condition: MetadataCondition | Filter | Mapping[str, Any] | None, fields: Schema | None = None
-) -> Filter | Mapping[str, Any] | None:
+    condition: MetadataCondition | Filter | JsonMapping | None, fields: Schema | None = None
+) -> Filter | JsonMapping | None:
     """Convert a `MetadataCondition` or its JSON to a filter; other filters are returned unchanged.
 
     Example:
@@ -658,7 +658,7 @@ class ProcessRule:
     """
 
     mode: str = "automatic"
-    rules: Rule | Mapping[str, Any] | None = None
+    rules: Rule | JsonMapping | None = None
     rule: Rule = field(init=False, compare=False, repr=False)
     """The resulting rule."""
 

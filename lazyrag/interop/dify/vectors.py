@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import abc
 import enum
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -425,30 +426,20 @@ def on_map(
     return DocumentVector(dataset, attributes, embeddings, store_conf=conf)
 
 
-def on_milvus(
-    dataset: Any, attributes: Any = (), embeddings: Any = None, **options: Any
-) -> DocumentVector:
-    """Make a data set in Milvus: ``uri`` and the store's other arguments; with a server also
-    ``ledger``.
-    """
-    return _on_vectors("milvus", dataset, attributes, embeddings, options)
-
-
-def on_chroma(
-    dataset: Any, attributes: Any = (), embeddings: Any = None, **options: Any
-) -> DocumentVector:
-    """Make a data set in Chroma: ``dir`` or ``host`` and the store's arguments; with a server also
-    ``ledger``.
-    """
-    return _on_vectors("chromadb", dataset, attributes, embeddings, options)
-
-
 def _on_vectors(
-    store: str, dataset: Any, attributes: Any, embeddings: Any, options: dict[str, Any]
+    store: str, dataset: Any, attributes: Any = (), embeddings: Any = None, **options: Any
 ) -> DocumentVector:
     ledger = {"ledger": options.pop("ledger")} if "ledger" in options else {}
     conf = {"vector_store": {"type": store, "kwargs": options}, **ledger}
     return DocumentVector(dataset, attributes, embeddings, store_conf=conf)
+
+
+on_milvus = functools.partial(_on_vectors, "milvus")
+"""Makes a data set in Milvus: ``uri`` and the store's other arguments; with a server also
+``ledger``."""
+on_chroma = functools.partial(_on_vectors, "chromadb")
+"""Makes a data set in Chroma: ``dir`` or ``host`` and the store's arguments; with a server also
+``ledger``."""
 
 
 def _content(node: DocNode) -> JsonObject:

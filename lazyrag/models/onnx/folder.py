@@ -12,7 +12,7 @@ from typing import Any
 
 from lazyrag.errors import ConfigError, known_names, sentence
 from lazyrag.models.protocols import InputType
-from lazyrag.types import JsonObject
+from lazyrag.types import JsonObject, Keywords
 
 TOKENIZER = "tokenizer.json"
 _USUAL_GRAPHS = (
@@ -192,7 +192,7 @@ class FileFingerprint:
         """Record these files."""
         return cls({path: _stamp(path) for path in paths})
 
-    def digest(self, settings: Mapping[str, Any]) -> str:
+    def digest(self, settings: Keywords) -> str:
         """Hash the files' bytes, not their paths, and settings that JSON can hold: 16 hexadecimal
         digits.
 

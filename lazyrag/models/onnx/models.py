@@ -41,6 +41,7 @@ from lazyrag.models.protocols import Embedded, EmbeddedBatch, InputType
 from lazyrag.models.rerank import checked_documents, checked_query, rank_scores
 from lazyrag.types import FloatArray, Matrix, PathLike, PlaceRanking, Vector
 from lazyrag.validation import (
+    entry_of,
     known_arguments,
     require,
     sendable,
@@ -265,7 +266,7 @@ def _declared_activation(folder: ModelFolder) -> Any:
     nested = config.get("sentence_transformers")
     positions: tuple[Any, ...] = (
         folder.read_json_object("config_sentence_transformers.json").get("activation_fn"),
-        nested.get("activation_fn") if isinstance(nested, dict) else None,
+        entry_of(nested, "activation_fn"),
         config.get("sbert_ce_default_activation_function"),
     )
     return next((declared for declared in positions if declared is not None), None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
@@ -251,7 +251,7 @@ def settle(
     Raises:
         ConfigError: If nobody says how to pool, or what they say cannot be done.
     """
-    validate_choice("too_long", too_long, get_args(TooLong))
+    validate_choice("too_long", too_long, TooLong)
     for name, prefix in (("query_prefix", query_prefix), ("document_prefix", document_prefix)):
         require(isinstance(prefix, (str, type(None))), name, prefix, "a string or None")
     steps = read_pooling_settings(folder)

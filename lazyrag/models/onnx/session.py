@@ -6,12 +6,12 @@ import os
 import re
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, starmap
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -19,12 +19,8 @@ from lazyrag.errors import ConfigError, missing_package, sentence
 from lazyrag.models.concurrency import map_in_threads
 from lazyrag.models.onnx.folder import TOKENIZER, FileFingerprint, ModelFolder, graph_files
 from lazyrag.models.protocols import Usage, report_usage
-from lazyrag.types import Int64Array
+from lazyrag.types import AnyArray, Float32Array, Int64Array, Keywords
 from lazyrag.validation import is_list_of, require, validate_integer
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 _ALPHABETIC_WORD = re.compile("[^\\W\\d_\u1100-\U0010ffff]{4,}")  # not of syllables or ideographs
 
@@ -34,7 +30,7 @@ T = TypeVar("T")
 Ids: TypeAlias = "Int64Array"
 """Tokens by their numbers in the vocabulary: shape (n,), int64."""
 
-Output: TypeAlias = "NDArray[np.float32]"
+Output: TypeAlias = Float32Array
 """What a graph says of one line: (tokens, dim) without padding, or (dim,)."""
 
 PADDED_TOKENS = 512
@@ -279,7 +275,7 @@ class TextModel:
         self._identity = ""
         self.ranks = self._try()
 
-    def identity(self, name: str, settings: Mapping[str, Any]) -> str:
+    def identity(self, name: str, settings: Keywords) -> str:
         """Name of the model with a hash of its files and of all settings; computed once, as large
         files take seconds.
 
@@ -353,7 +349,7 @@ class TextModel:
             return (1 if sway else _ROWS), False
         return validate_integer("batch_size", batch_size, 1), sway and batch_size > 1
 
-    def _feeds(self, rows: Sequence[Row]) -> dict[str, NDArray[Any]]:
+    def _feeds(self, rows: Sequence[Row]) -> dict[str, AnyArray]:
         shape = len(rows), max(map(len, rows))
         values = {name: np.zeros(shape, np.int64) for name in _INPUTS}
         values["input_ids"] += self._padding

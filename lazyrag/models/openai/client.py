@@ -28,11 +28,13 @@ from lazyrag.errors import ConfigError, missing_package, sentence
 from lazyrag.models import concurrency as background
 from lazyrag.models.protocols import Usage, report_usage, single_try
 from lazyrag.text.tokens import EstimatedTokenCounter
-from lazyrag.types import Closable, JsonMapping, JsonObject
+from lazyrag.types import Closable, Headers, JsonMapping, JsonObject
 from lazyrag.validation import (
     check_keywords,
+    entry_of,
     keyword_names,
     known_arguments,
+    public_url,
     require,
     validate_integer,
     validate_seconds,
@@ -68,7 +70,7 @@ class EndpointOptions(TypedDict, total=False):
     concurrency: int
     requests_per_minute: int | None
     rate_limit: RateLimit | None
-    headers: Mapping[str, str] | None
+    headers: Headers | None
     trust_env: bool
 
 
@@ -120,7 +122,7 @@ class Endpoint(Closable):
         concurrency: int = 8,
         requests_per_minute: int | None = None,
         rate_limit: RateLimit | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers | None = None,
         trust_env: bool = True,
     ) -> None:
         self._http, _ = _packages()
@@ -415,13 +417,13 @@ class _Pool:
     slots: asyncio.Semaphore
 
 
-def _close_unsecured() -> Callable[[str, Mapping[str, Any]], Awaitable[None]]:
+def _close_unsecured() -> Callable[[str, JsonMapping], Awaitable[None]]:
     """Return a trace that closes a connection whose TLS handshake fails: cancelled in it, httpcore2
     leaves it open.
     """
     stream: Any = None
 
-    async def trace(event: str, info: Mapping[str, Any]) -> None:
+    async def trace(event: str, info: JsonMapping) -> None:
         nonlocal stream
         if event.endswith("connect_tcp.complete"):
             stream = info["return_value"]
@@ -604,7 +606,7 @@ class EndpointError(Exception):
 
 
 def response_error(
-    status: int, headers: Mapping[str, str], body: bytes | str, hidden: Callable[[str], str] = str
+    status: int, headers: Headers, body: bytes | str, hidden: Callable[[str], str] = str
 ) -> EndpointError:
     """Create the error for an unsuccessful response.
 
@@ -656,10 +658,10 @@ def parse_json(body: bytes | str, hidden: Callable[[str], str] = str) -> Any:
             " between.",
             retries=1,
         ) from exc  # once: it may have been cut
-    error = value.get("error") if isinstance(value, dict) else None
+    error = entry_of(value, "error")
     if not error:
         return value
-    code = error.get("code") if isinstance(error, dict) else None
+    code = entry_of(error, "code")
     if isinstance(code, int) and 400 <= code < 600:
         raise response_error(code, {}, body, hidden)
     raise EndpointError(f"the answer is an error: {sentence(_message(body, hidden)[0])}")
@@ -669,7 +671,7 @@ def usage_of(answer: Any) -> Usage | None:
     """Read the token usage of an answer; None if it is not reported. Texts in, as for embeddings,
     are a prompt.
     """
-    usage = answer.get("usage") if isinstance(answer, dict) else None
+    usage = entry_of(answer, "usage")
     if not isinstance(usage, dict):
         return None
     of_texts = None if "choices" in answer else 0
@@ -680,7 +682,7 @@ def usage_of(answer: Any) -> Usage | None:
     return Usage(*counts) if all(type(count) is int for count in counts) else None
 
 
-def retry_after_s(headers: Mapping[str, str]) -> float | None:
+def retry_after_s(headers: Headers) -> float | None:
     """Return the pause that a response requests, in seconds; None if it requests none.
 
     Source:
@@ -850,7 +852,7 @@ _LONG_SECRET = 6  # characters of a secret that is hidden wherever it occurs
 class Secrets:
     """Headers that no message shows."""
 
-    headers: Mapping[str, str] = field(repr=False)
+    headers: Headers = field(repr=False)
 
     def hidden(self, text: str) -> str:
         """Remove the headers' values from a text: some servers repeat the key that they refuse."""
@@ -914,7 +916,7 @@ def checked_url(base_url: Any) -> str:
     if not isinstance(base_url, str):
         raise ConfigError(f"{expected}; got {type(base_url).__name__}.")
     url = base_url.strip().rstrip("/")
-    safe_url = url.partition("?")[0].partition("#")[0].rpartition("@")[2]
+    safe_url = public_url(url)
     try:
         parts = urllib.parse.urlsplit(url)
         is_valid = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0

@@ -8,7 +8,7 @@ import dataclasses
 import itertools
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, Unpack, get_args
+from typing import Any, Literal, TypeAlias, Unpack
 
 from lazyrag.errors import AnswerWarning, EmbeddingError, GenerationError, RetrievalError, warn_user
 from lazyrag.models import concurrency
@@ -38,7 +38,7 @@ from lazyrag.models.protocols import (
     Embedded,
     EmbeddedBatch,
     InputType,
-    Message,
+    Messages,
     Prompt,
     TokenLogprob,
     Usage,
@@ -48,6 +48,7 @@ from lazyrag.models.protocols import (
 from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
 from lazyrag.types import Closable, JsonObject, Matrix, PlaceRanking
 from lazyrag.validation import (
+    entry_of,
     require,
     sendable,
     validate_boolean,
@@ -171,9 +172,7 @@ class HttpChatModel(_HttpModel):
             return dataclasses.replace(options, json_schema=None)
         return options
 
-    async def _complete(
-        self, messages: tuple[Message, ...], options: ChatOptions
-    ) -> ChatCompletion:
+    async def _complete(self, messages: Messages, options: ChatOptions) -> ChatCompletion:
         try:
             answer, options = await self._post(messages, options)
             choices = choices_of(answer, options.n)
@@ -192,9 +191,7 @@ class HttpChatModel(_HttpModel):
             tuple(choices), name if isinstance(name, str) else "", _total_usage(usages)
         )
 
-    async def _post(
-        self, messages: tuple[Message, ...], options: ChatOptions
-    ) -> tuple[Any, ChatOptions]:
+    async def _post(self, messages: Messages, options: ChatOptions) -> tuple[Any, ChatOptions]:
         """Send a request; returns the answer, and the options without the schema if the endpoint
         rejects that.
         """
@@ -209,7 +206,7 @@ class HttpChatModel(_HttpModel):
         return answer, options
 
     async def _one_more(
-        self, messages: tuple[Message, ...], options: ChatOptions, number: int
+        self, messages: Messages, options: ChatOptions, number: int
     ) -> tuple[ChatChoice, Usage | None]:
         # the same seed would give the same answer
         seed = None if options.seed is None else options.seed + number
@@ -217,7 +214,7 @@ class HttpChatModel(_HttpModel):
         return choices_of(answer, 1)[0], usage_of(answer)
 
     async def _deltas(
-        self, messages: tuple[Message, ...], options: ChatOptions
+        self, messages: Messages, options: ChatOptions
     ) -> AsyncGenerator[ChatDelta, None]:
         body = {**_body(self.model, messages, options), "stream": True}
         if usage_of_calls.get() is not None:
@@ -242,7 +239,7 @@ def _total_usage(usages: Sequence[Usage | None]) -> Usage | None:
     )
 
 
-def _body(model: str, messages: tuple[Message, ...], options: ChatOptions) -> JsonObject:
+def _body(model: str, messages: Messages, options: ChatOptions) -> JsonObject:
     parameters: JsonObject = {
         "n": options.n if options.n > 1 else None,
         "temperature": options.temperature,
@@ -437,7 +434,7 @@ def _reason(choice: JsonObject) -> str | None:
 
 def _logprobs(choice: JsonObject) -> tuple[TokenLogprob, ...] | None:
     logprobs = choice.get("logprobs")
-    tokens = logprobs.get("content") if isinstance(logprobs, dict) else None
+    tokens = entry_of(logprobs, "content")
     if tokens is None:
         return None
     try:
@@ -617,7 +614,7 @@ def _in_order(answer: Any, count: int) -> list[Any]:
     Raises:
         EndpointError: If there is not exactly one for each.
     """
-    data = answer.get("data") if isinstance(answer, dict) else None
+    data = entry_of(answer, "data")
     if not isinstance(data, list) or not all(
         isinstance(entry, dict) and "embedding" in entry for entry in data
     ):
@@ -677,7 +674,7 @@ class HttpRerankModel(_HttpModel):
         **endpoint: Unpack[EndpointOptions],
     ) -> None:
         super().__init__("rerank", base_url, model, api_key, endpoint)
-        self.api: RerankApi = validate_choice("api", api, get_args(RerankApi))
+        self.api: RerankApi = validate_choice("api", api, RerankApi)
         if batch_size is None:
             batch_size = 512 if api == "common" else 32
         self.batch_size = validate_integer("batch_size", batch_size, 1)
@@ -738,7 +735,7 @@ class HttpRerankModel(_HttpModel):
         if self.api == "common":
             body = {"model": self.model, "query": query, "documents": documents, "top_n": top_n}
             answer = await self.endpoint.post("/rerank", body, count)
-            results = answer.get("results") if isinstance(answer, dict) else None
+            results = entry_of(answer, "results")
             score = "relevance_score"
             form = "{'results': [{'index', 'relevance_score'}, ...]}"
         else:
