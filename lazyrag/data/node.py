@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from os import PathLike
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeVar
 from weakref import ref
 
 from lazyrag.data.segment import (
@@ -142,6 +142,7 @@ class NodeSource(Protocol):
 
 
 T = TypeVar("T")
+_MOST_ROOTS = 4
 
 
 class Shown(dict[str, Any]):
@@ -149,13 +150,37 @@ class Shown(dict[str, Any]):
     closed.
     """
 
-    __slots__ = ("__weakref__", "node")
+    __slots__ = ("__weakref__", "node", "roots")
     __hash__ = object.__hash__  # type: ignore[assignment]  # two of them are never the same
     node: tuple[Segment, NodeSource | None]
+    roots: Roots
 
 
-ShownHits: TypeAlias = "set[ref[Shown]]"
-"""What the hits of a Document have shown, as long as somebody has the hits."""
+class Roots(dict[str, Segment]):
+    """Root nodes by key, read for the hits of a search."""
+
+    __slots__ = ("__weakref__",)
+
+
+class ShownHits(set["ref[Shown]"]):
+    """What the hits of a Document have shown, as long as somebody has the hits."""
+
+    last_roots = ref(Roots())
+    """Those of the last search, as long as its hits are in use."""
+
+    def root(self, key: str, read: Callable[[], list[Segment]]) -> list[Segment]:
+        """Read a root node, that of a large table once for all hits of the last search."""
+        roots = self.last_roots()
+        if roots is None:
+            return read()
+        root = roots.get(key)
+        if root is not None:
+            return [root]
+        if len(roots) >= _MOST_ROOTS:
+            roots.clear()
+        stored = read()
+        roots.update({root.key: root for root in stored})
+        return stored
 
 
 @known_arguments
@@ -714,9 +739,15 @@ def _shown(locations: Iterable[Location]) -> Locations:
 
 def remember(nodes: Iterable[DocNode], hits: ShownHits) -> None:
     """Make nodes of a Document hits: they remember what they show."""
+    before = hits.last_roots()
+    if before is not None:
+        before.clear()  # many searches together would hold many texts
+    roots = Roots()
+    hits.last_roots = ref(roots)
     for node in nodes:
         node._shown = memory = Shown()
         memory.node = node._segment, node._reader
+        memory.roots = roots
         hits.add(ref(memory, hits.discard))
 
 
@@ -729,6 +760,7 @@ def show_all(hits: ShownHits) -> None:
             node._shown = memory
             with suppress(StaleNodeError):
                 _ = node.location, node.global_metadata
+    remember((), hits)  # releases the roots
 
 
 def _restored(

@@ -197,7 +197,7 @@ class Indexer:
             self.turns,
             VersionReader(self.ledger, self.nodes, self.loading, self.dataset, owner=self),
         )
-        self.hits: ShownHits = set()
+        self.hits = ShownHits()
         self.is_closed = False
         self.last_view = View(Tree(), 0, {})
         self._graphs = tuple(self.graph.line_of_bases())

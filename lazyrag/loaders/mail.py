@@ -35,6 +35,8 @@ Attachment: TypeAlias = tuple[str, Callable[[], LoadedFile]]
 _HEADERS = ("subject", "from", "to", "cc", "date")
 _MAX_PARSED = 10_000  # characters of a header: 0.2 s at worst; one of 400,000 took minutes
 _STEPS_PER_PART = 32
+_MAX_REFERENCE = 300  # characters of a plain body that may only refer to the HTML
+_MUCH_LONGER = 3
 _QUOTED_FROM = re.compile(rb"^>(>*From )", re.MULTILINE)
 
 
@@ -61,8 +63,9 @@ class EmlLoader:
     """Reads a mail: subject, sender, recipients and date as its first lines, then its body, then
     its attachments.
 
-    Of alternative bodies the plain text is read, else the HTML. Attachments follow as places of
-    kind ``attachment``, with their own places. Headers and names of attachments become metadata,
+    Of alternative bodies the plain text is read, else the HTML; the HTML, too, if it is much longer
+    than a short plain text, which may only refer to it. Attachments follow as places of kind
+    ``attachment``, with their own places. Headers and names of attachments become metadata,
     unread ones with their reasons.
     """
 
@@ -194,7 +197,9 @@ def _leaves(part: EmailMessage) -> Iterator[EmailMessage]:
 
 
 def _best(alternatives: list[EmailMessage]) -> list[EmailMessage]:
-    """The plain text if it is not blank, else the HTML, which may have images as parts."""
+    """The plain text if it is not blank and does not only refer to the HTML, else the HTML, which
+    may have images as parts.
+    """
     plain = [
         part for part in alternatives if part.get_content_type() == "text/plain" and _body(part)
     ]
@@ -203,16 +208,38 @@ def _best(alternatives: list[EmailMessage]) -> list[EmailMessage]:
         for part in alternatives
         if part.get_content_type() == "text/html" or part.is_multipart()
     ]
+    if plain and pages and _only_refers(plain[0], pages[-1]):
+        return pages[-1:]
     return plain[:1] or pages[-1:] or alternatives[-1:]
 
 
+def _only_refers(plain: EmailMessage, page: EmailMessage) -> bool:
+    """Whether a plain text may only say that the mail has to be displayed as HTML."""
+    length = len(_body(plain))
+    if length <= _MAX_REFERENCE:
+        with reading().tolerated("HTML body"):
+            parts = [part for part in page.walk() if part.get_content_type() == "text/html"]
+            return sum(len(_rendered(part)) for part in parts) > _MUCH_LONGER * length
+    return False
+
+
 def _body(part: EmailMessage) -> str:
+    if part.get_content_subtype() == "html" and not reading().source:
+        return _rendered(part)
+    return _decoded(part).replace("\r\n", "\n").strip()
+
+
+def _rendered(part: EmailMessage) -> str:
+    text = _decoded(part)
+    return read_html(text, marked=True).text.strip() if text else ""
+
+
+def _decoded(part: EmailMessage) -> str:
+    """The text of a part; "" if it is blank."""
     payload = part.get_payload(decode=True)
     if not isinstance(payload, bytes) or not payload.strip():
         return ""
-    text = decode_lossy(payload, part.get_content_charset())
-    renders = part.get_content_subtype() == "html" and not reading().source
-    return (read_html(text, marked=True).text if renders else text.replace("\r\n", "\n")).strip()
+    return decode_lossy(payload, part.get_content_charset())
 
 
 def _attachments(parts: Iterable[EmailMessage], folder: Path) -> Iterator[Attachment]:

@@ -6,6 +6,7 @@ meanwhile. There is no other way to read a Document.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -845,7 +846,8 @@ class LocalSnapshot(Snapshot):
         if group is None or build is None:
             return []
         keys = [store_key(uid, build.number) for uid in uids]
-        return self._nodes.segments.get(group.collection, keys)
+        read = functools.partial(self._nodes.segments.get, group.collection, keys)
+        return self.indexer.hits.root(keys[0], read) if group_name == LAZY_ROOT_NAME else read()
 
     def _children(self, segment: Segment, group: LiveGroup) -> Iterator[Segment]:
         """The children of a node in a group, in order, in scope or not; read in pages, each larger

@@ -372,7 +372,7 @@ def collect(
     scope = caller.scope(set)
     options: dict[str, Any] = {"filters": filter_of(filters), "per": per, "after": after}
     options["group"] = group or caller.service.group_of(scope.name)
-    page = collect_page(scope.docs, query, limit, max_tokens, **options)
+    page = collect_page(scope, query, limit, max_tokens, **options)
     return {"set": scope.name, **page}
 
 
@@ -388,7 +388,7 @@ def sql(
     sums, averages, comparisons of numbers.
     """
     scope = caller.scope(set)
-    return {"set": scope.name, **run_sql(scope.docs, query, start, MAX_LINES, max_tokens)}
+    return {"set": scope.name, **run_sql(scope, query, start, MAX_LINES, max_tokens)}
 
 
 @_tool(**_Text, **_Place, **_Range, length=(int, ...))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -9,7 +10,9 @@ import subprocess
 import sys
 
 import httpx2 as httpx
+import openpyxl
 import pytest
+from mcp import Client
 
 from lazyrag import Document, connect
 from lazyrag.errors import ConfigError
@@ -60,6 +63,33 @@ def test_a_folder_is_served_and_followed(folder):
         running.process.send_signal(signal.SIGTERM)
         assert running.process.wait(60) == 0
         assert not [pid for pid in children if is_running(pid)]
+
+
+@pytest.mark.slow
+def test_tables_of_a_served_folder_are_built_on_first_use(folder):
+    """By a query over HTTP or MCP, without a request of an administrator."""
+    (folder / "prices.csv").write_text("tea,EUR\ngreen,4.5\nblack,3\n")
+    book = openpyxl.Workbook()
+    book.active.append(["tea", "kg"])
+    book.active.append(["green", 12])
+    book.save(folder / "stock.xlsx")
+    query = "SELECT tea, eur * kg AS value FROM prices JOIN stock USING (tea)"
+
+    async def ask(url, **tool):
+        async with Client(f"{url}/mcp") as client:
+            return (await client.call_tool(**tool)).structured_content
+
+    with serving(folder, "--port", "0", "--processes", "2") as running:
+        running.wait_until_ready()
+        rows = {"name": "collect", "arguments": {"query": "green", "per": "row"}}
+        assert asyncio.run(ask(running.url, **rows))["total"] == 2
+        answer = httpx.post(
+            f"{running.url}/api/v1/sets/files/sql", json={"query": query}, timeout=60
+        )
+        [row] = answer.json()["rows"]
+        assert row["values"] == {"tea": "green", "value": 54.0}
+        assert {location["path"] for location in row["locations"]} == {"prices.csv", "stock.xlsx"}
+    assert "stores the tables of all documents" in running.log.read_text()
 
 
 @pytest.mark.slow

@@ -8,12 +8,15 @@ import os
 import pytest
 from fastapi.testclient import TestClient
 
+import lazyrag.server.core.set_request
 from lazyrag import Document
 from lazyrag.data.filters import And, Condition, Or
 from lazyrag.retrieval.base import BaseRetriever
 from lazyrag.server.api.search import filter_of
 from lazyrag.server.core.principal import Principal
+from lazyrag.server.jobs import Jobs
 from tests.server.openapi import conforms
+from tests.server.running import run_jobs
 
 SET = "/api/v1/sets/notes"
 
@@ -197,29 +200,58 @@ def test_what_is_not_valid_is_a_problem_of_the_client(client, body):
     assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_a_group_that_a_web_process_cannot_build_is_a_conflict(service, docs, client):
-    """Web processes only read: the problem says what to do, and names no folder of the server."""
-    with Document(
-        docs.reader.indexer.dataset.folder,
-        store_conf={
-            "segment_store": {
-                "type": "map",
-                "kwargs": {"uri": str(service.state.parent / "store.db")},
-            }
-        },
-        read_only=True,
-    ) as reading:
+@pytest.fixture
+def web_process(service, docs):
+    """The set as a web process has it: read-only, while ``docs`` is the writer's."""
+    store = {"type": "map", "kwargs": {"uri": str(service.state.parent / "store.db")}}
+    folder = docs.reader.indexer.dataset.folder
+    with Document(folder, store_conf={"segment_store": store}, read_only=True) as reading:
         service.sets["notes"] = reading
-        problem = client.post(f"{SET}/search", json={"query": "tea", "group": "FineChunk"}).json()
-        unknown = client.post(f"{SET}/search", json={"query": "tea", "group": "Fine"}).json()
-        tables = client.post(f"{SET}/sql", json={}).json()
-        rows = client.post(f"{SET}/collect", json={"per": "row"}).json()
+        yield reading
+
+
+def test_a_group_that_a_web_process_cannot_build_is_a_conflict(service, client, web_process):
+    """Web processes only read: the problem says what to do, and names no folder of the server."""
+    problem = client.post(f"{SET}/search", json={"query": "tea", "group": "FineChunk"}).json()
+    unknown = client.post(f"{SET}/search", json={"query": "tea", "group": "Fine"}).json()
     assert '{"names": ["FineChunk"]}' in problem["remedy"]
-    assert '{"names": ["table"]}' in tables["remedy"]
-    assert '{"names": ["table"]' in rows["remedy"]
     assert (problem["status"], problem["error"], unknown["status"]) == (409, "ReadOnlyError", 404)
     assert "Build it" in problem["remedy"]
     assert str(service.state.parent) not in f"{problem}{unknown}"
+
+
+def test_the_writer_builds_tables_for_the_first_query(client, docs, web_process, monkeypatch):
+    """Until they are there, queries have to come again; all of them share the same build."""
+    monkeypatch.setattr(lazyrag.server.core.set_request, "_BUILD_WAIT_S", 0.0)
+    (docs.reader.indexer.dataset.folder / "prices.csv").write_text("tea,EUR\ngreen,4.5\n")
+    docs.sync()
+
+    def post(path, **body):
+        return client.post(f"{SET}/{path}", json=body)
+
+    waiting = [post("sql"), post("collect", per="row"), client.get("/s/notes/all?q=4.5&per=row")]
+    assert [
+        (response.status_code, response.headers["Retry-After"]) for response in waiting[:2]
+    ] == [(503, "1")] * 2
+    assert "are being built" in waiting[2].text
+    [job] = run_jobs(docs)
+    assert (job.kind, job.state) == ("activate_group", "SUCCESS")
+    assert [table["name"] for table in post("sql").json()["tables"]] == ["prices"]
+    assert post("collect", query="green", per="row").json()["total"] == 1
+    assert "tea: green" in client.get("/s/notes/all?q=green&per=row").text
+
+
+def test_tables_that_an_administrator_has_canceled_are_not_built(
+    client, docs, web_process, monkeypatch
+):
+    """Queries submit no further job; the problem has the request that builds them."""
+    monkeypatch.setattr(lazyrag.server.core.set_request, "_BUILD_WAIT_S", 0.0)
+    assert client.post(f"{SET}/sql", json={}).status_code == 503
+    [job] = Jobs(docs).list()
+    Jobs(docs).cancel(job.id)
+    problem = client.post(f"{SET}/sql", json={}).json()
+    assert (problem["status"], '{"names": ["table"]}' in problem["remedy"]) == (409, True)
+    assert len(Jobs(docs).list()) == 1
 
 
 def test_filters_of_json_have_all_operators():

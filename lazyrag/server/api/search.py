@@ -33,7 +33,7 @@ from lazyrag.retrieval.stages import Reason
 from lazyrag.server.core.body import Body, Name, SearchOptions
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.service import Administrator, require_unrestricted, service_of
-from lazyrag.server.core.set_request import Searching
+from lazyrag.server.core.set_request import Searching, SetRequest
 from lazyrag.text.tokens import resolve_counter
 from lazyrag.types import JsonMapping, JsonObject
 from lazyrag.validation import named_filters
@@ -556,19 +556,21 @@ async def collect(body: CollectBody, call: Searching) -> Response:
     """Find all documents, passages or table rows that have the words of a query, with a count."""
 
     def find() -> Any:
-        return collect_page(call.docs, **{**dict(body), "filters": filter_of(body.filters)})
+        return collect_page(call, **{**dict(body), "filters": filter_of(body.filters)})
 
     return await call.respond(find, slow=True)
 
 
 def collect_page(
-    docs: Document, query: str, limit: int, max_tokens: int | None, **options: Any
+    call: SetRequest, query: str, limit: int, max_tokens: int | None, *, per: Unit, **options: Any
 ) -> JsonObject:
     """A page of `Document.collect` within a number of tokens."""
-    page = docs.collect(query, limit=limit, **options)
+    if per == "row":
+        call.ensure_tables()
+    page = call.docs.collect(query, limit=limit, per=per, **options)
     fitting = _fitting(to_dict(page.items), max_tokens)
     if fitting < len(page.items):
-        page = docs.collect(query, limit=fitting, **options)
+        page = call.docs.collect(query, limit=fitting, per=per, **options)
     result: JsonObject = to_dict(page)
     return result
 
@@ -576,17 +578,18 @@ def collect_page(
 @sets.post("/sql", response_model=create_model("SqlResponse", **SQL_FIELDS))
 async def sql(body: SqlBody, call: Searching) -> Response:
     """Select rows from the tables of the documents."""
-    return await call.respond(lambda: run_sql(call.docs, **dict(body)), slow=True)
+    return await call.respond(lambda: run_sql(call, **dict(body)), slow=True)
 
 
 def run_sql(
-    docs: Document, query: str, start: int, limit: int, max_tokens: int | None
+    call: SetRequest, query: str, start: int, limit: int, max_tokens: int | None
 ) -> JsonObject:
     """A page of the tables, if the statement is blank; else of its rows with their places."""
+    call.ensure_tables()
     if not query.strip():
-        tables = to_dict(docs.tables.list())
+        tables = to_dict(call.docs.tables.list())
         return {"rows": [], **part_of("tables", tables, start, limit, max_tokens)}
-    rows = docs.tables.sql(query, limit=MAX_LINES)
+    rows = call.docs.tables.sql(query, limit=MAX_LINES)
     pairs = [{"values": dict(row), "locations": row.locations} for row in rows]
     return {"tables": [], **part_of("rows", to_dict(pairs), start, limit, max_tokens)}
 

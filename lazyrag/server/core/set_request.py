@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import time
 import uuid
@@ -22,10 +23,12 @@ from fastapi import Depends, Header, Request
 from starlette.background import BackgroundTask
 from starlette.responses import Response
 
+from lazyrag._version import __version__
 from lazyrag.data.encoding import to_dict
 from lazyrag.data.node import DocNode
+from lazyrag.data.segment import TABLE
 from lazyrag.document import Document
-from lazyrag.errors import ConfigError, NotRegisteredError, StaleNodeError
+from lazyrag.errors import ConfigError, NotRegisteredError, ReadOnlyError, StaleNodeError
 from lazyrag.ledger.tables import DocumentTable
 from lazyrag.read.rows import document_table
 from lazyrag.read.snapshot import LocalSnapshot
@@ -36,7 +39,7 @@ from lazyrag.server.core.guard import job_key
 from lazyrag.server.core.names import file_name
 from lazyrag.server.core.notebook import Notebook, owner_of
 from lazyrag.server.core.principal import Principal
-from lazyrag.server.core.problems import ProblemError, public_error
+from lazyrag.server.core.problems import ProblemError, public_error, try_again
 from lazyrag.server.core.service import Reader, Service, location_of, needs, service_of
 from lazyrag.server.core.upload_files import KEPT_S, age_of, draft, sweep
 from lazyrag.server.jobs import Jobs, documents_of
@@ -44,9 +47,11 @@ from lazyrag.types import JsonObject
 from lazyrag.validation import normal_name
 
 R = TypeVar("R")
+log = logging.getLogger("lazyrag.server")
 
 MAX_TEXT = 10_000_000
 """Characters of the nodes in one response."""
+_BUILD_WAIT_S = 5.0
 _TOGETHER = 64  # hits whose parents are read with one request; of many they would take memory
 
 
@@ -170,6 +175,26 @@ class SetRequest:
         """
         async with self.service.slow if slow else nullcontext():
             return as_json(await self.run(_read_again, find, *args), status)
+
+    def ensure_tables(self) -> None:
+        """Let the set's writer build the tables of its documents on first use: their cells are
+        stored again, which a set without such queries need not pay for.
+
+        Raises:
+            ProblemError: 503 while they are being built.
+            ReadOnlyError: If nothing builds them: there is no service, or the build has failed.
+        """
+        try:
+            self.docs.get_nodes(TABLE, limit=0)
+        except ReadOnlyError:
+            if self.request is None:  # MCP on stdio
+                raise
+            # a failed build is not repeated by each query
+            key = f"tables of {__version__}"
+            job = self.jobs.submit("activate_group", {"names": [TABLE]}, key=key)
+            log.info("set %s: job %s stores the tables of all documents", self.name, job.id)
+            if not self.jobs.wait(job.id, _BUILD_WAIT_S).is_finished:
+                raise try_again(503, "The tables of the set are being built.") from None
 
     def nodes(self, nodes: Sequence[DocNode]) -> list[JsonObject]:
         """Convert nodes to JSON types, in one state of the set."""

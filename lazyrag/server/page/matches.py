@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from lazyrag.errors import LazyRAGError
 from lazyrag.server.api.search import Unit
-from lazyrag.server.core.problems import problem_of
+from lazyrag.server.core.problems import ProblemError, problem_of
 from lazyrag.server.core.set_request import Reading
 from lazyrag.server.page import page
 from lazyrag.server.page.page import Facts
@@ -28,6 +28,8 @@ async def matches_page(
         facts = {**query_bar(call, knobs), "page": "search", "per": per, "matches": None}
         if knobs.q.strip() and not facts["problem"]:
             try:
+                if per == "row":
+                    call.ensure_tables()
                 facts["matches"] = call.docs.collect(
                     knobs.q,
                     facts["filters"],
@@ -36,7 +38,7 @@ async def matches_page(
                     limit=_AT_ONCE,
                     after=after or None,
                 )
-            except LazyRAGError as exc:
+            except (LazyRAGError, ProblemError) as exc:
                 facts["problem"] = problem_of(exc)
         return facts
 

@@ -42,10 +42,10 @@ Date: 2024-04-05 06:07:08+08:00"""
 def load(tmp_path):
     """A function that writes a mail, or its bytes, and loads it."""
 
-    def written_and_loaded(message: EmailMessage | bytes) -> LoadedFile:
+    def written_and_loaded(message: EmailMessage | bytes, *, source: bool = False) -> LoadedFile:
         path = tmp_path / "a.eml"
         path.write_bytes(message if isinstance(message, bytes) else bytes(message))
-        return load_file(path)
+        return load_file(path, source=source)
 
     return written_and_loaded
 
@@ -111,6 +111,37 @@ def test_of_alternatives_the_plain_text(load, plain, read):
         "<table><tr><td>the page<td>its cell</table><script>no</script>", subtype="html"
     )
     assert body_of(load(message)) == read
+
+
+@pytest.mark.parametrize("has_pictures", [False, True])
+@pytest.mark.parametrize("source", [False, True])
+def test_a_plain_text_that_refers_to_the_page(load, has_pictures, source):
+    """The page is read if it says much more, also as the file's own text."""
+    message = mail("This mail has to be displayed as HTML.")
+    message.add_alternative(f"<p>{'Oolong wants 90 degrees. ' * 9}</p>", subtype="html")
+    if has_pictures:
+        page = message.get_payload(1)
+        page.add_related(b"\x89PNG", "image", "png", filename="logo.png", cid="<1>")
+    body = body_of(load(message, source=source))
+    assert body.count("Oolong wants 90 degrees.") == 9
+    assert "displayed as HTML" not in body
+
+
+def test_marks_of_a_page_do_not_count_as_its_text(load):
+    """A short mail with the same words as plain text and as a page is its plain text."""
+    message = mail("Yes.")
+    message.add_alternative(f"<p style='{'margin:0;' * 99}'>Yes.</p>", subtype="html")
+    assert body_of(load(message)) == "Yes."
+    assert body_of(load(message, source=True)) == "Yes."
+
+
+def test_a_page_that_cannot_be_read_beside_a_plain_text(load):
+    """The plain text is read, and the report says what is left out."""
+    message = mail("See the page.")
+    message.add_alternative(f"{'<div>' * 50_000}the page", subtype="html")
+    loaded = load(message)
+    assert body_of(loaded) == "See the page."
+    assert "HTML body left out" in str(loaded.metadata)
 
 
 def test_a_page_with_pictures(load):

@@ -24,6 +24,7 @@ from lazyrag import (
     Retriever,
     register_similarity,
 )
+from lazyrag.data.segment import LAZY_ROOT_NAME
 from lazyrag.errors import (
     ConfigError,
     IngestionError,
@@ -32,6 +33,7 @@ from lazyrag.errors import (
     StaleNodeError,
 )
 from lazyrag.retrieval import AutoMerge, FeedbackRetriever, MultiQueryRetriever, Windows
+from lazyrag.stores.memory import MapSegmentStore
 from tests.interpreter import waiting
 
 DOCUMENTS = 4
@@ -969,3 +971,49 @@ def test_a_trace_that_is_kept_holds_no_state():
     with pytest.raises(StaleNodeError):
         stage.why(coffee.uid)
     assert words.why_not(coffee.uid, "tea").cause == "terms"
+
+
+@pytest.fixture
+def roots_read(monkeypatch: pytest.MonkeyPatch):
+    """The keys of the root nodes that a store in memory has read."""
+    keys_read: list[str] = []
+    get = MapSegmentStore.get
+
+    def noted(self, collection, keys):
+        segments = get(self, collection, keys)
+        keys_read.extend(node.key for node in segments if node.group == LAZY_ROOT_NAME)
+        return segments
+
+    monkeypatch.setattr(MapSegmentStore, "get", noted)
+    return keys_read
+
+
+def test_hits_of_a_search_share_the_root_of_their_document(roots_read):
+    """It is read once for their locations and metadata, and again for the hits of another search,
+    as it would take memory.
+    """
+    docs = Document()
+    docs.create_node_group("line", transform=str.splitlines)
+    docs.add_texts({"tea": "green tea\n" * 30})
+    retriever = Retriever(docs, "line", similarity="bm25", topk=20)
+    hits = retriever("green")
+    roots_read.clear()
+    assert len({hit.location for hit in hits}) == 20
+    assert {hit.root.path for hit in hits} == {"tea"}
+    assert len(roots_read) == 1
+    others = retriever("tea")
+    assert all(hit.location for hit in [*others, *hits])
+    assert len(roots_read) == 2
+
+
+def test_a_shared_root_is_not_shown_after_its_document_has_changed():
+    """Hits of the version before are stale, those of a new search have its locations."""
+    docs = Document()
+    docs.add_texts({"tea": "Green\n\ntea."})
+    [hit] = docs.search("tea")
+    assert hit.location == "lines 1-3"
+    docs.add_texts({"tea": "Black\n\n\ntea."})
+    with pytest.raises(StaleNodeError):
+        _ = hit.location
+    [hit] = docs.search("tea")
+    assert hit.location == "lines 1-4"
