@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import NamedTuple, TypeAlias
 
 from lazyrag.data.result import Finding, Statement, Verdict
@@ -31,6 +31,7 @@ from lazyrag.generation.claim_text import (
     Mismatch,
     Passage,
     Text,
+    Word,
     fold,
     han_nouns,
     is_han,
@@ -181,6 +182,42 @@ def _terms_between(text: Text, span: Span) -> set[str]:
     return {token.term for token in tokens if token.start >= span[0]}
 
 
+_MIN_SHARE_OF_CLAUSES = 0.7
+_MOST_CLAUSES = 20
+
+
+def compare_roles(pair: ClaimPair) -> Iterator[Mismatch]:
+    """Find two clauses that have exchanged words: "A rose and B fell" where the source has "A fell
+    and B rose". The source must have most of their words, as a paraphrase may have others of any
+    clause.
+    """
+    sources = [clause for part in pair.around for clause in _clauses_by_term(part)]
+    for first, second in pairwise(_clauses_by_term(pair.claim)):
+        terms = first.keys() | second.keys()
+        differences = first.keys() - second.keys(), second.keys() - first.keys()
+        for left, right in combinations(sources[:_MOST_CLAUSES], 2):
+            sides = left.keys() - right.keys(), right.keys() - left.keys()
+            is_crossed = all(words & side for words in differences for side in sides)
+            covered = terms & (left.keys() | right.keys())
+            if is_crossed and len(covered) >= _MIN_SHARE_OF_CLAUSES * len(terms):
+                yield Mismatch("order", _span_of(first, second), _span_of(left, right))
+                return
+
+
+def _clauses_by_term(text: Text) -> list[dict[str, Word]]:
+    """The content words of each clause by term, without numbers."""
+    clauses: dict[int, dict[str, Word]] = {}
+    for number, token in enumerate(text.content):
+        if not text.is_number(token.start):
+            clause = clauses.setdefault(text.columns[number] - number, {})
+            clause.setdefault(token.term, token)
+    return [*clauses.values()]
+
+
+def _span_of(first: dict[str, Word], last: dict[str, Word]) -> Span:
+    return next(iter(first.values())).start, next(reversed(last.values())).end
+
+
 _MIN_CLAUSE_COVERAGE = 0.2
 _FEW_WORDS = 5
 _MIN_COVERAGE_OF_FEW = 0.55
@@ -261,6 +298,7 @@ RULES = (
     compare_names,
     compare_quotations,
     compare_order,
+    compare_roles,
     compare_phrases,
     compare_words,
 )

@@ -329,6 +329,44 @@ def test_other_forms_of_names_and_other_views_are_supported(text):
 
 
 @pytest.mark.parametrize(
+    ("source", "swapped", "true"),
+    [
+        (
+            "Sales rose to 5 million and costs fell to 3 million.",
+            "Sales fell to 3 million and costs rose to 5 million.",
+            "Costs fell to 3 million, while sales rose to 5 million.",
+        ),
+        (
+            "Green tea goes to the cold room. Black tea is kept in the dry store.",
+            "Black tea goes to the cold room, and green tea is kept in the dry store.",
+            "Black tea is kept in the dry store, and green tea goes to the cold room.",
+        ),
+        ("北区销量上升了，南区销量下降了。", "北区销量下降了，南区销量上升了。",
+         "南区销量下降了，北区销量上升了。"),
+    ],
+)  # fmt: skip
+def test_clauses_that_have_exchanged_words_are_contradicted(source, swapped, true):
+    """The finding covers both clauses, and those of the source; another order of them is true."""
+    statement = check(swapped, source)
+    assert [finding.kind for finding in statement.findings] == ["order"]
+    assert statement.verdict == "contradicted"
+    assert check(true, source).verdict == "supported"
+
+
+def test_clauses_with_words_of_their_own_are_no_swap():
+    """A paraphrase of two sentences may share a word with either, in each of its clauses."""
+    source = (
+        "Changing variables requires a restart. You can get the same effect by extending templates,"
+        " which allows you to update the messages without restarting."
+    )
+    text = (
+        "Variables only take effect after a restart, whereas a message set by extending a template"
+        " can be updated while the hub keeps running."
+    )
+    assert check(text, source).verdict == "supported"
+
+
+@pytest.mark.parametrize(
     ("text", "source", "verdict"),
     [
         (
