@@ -384,8 +384,10 @@ def test_clauses_with_words_of_their_own_are_no_swap():
     ],
 )
 def test_words_within_words_and_letters_of_either_case(text, source, verdict):
-    """No denial is in "black"; two prefixes of the same meaning; titles; the pronoun us."""
+    """No denial is in "black"; two prefixes of one meaning; what there is; titles; the pronoun us."""
     assert check(text, source).verdict == verdict
+        ("这种蘑菇没有毒。", "这种蘑菇有毒，不要采。", "contradicted"),
+        ("新方法有风险。", "新方法没有风险，也不贵。", "contradicted"),
 
 
 def test_a_chinese_opposite_is_reported_once():
