@@ -341,8 +341,15 @@ def test_other_forms_of_names_and_other_views_are_supported(text):
             "Black tea goes to the cold room, and green tea is kept in the dry store.",
             "Black tea is kept in the dry store, and green tea goes to the cold room.",
         ),
+        (
+            "In the contest Ann was first in rowing and Ben was last in fencing by a wide margin.",
+            "In the contest Ann was first in fencing and Ben was last in rowing by a wide margin.",
+            "In the contest Ben was last in fencing and Ann was first in rowing by a wide margin.",
+        ),
         ("北区销量上升了，南区销量下降了。", "北区销量下降了，南区销量上升了。",
          "南区销量下降了，北区销量上升了。"),
+        ("格式由红杉公司的Chen Wei和白桦公司的Li Na设计。", "格式由红杉公司的Li Na和白桦公司的Chen Wei设计。",
+         "格式由白桦公司的Li Na和红杉公司的Chen Wei设计。"),
     ],
 )  # fmt: skip
 def test_clauses_that_have_exchanged_words_are_contradicted(source, swapped, true):
@@ -379,6 +386,8 @@ def test_clauses_with_words_of_their_own_are_no_swap():
             "The users of the old service are dissatisfied.",
             "supported",
         ),
+        ("这种蘑菇没有毒。", "这种蘑菇有毒，不要采。", "contradicted"),
+        ("新方法有风险。", "新方法没有风险，也不贵。", "contradicted"),
         ("李明在2020年写了《GPT》一书。", "李明写了《GPT》，该书2020年出版。", "supported"),
         ("The American team won the cup.", "The French team beat us and won the cup.", "not_found"),
     ],
@@ -386,8 +395,6 @@ def test_clauses_with_words_of_their_own_are_no_swap():
 def test_words_within_words_and_letters_of_either_case(text, source, verdict):
     """No denial is in "black"; two prefixes of one meaning; what there is; titles; the pronoun us."""
     assert check(text, source).verdict == verdict
-        ("这种蘑菇没有毒。", "这种蘑菇有毒，不要采。", "contradicted"),
-        ("新方法有风险。", "新方法没有风险，也不贵。", "contradicted"),
 
 
 def test_a_chinese_opposite_is_reported_once():
