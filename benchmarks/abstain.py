@@ -67,7 +67,8 @@ def auc(answered: Sequence[float], others: Sequence[float]) -> float:
 
 def probability(question: str, nodes: Sequence[DocNode]) -> float:
     """The probability that the library of some chunks answers a question."""
-    return answerable(question, [node.text for node in nodes[: answers.TOPK]])
+    best = nodes[: answers.TOPK]
+    return answerable(question, [node.text for node in best], [node.path for node in best])
 
 
 def rows_of(name: str) -> list[results.Row]:

@@ -185,7 +185,7 @@ def search(
         condition = output.parse_filters(filters, docs.reader.fields)
         explanation = search.explain(query, condition) if explain else None
         nodes = search(query, condition)
-        weak = is_weak(query, [node.text for node in nodes])
+        weak = is_weak(query, [node.text for node in nodes], _paths_of(nodes))
         inferred = inferred_values(search, query)
         result: JsonObject = {
             "query": query,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from lazyrag.text.analyzers import chinese_terms, query_terms
 
@@ -25,16 +26,17 @@ _FILLERS = frozenset(
 """Words of questions that the answering text often lacks."""
 
 
-def answerable(query: str, texts: Sequence[str]) -> float:
+def answerable(query: str, texts: Sequence[str], names: Sequence[str] = ()) -> float:
     """Estimate the probability that a library answers a question.
 
-    It is a logistic function of the share of the question's terms that are in the best text. A term
-    counts the more, the fewer of the texts have it, and most if none does. As words are compared, a
-    question in other words than the text's gets a low probability.
+    It is a logistic function of the share of the question's terms that are in the best text or its
+    name. A term counts the more, the fewer of the texts have it, and most if none does. As words
+    are compared, a question in other words than the text's gets a low probability.
 
     Args:
         query: The question.
         texts: What was found for it, best first; six are read.
+        names: The file of each text: a question may name the invoice whose total it asks for.
 
     Returns:
         From 0 to 1, for as many questions with an answer as without one.
@@ -46,7 +48,8 @@ def answerable(query: str, texts: Sequence[str]) -> float:
         >>> answerable("Who repairs the roof of the barn?", texts) < 0.1
         True
     """
-    terms_of_texts = [frozenset(chinese_terms(text)) for text in texts[:_TEXTS]]
+    named = zip_longest(names[:_TEXTS], texts[:_TEXTS], fillvalue="")
+    terms_of_texts = [frozenset(chinese_terms(" ".join(parts))) for parts in named]
     words = query_terms(query)
     weights = {}
     for term in set(chinese_terms(query)) - _FILLERS:
@@ -62,6 +65,6 @@ def answerable(query: str, texts: Sequence[str]) -> float:
     return 1 / (1 + math.exp(-(_BEST * best / total + _BIAS)))
 
 
-def is_weak(query: str, texts: Sequence[str]) -> bool:
+def is_weak(query: str, texts: Sequence[str], names: Sequence[str]) -> bool:
     """Whether a library does not seem to answer a question: the probability is below a limit."""
-    return answerable(query, texts) < WEAK_BELOW
+    return answerable(query, texts, names) < WEAK_BELOW

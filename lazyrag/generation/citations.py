@@ -249,8 +249,11 @@ def _pieces(text: str) -> Iterator[Span]:
 # Markers that stand in the sources
 
 _TOKEN = re.compile(rf"[{CJK_LETTERS}]|[^\W_{CJK_LETTERS}]+")
+_BEGINS = re.compile(r"""\n|[“「『«](?!.*[”」』»])|(?<![^\s(（])"(?=[^"\n]*$)""")
+_ENDS = re.compile('[\n”」』»"]')
 _AROUND = 200
 _WORDS = 4
+_FEW_WORDS = 2
 
 
 def citing_markers(
@@ -279,8 +282,8 @@ def citing_markers(
 
 
 def is_copied(marker: Marker, before: str, behind: str, texts: Sequence[str]) -> bool:
-    """Whether a text has a marker after the same words, or before the same ones where the marker
-    begins a line.
+    """Whether a text has a marker after the same words of its line or quotation, and before the
+    same ones where fewer than two precede it.
 
     Args:
         marker: The marker.
@@ -288,18 +291,17 @@ def is_copied(marker: Marker, before: str, behind: str, texts: Sequence[str]) ->
         behind: The answer after it.
         texts: Those of the sources.
     """
-    words = _words_of_line(before)
-    pieces = (
-        [*words[-_WORDS:], marker.text]
-        if words
-        else [marker.text, *_TOKEN.findall(behind.partition("\n")[0])[:_WORDS]]
-    )
-    pattern = re.compile(r"\W{0,9}".join(map(re.escape, pieces)), re.IGNORECASE)
+    words = _words_before(before)
+    pieces = [*words[-_WORDS:], marker.text]
+    if len(words) < _FEW_WORDS:
+        pieces += _TOKEN.findall(_ENDS.split(behind)[0])[:_WORDS]
+    pattern = re.compile(r"[\W_]{0,9}".join(map(re.escape, pieces)), re.IGNORECASE)
     return len(pieces) > 2 and any(map(pattern.search, texts))  # noqa: PLR2004  two words
 
 
-def _words_of_line(before: str) -> list[str]:
-    return _TOKEN.findall(before[-_AROUND:].rpartition("\n")[2])
+def _words_before(before: str) -> list[str]:
+    """The words of the last line of a text, or of the quotation that is open in it."""
+    return _TOKEN.findall(_BEGINS.split(before[-_AROUND:])[-1])
 
 
 # Quotations
@@ -551,7 +553,7 @@ def check_statements(
     """
     pieces = []
     at = 0
-    for marker in scanned.markers:
+    for marker in markers:
         pieces += [text[at : marker.start], " " * (marker.end - marker.start)]
         at = marker.end
     plain = "".join([*pieces, text[at:]])
@@ -880,8 +882,8 @@ class CitationStream:
         for marker in markers:
             at = marker.start - self._tail_begins
             before = self._tail[max(0, at - CLAIM_CHARACTERS) : at]
-            # What follows a marker that begins a line decides whether it is copied.
-            is_undecided = not _words_of_line(before) and any(
+            # What follows a marker after few words decides whether it is copied.
+            is_undecided = len(_words_before(before)) < _FEW_WORDS and any(
                 marker.text in text for text in self._texts
             )
             if is_undecided or is_copied(marker, before, "", self._texts):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import NamedTuple, TypeAlias
 
 from lazyrag.data.result import Finding, Statement, Verdict
@@ -31,6 +31,7 @@ from lazyrag.generation.claim_text import (
     Mismatch,
     Passage,
     Text,
+    Word,
     fold,
     han_nouns,
     is_han,
@@ -181,6 +182,55 @@ def _terms_between(text: Text, span: Span) -> set[str]:
     return {token.term for token in tokens if token.start >= span[0]}
 
 
+_MIN_SHARE_OF_CLAUSES = 0.7
+_MOST_CLAUSES = 20
+
+
+def compare_roles(pair: ClaimPair) -> Iterator[Mismatch]:
+    """Find two clauses that have exchanged words: "A rose and B fell" where the source has "A fell
+    and B rose". The source must have most of their words, as a paraphrase may have others of any
+    clause.
+    """
+    sources = [clause for part in pair.around for clause in _clauses_by_term(part)]
+    for first, second in pairwise(_clauses_by_term(pair.claim)):
+        terms = first.keys() | second.keys()
+        for left, right in combinations(sources[:_MOST_CLAUSES], 2):
+            covered = terms & (left.keys() | right.keys())
+            is_known = len(covered) >= _MIN_SHARE_OF_CLAUSES * len(terms)
+            if is_known and _are_crossed(first, second, left, right):
+                yield Mismatch("order", _span_of(first, second), _span_of(left, right))
+                return
+
+
+_Clause: TypeAlias = dict[str, Word]
+
+
+def _are_crossed(first: _Clause, second: _Clause, left: _Clause, right: _Clause) -> bool:
+    """Whether each of two clauses has words of both clauses of a source, which do not begin with
+    those of the same: "In Rome Ben and Ann won" has only another order than "In Rome Ann and Ben
+    won".
+    """
+    sides = [
+        [term in left for term in clause if term not in other and (term in left) != (term in right)]
+        for clause, other in ((first, second), (second, first))
+    ]
+    return all(len(set(side)) > 1 for side in sides) and sides[0][0] != sides[1][0]
+
+
+def _clauses_by_term(text: Text) -> list[_Clause]:
+    """The content words of each clause by term, without numbers."""
+    clauses: dict[int, _Clause] = {}
+    for number, token in enumerate(text.content):
+        if not text.is_number(token.start):
+            clause = clauses.setdefault(text.columns[number] - number, {})
+            clause.setdefault(token.term, token)
+    return [*clauses.values()]
+
+
+def _span_of(first: _Clause, last: _Clause) -> Span:
+    return next(iter(first.values())).start, next(reversed(last.values())).end
+
+
 _MIN_CLAUSE_COVERAGE = 0.2
 _FEW_WORDS = 5
 _MIN_COVERAGE_OF_FEW = 0.55
@@ -261,6 +311,7 @@ RULES = (
     compare_names,
     compare_quotations,
     compare_order,
+    compare_roles,
     compare_phrases,
     compare_words,
 )

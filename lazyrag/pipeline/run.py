@@ -317,7 +317,10 @@ class Run:
         span = context_span(max_tokens, capture_content=self.parts.capture_content)
         with self._timed("context"), span as building:
             built = await in_thread(self.parts.builder.build, self.query, results, max_tokens)
-            probability = await in_thread(answerable, self.search_query, built.sources.contexts)
+            names = [hit.source for hit in built.sources]
+            probability = await in_thread(
+                answerable, self.search_query, built.sources.contexts, names
+            )
             building.set(
                 {
                     "lazyrag.context.tokens": built.total_tokens,

@@ -300,7 +300,7 @@ def search(
     in_turn = itertools.chain.from_iterable(itertools.zip_longest(*passages_by_set))
     results = [passage for passage in in_turn if passage is not None][:limit]
     texts = [passage["text"] for passage in results]
-    weak = is_weak(query, texts)
+    weak = is_weak(query, texts, [passage["path"] for passage in results])
     excerpts = write_excerpts(query, texts, [_MAX_EXCERPT] * len(texts))
     results = [{**passage, "text": text} for passage, text in zip(results, excerpts, strict=True)]
     return {"results": results, "inferred": inferred, "weak": weak}

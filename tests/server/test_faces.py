@@ -335,3 +335,20 @@ def test_a_search_says_so_too(client, query, is_weak):
     assert (WEAK in read(client, f"/s/notes/search?q={query}")) == is_weak
     found = client.post("/api/v1/sets/notes/search", json={"query": query}).json()
     assert found["weak"] == is_weak
+
+
+@pytest.mark.parametrize(
+    ("query", "is_weak"),
+    [
+        ("What is due of the Meyer invoice of 2021?", False),
+        ("What is due to the Holm estate?", True),
+    ],
+)
+def test_words_of_a_file_name_are_no_weak_hits(client, docs, query, is_weak):
+    """The page, the API, MCP and answers: an invoice need not repeat its file's name."""
+    docs.add_texts({"invoice_2021_Meyer.txt": "Total due: 420 euros."})
+    assert (WEAK in read(client, f"/s/notes/search?q={query}")) == is_weak
+    found = client.post("/api/v1/sets/notes/search", json={"query": query}).json()
+    assert found["weak"] == is_weak
+    assert call_tool(client.app, "search", query=query)["weak"] == is_weak
+    assert docs.ask(query).weak == is_weak

@@ -335,7 +335,7 @@ async def search(body: SearchBody, call: Searching) -> Response:
         else:
             explanation = retriever.explain(*arguments)
             nodes = [hit.node for hit in explanation if hit.node is not None]
-        weak = is_weak(body.query, [node.text for node in nodes])
+        weak = is_weak(body.query, [node.text for node in nodes], [node.path for node in nodes])
         return {
             "hits": call.nodes(nodes),
             "weak": weak,

@@ -93,7 +93,7 @@ def _search(call: SetRequest, knobs: Knobs, filters: Filter | None) -> Facts:
     snippets = _snippets(knobs.q, texts)
     return {
         "hits": list(zip(explanation, snippets, map(_shares, explanation), strict=True)),
-        "weak": is_weak(knobs.q, texts),
+        "weak": is_weak(knobs.q, texts, [hit.path for hit in explanation]),
         "inferred": inferred_values(_base_retriever(call, knobs), knobs.q),
         "stages": explanation.stages,
         "total": last.given + last.dropped,

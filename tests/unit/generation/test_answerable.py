@@ -23,6 +23,22 @@ def test_words_that_no_text_has_are_unlikely_answered(question):
     assert answerable(question, TEXTS) < WEAK_BELOW
 
 
+@pytest.mark.parametrize(
+    ("question", "is_answered"),
+    [
+        ("What is due of the Meyer invoice of 2021?", True),
+        ("李明2021年的发票合计多少元？", True),
+        ("What is the date of the Holm contract?", False),
+    ],
+)
+def test_words_of_a_file_name_count_as_those_of_its_text(question, is_answered):
+    """A text rarely repeats them; the names of other files do not count."""
+    texts = ["Total due: 420 euros.", "合计420元，三十天内付款。", *TEXTS]
+    names = ["invoices/invoice_2021_Meyer.pdf", "发票/2021年发票_李明.pdf", "tea.md", "roof.md"]
+    assert answerable(question, texts) < WEAK_BELOW
+    assert (answerable(question, texts, names) > WEAK_BELOW) == is_answered
+
+
 @given(st.text(max_size=40), st.lists(st.text(max_size=60), max_size=5))
 def test_it_is_a_probability_whatever_the_order(question, texts):
     """Of the texts."""

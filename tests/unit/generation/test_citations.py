@@ -274,10 +274,47 @@ def test_a_marker_that_is_copied_from_a_source_is_no_citation(answer):
         assert [one for letter in answer for one in stream.feed(letter)] == []
 
 
+CODE = Hit(
+    "c",
+    "parametrize('arg1', [1,2]) calls the test twice. x[0] is the first item of a list, and"
+    " my_list[1] the second [1]. Lists begin at [0].",
+    1.0,
+)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "“Lists begin at [0].” [1] “parametrize('arg1', [1,2]) calls the test twice.” [1]",
+        '"x[0] is the first item of a list, and my_list[1] the second [1]." [1]',
+        "Well: “x[0] is the first item of a list” [1]",
+        "In lists「x[0] is the first item」 [1]",
+        "Use `x[0]` and `my_list[1]`, as the list begins at `[0]` [1].",
+    ],
+)
+def test_brackets_of_a_quotation_are_no_citations(answer):
+    """An index of code and a footnote belong to the quotation, which is in its source as it is."""
+    resolved = CitationManager().resolve(answer, [CODE, PAPER])
+    assert [one.index for one in resolved.citations] == [1]
+    assert resolved.problems == ()
+    assert {statement.indices for statement in resolved.statements} == {(1,)}
+    stream = CitationManager().stream([CODE, PAPER])
+    streamed = [one for letter in f"{answer} So." for one in stream.feed(letter)]
+    assert [one.index for one in streamed] == [1]
+
+
+def test_other_brackets_of_a_quotation_are_compared():
+    """Another index than the source's is cited, and the quotation has other words than it."""
+    resolved = CitationManager().resolve("“Lists of x begin at [2].” [1]", [CODE, PAPER])
+    assert [one.index for one in resolved.citations] == [2, 1]
+    assert "no source contains them" in resolved.problems[0]
+
+
 @pytest.mark.parametrize(
     "answer",
     [
         "Tea lowers stress [1].",
+        "“Tea lowers stress” [1], “they say” [1]",
         "It was shown [1].",
         "[1] Tea lowers stress, they say.",
         "Tea, too:\n[1]",

@@ -329,6 +329,51 @@ def test_other_forms_of_names_and_other_views_are_supported(text):
 
 
 @pytest.mark.parametrize(
+    ("source", "swapped", "true"),
+    [
+        (
+            "Sales rose to 5 million and costs fell to 3 million.",
+            "Sales fell to 3 million and costs rose to 5 million.",
+            "Costs fell to 3 million, while sales rose to 5 million.",
+        ),
+        (
+            "Green tea goes to the cold room. Black tea is kept in the dry store.",
+            "Black tea goes to the cold room, and green tea is kept in the dry store.",
+            "Black tea is kept in the dry store, and green tea goes to the cold room.",
+        ),
+        (
+            "In the contest Ann was first in rowing and Ben was last in fencing by a wide margin.",
+            "In the contest Ann was first in fencing and Ben was last in rowing by a wide margin.",
+            "In the contest Ben was last in fencing and Ann was first in rowing by a wide margin.",
+        ),
+        ("北区销量上升了，南区销量下降了。", "北区销量下降了，南区销量上升了。",
+         "南区销量下降了，北区销量上升了。"),
+        ("格式由红杉公司的Chen Wei和白桦公司的Li Na设计。", "格式由红杉公司的Li Na和白桦公司的Chen Wei设计。",
+         "格式由白桦公司的Li Na和红杉公司的Chen Wei设计。"),
+    ],
+)  # fmt: skip
+def test_clauses_that_have_exchanged_words_are_contradicted(source, swapped, true):
+    """The finding covers both clauses, and those of the source; another order of them is true."""
+    statement = check(swapped, source)
+    assert [finding.kind for finding in statement.findings] == ["order"]
+    assert statement.verdict == "contradicted"
+    assert check(true, source).verdict == "supported"
+
+
+def test_clauses_with_words_of_their_own_are_no_swap():
+    """A paraphrase of two sentences may share a word with either, in each of its clauses."""
+    source = (
+        "Changing variables requires a restart. You can get the same effect by extending templates,"
+        " which allows you to update the messages without restarting."
+    )
+    text = (
+        "Variables only take effect after a restart, whereas a message set by extending a template"
+        " can be updated while the hub keeps running."
+    )
+    assert check(text, source).verdict == "supported"
+
+
+@pytest.mark.parametrize(
     ("text", "source", "verdict"),
     [
         (
@@ -341,12 +386,14 @@ def test_other_forms_of_names_and_other_views_are_supported(text):
             "The users of the old service are dissatisfied.",
             "supported",
         ),
+        ("这种蘑菇没有毒。", "这种蘑菇有毒，不要采。", "contradicted"),
+        ("新方法有风险。", "新方法没有风险，也不贵。", "contradicted"),
         ("李明在2020年写了《GPT》一书。", "李明写了《GPT》，该书2020年出版。", "supported"),
         ("The American team won the cup.", "The French team beat us and won the cup.", "not_found"),
     ],
 )
 def test_words_within_words_and_letters_of_either_case(text, source, verdict):
-    """No denial is in "black"; two prefixes of the same meaning; titles; the pronoun us."""
+    """No denial is in "black"; two prefixes of one meaning; what there is; titles; the pronoun us."""
     assert check(text, source).verdict == verdict
 
 
