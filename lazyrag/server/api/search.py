@@ -183,7 +183,10 @@ _hits = model_of(
     contributions=dict[str, Score],
     standings=list_of(_ranks),
     merged_from=list[str],
-    superseded_by=(str, Field("", description="What replaces its document, and the reason.")),
+    superseded_by=(str, Field("", description="The document that replaces its one.")),
+    superseded_reason=(str, ""),
+    superseded_code=(str, ""),
+    superseded_values=(dict[str, str], {}),
 )
 _stages = model_of(StageSummary, inputs=list[int])
 _dropped = model_of(DroppedNode, score=Score)
@@ -319,7 +322,7 @@ async def search(body: SearchBody, call: Searching) -> Response:
                 nodes = retriever(*arguments)
         else:
             explanation = retriever.explain(*arguments)
-            nodes = [hit.node for hit in explanation if hit.node is not None]
+            nodes = retriever.mark(hit.node for hit in explanation)
         weak = is_weak(body.query, [node.text for node in nodes])
         return {
             "hits": call.nodes(nodes),

@@ -29,7 +29,6 @@ from lazyrag.errors import ConfigError, NotRegisteredError, StaleNodeError
 from lazyrag.ledger.tables import DocumentTable
 from lazyrag.read.rows import document_table
 from lazyrag.read.snapshot import LocalSnapshot
-from lazyrag.retrieval.base import BaseRetriever
 from lazyrag.retrieval.dated import AsOfRetriever
 from lazyrag.server.core.body import SearchOptions
 from lazyrag.server.core.guard import job_key
@@ -146,7 +145,7 @@ class SetRequest:
         async with self.service.slow:
             return await self.service.run(function, *args, **kwargs)
 
-    def retriever(self, options: SearchOptions) -> BaseRetriever[list[DocNode]]:
+    def retriever(self, options: SearchOptions) -> AsOfRetriever:
         """The retriever of some options. The last ones are used again: making one costs more than a
         search.
         """

@@ -53,8 +53,18 @@ def test_a_plain_search_marks_older_documents(embed):
     docs.add_texts({"fees-v3.md": "The fee is 14 euros, more than the rent."})
     hits = docs.search(QUESTION, topk=10)
     marks = {hit.path: dict(hit.metadata) for hit in hits if hit.metadata}
-    newest = {"superseded_by": "fees-v3.md", "superseded_reason": "version 3 after version 2"}
-    amended = {"superseded_by": "amendment.md", "superseded_reason": "declared"}
+    newest = {
+        "superseded_by": "fees-v3.md",
+        "superseded_reason": "version 3 after version 2",
+        "superseded_code": "version",
+        "superseded_values": {"newer": "3", "older": "2"},
+    }
+    amended = {
+        "superseded_by": "amendment.md",
+        "superseded_reason": "declared",
+        "superseded_code": "declared",
+        "superseded_values": {},
+    }
     assert marks == {"fees-v1.md": newest, "fees-v2.md": newest, "lease_2021.md": amended}
     assert "lease_2021.md, line 1, superseded by amendment.md (declared)" in str(hits)
     plain = docs.search(QUESTION, topk=10, infer_filters=False, parts="off")
@@ -174,11 +184,12 @@ def test_explain_shows_the_day_and_what_supersedes_a_hit():
     assert paths(retriever(QUESTION)) == [hit.path for hit in explanation]
     assert [node.path for node in explanation.dropped if node.name == "as_of"] == ["amendment.md"]
     [lease] = [hit for hit in explanation if hit.path == "lease_2021.md"]
-    assert lease.superseded_by == "amendment.md (declared)"
+    assert lease.superseded_by == "amendment.md"
     assert str(lease).endswith("; superseded by amendment.md (declared)")
     assert "\n    superseded by amendment.md (declared)" in str(explanation)
     records = {record["path"]: record for record in explanation.to_dict()["hits"]}
-    assert records["lease_2021.md"]["superseded_by"] == "amendment.md (declared)"
+    assert records["lease_2021.md"]["superseded_by"] == "amendment.md"
+    assert records["lease_2021.md"]["superseded_reason"] == "declared"
     assert "superseded_by" not in records["note.md"]
     plain = Retriever(docs, "MediumChunk", "bm25").explain(QUESTION)
     assert "superseded by fees-v2.md (version 2 after version 1)" in str(plain)
