@@ -546,7 +546,7 @@ def quote_answer(context: RAGContext) -> GenerationResult[dict[str, Any]]:
     quotes = choose_quotes(context.query, context.sources)
     language = resolve_language("auto", context.query)
     newer = _newer_of(context.query, context.sources)
-    quoted: set[int] = set()
+    quoted = set[int]()
     blocks = []
     if context.metadata.get("weak") or not quotes:
         blocks.append(NO_ANSWER[language])

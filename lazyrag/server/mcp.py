@@ -219,9 +219,9 @@ Limit = Annotated[int, Field(ge=1, le=50, description="Number of results.")]
 _FILTERS = 'Values by field, such as {"file_type": [".md"]}; list_sets has the fields.'
 Filters = Annotated[JsonObject | None, Field(description=_FILTERS)]
 
-_Place: Any = {"set": str, "path": str}
-_Text: Any = {"title": str, "url": str, "text": str}
-_Range: Any = {"start": int, "end": int}
+_Place = {"set": str, "path": str}
+_Text = {"title": str, "url": str, "text": str}
+_Range = {"start": int, "end": int}
 _Passage = make_model(
     "Passage",
     id=str,

@@ -64,7 +64,7 @@ First = Annotated[int, Field(ge=0, le=1_000_000, description="The `next` of the 
 Budget = Annotated[int, Field(ge=100, le=20_000, description="Tokens of the results, at most.")]
 MAX_LINES = 1_000
 """Results that are counted and listed at once."""
-REST: Any = {"next": int | None, "rest": int}
+REST = {"next": int | None, "rest": int}
 """Fields of a page: the `start` of the next one, and how many results are left."""
 Span = Annotated[list[int], Field(min_length=2, max_length=2)]
 Score = float | str | None
@@ -134,12 +134,9 @@ def model_of(cls: type, **types: Any) -> Any:
     """Make the model of a dataclass: fields that `to_dict` shows, and others of the given types. A
     pair of a type and its default is that of an optional field.
     """
-    fields: dict[str, Any] = {
-        field.name: field.type for field in dataclasses.fields(cls) if field.repr
-    }
-    fields |= types
+    shown = {field.name: field.type for field in dataclasses.fields(cls) if field.repr}
     doc = (cls.__doc__ or "").partition("\n")[0]
-    return make_model(cls.__name__, __module__=cls.__module__, __doc__=doc, **fields)
+    return make_model(cls.__name__, __module__=cls.__module__, __doc__=doc, **shown | types)
 
 
 def list_of(model: Any) -> Any:
@@ -198,7 +195,7 @@ _explained = model_of(
     dropped=list_of(_dropped),
     parts=(dict[str, list[int]], Field({}, description="By part the ranks of what covers it.")),
 )
-_Found: Any = make_model(
+_Found = make_model(
     "SearchResponse",
     hits=list[NodeModel],
     weak=(bool, Field(description="The documents do not seem to answer the query.")),
@@ -240,7 +237,7 @@ Collected = model_of(
 _Place = model_of(TableLocation, span=Span | None)
 _Table = model_of(Table, columns=list[str], location=_Place)
 _SqlRow = make_model("SqlRow", values=JsonObject, locations=list_of(_Place))
-SQL_FIELDS: Any = {"tables": list_of(_Table), "rows": list_of(_SqlRow), **REST}
+SQL_FIELDS = {"tables": list_of(_Table), "rows": list_of(_SqlRow), **REST}
 """The fields of what `run_sql` returns."""
 
 # Filters

@@ -32,11 +32,10 @@ def make_model(name: str, /, **fields: Any) -> Any:
     """Make a model from the types of its fields, which are required. A pair of a type and a default
     or a `Field` is that of another one; names with underscores are options of `create_model`.
     """
-    required: Any = {}
-    for field, kind in fields.items():
+    for field, kind in [*fields.items()]:
         if not isinstance(kind, tuple) and not field.startswith("__"):
-            required[field] = (kind, ...)
-    return create_model(name, **fields | required)
+            fields[field] = (kind, ...)
+    return create_model(name, **fields)
 
 
 Name = Annotated[str, Field(max_length=200)]
