@@ -270,6 +270,10 @@ def citation_lines(citations: Iterable[Citation], query: str = "") -> list[str]:
         label = f"[{citation.index}]"
         indent = " " * (len(label) + 1)
         lines += _heading(label, citation.source, citation.location)
+        if citation.superseded:
+            lines += terminal.wrap(
+                terminal.printable(citation.superseded), first=indent, rest=indent
+            )
         if query:
             lines += terminal.passage(citation.text_snippet, query, indent=indent)
     return lines

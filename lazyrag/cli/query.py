@@ -491,10 +491,16 @@ def _follow(pieces: Iterator[AnswerDelta], citations: list[Citation], *, is_live
 @app.command()
 @store_option
 @click.option("--duplicates", is_flag=True, help="Also list files with nearly the same text.")
-def status(store: Path | None, duplicates: bool) -> Output:
+@click.option("--vectors", is_flag=True, help="Also compare vectors with the words of the texts.")
+def status(store: Path | None, duplicates: bool, vectors: bool) -> Output:
     """Show what is indexed, what failed, and what has changed since."""
+    from lazyrag.read.agreement import measure_agreement
+
     project = find_project(store)
-    with project.open(with_files=project.folder.is_dir(), embeds=False) as docs:
+    with project.open(with_files=project.folder.is_dir(), embeds=vectors) as docs:
+        for group in docs.status().groups:
+            for embed_key in {*docs.reader.embed_keys}.intersection(group.indexes):
+                measure_agreement(docs.reader, group.name, embed_key)
         state = docs.status()
         changes = docs.sync(dry_run=True)
         clusters = [*map(_paths_of, near_duplicates(docs))] if duplicates else []
@@ -535,7 +541,7 @@ def _state_lines(project: Project, state: DocumentStatus) -> list[str]:
     ]
     lines += terminal.table(rows, right=(1,), indent="  ")
     lines += output.reason_lines(
-        {group.name: group.reason for group in state.groups if group.reason}
+        {group.name: why for group in state.groups if (why := group.reason or group.vector_problem)}
     )
     model = f"  Embedding model: {project.embed or 'none'}"
     lines += terminal.wrap(model, first="  ", rest="    ")

@@ -37,6 +37,11 @@ def supersession_text(metadata: Metadata) -> str:
     return f"superseded by {metadata['superseded_by']} ({metadata['superseded_reason']})"
 
 
+def supersession_of(metadata: Metadata) -> JsonObject:
+    """The values of metadata that say what replaced the file of a hit."""
+    return {name: value for name, value in metadata.items() if name.startswith("superseded_")}
+
+
 @dataclass(frozen=True, slots=True)
 class Hit(SuggestsNames):
     """One scored node of a query's result (spec 003's per-hit class, with its seven fields).
@@ -337,6 +342,7 @@ class Citation:
         text_snippet: The words that are cited.
         uid: Of the cited node; "" if unknown.
         location: Its place in the document, for people: ``"page 3"``; "" if unknown.
+        superseded: What replaced the document, and how that is known; "" for nothing.
 
     Raises:
         ConfigError: If the index is below 1.
@@ -353,14 +359,15 @@ class Citation:
     text_snippet: str
     uid: str = ""
     location: str = ""
+    superseded: str = ""
 
     def __post_init__(self) -> None:
         require(self.index >= 1, "index", self.index, "an integer >= 1")
 
     @property
     def label(self) -> str:
-        """File and location."""
-        return _label(self.source, self.location)
+        """File and location, and what replaced the file."""
+        return _label(self.source, self.location, self.superseded)
 
     def __str__(self) -> str:
         return f"[{self.index}] {self.label}: “{preview(self.text_snippet, 200)}”"

@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import PurePosixPath
 from typing import Any
 
-from lazyrag.data.result import Citation, Hit, Statement
+from lazyrag.data.result import Citation, Hit, Statement, supersession_text
 from lazyrag.data.segment import Span
 from lazyrag.errors import GenerationError
 from lazyrag.generation.claim_words import ENGLISH_FUNCTION_WORDS
@@ -664,6 +664,7 @@ def new_citations(
             text_snippet=snippet(hit.text, claim),
             uid=hit.id,
             location=hit.location,
+            superseded=supersession_text(hit.metadata),
         )
 
 

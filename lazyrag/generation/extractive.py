@@ -457,7 +457,7 @@ def _rank_by_part(
         near: list[tuple[float, RankedUnit]] = []
         for ranked in ranking:
             below_best = ranking[0].score - ranked.score
-            replacing = best.get(newer.get(ranked.source, -1))
+            replacing = best.get(newer.get(ranked.source, 0) - 1)
             if replacing and ranked.score - replacing.score <= _SAYS_THE_SAME:
                 near.append((below_best, replacing))
             near.append((below_best, ranked))
@@ -515,6 +515,11 @@ NO_ANSWER = {
     "zh": "没有找到答案，最接近的段落：",
 }
 """What an answer begins with if the sources do not seem to have one."""
+SUPERSEDED = {
+    "en": "There is a newer version{}:",
+    "zh": "已有新版本{}：",
+}
+"""What comes before a quotation of an older version, unless the newer one is quoted before it."""
 _MARKS = (("“", "”"), ("「", "」"), ("«", "»"))
 
 
@@ -539,9 +544,19 @@ def quote_answer(context: RAGContext) -> GenerationResult[dict[str, Any]]:
     """
     texts = [hit.text for hit in context.sources]
     quotes = choose_quotes(context.query, context.sources)
-    blocks = [_written(quote, texts[quote.source]) for quote in quotes]
+    language = resolve_language("auto", context.query)
+    newer = _newer_of(context.query, context.sources)
+    quoted = set[int]()
+    blocks = []
     if context.metadata.get("weak") or not quotes:
-        blocks.insert(0, NO_ANSWER[resolve_language("auto", context.query)])
+        blocks.append(NO_ANSWER[language])
+    for quote in quotes:
+        quoted.add(quote.source + 1)
+        newest = newer.get(quote.source, quote.source + 1)
+        if newest not in quoted:
+            blocks.append(SUPERSEDED[language].format(f" [{newest}]" if newest else ""))
+            quoted.add(newest)
+        blocks.append(_written(quote, texts[quote.source]))
     if not quotes:
         blocks += [f"[{number}]" for number in range(1, len(texts) + 1)]
     details = [
@@ -557,15 +572,15 @@ def quote_answer(context: RAGContext) -> GenerationResult[dict[str, Any]]:
 
 
 def _newer_of(query: str, hits: Sequence[Hit]) -> dict[int, int]:
-    """By the numbers of hits, the first hit of the document that replaces theirs; not of documents
-    whose version or year the question names.
+    """By the numbers of hits, from 0, the citation number of the first hit of the document that
+    replaces theirs; 0 for none. Not of documents whose version or year the question names.
     """
-    first = {hit.source: number for number, hit in reversed([*enumerate(hits)])}
+    first = {hit.source: number for number, hit in reversed([*enumerate(hits, start=1)])}
     newer = {}
     for number, hit in enumerate(hits):
         name = str(hit.metadata.get("superseded_by", ""))
-        if name in first and not is_named(hit.source, query):
-            newer[number] = first[name]
+        if name and not is_named(hit.source, query):
+            newer[number] = first.get(name, 0)
     return newer
 
 

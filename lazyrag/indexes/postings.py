@@ -301,8 +301,8 @@ class RowBlock:
         return RowBlock(self.keys[rows], self.field_ids[rows], self.fields)
 
     def mask(self, filter: Filter) -> Mask:  # noqa: A002  the word of the domain
-        """(n,) bool, true for the rows that a bound filter lets through; each condition is evaluated
-        once for each distinct value.
+        """(n,) bool, true for the rows that a bound filter lets through; each condition is
+        evaluated once for each distinct value.
         """
         mask = self.masks.get(filter)
         if mask is None:

@@ -37,6 +37,7 @@ from lazyrag.ledger.tables import BuildRow
 from lazyrag.ledger.tree import Build, LiveGroup, LiveIndex, Tree
 from lazyrag.progress.blocks import contextmanager
 from lazyrag.progress.calls import ProgressMeter, raise_if_canceled
+from lazyrag.read.agreement import ANALYSER, agreement
 from lazyrag.stores.protocol import (
     Checkable,
     Compactable,
@@ -70,6 +71,9 @@ class GroupStatus:
             present model.
         reason: Why it or an index over it will be built again when it is next used, see
             `IngestReport.rebuilt`; "" for not at all.
+        agreement: How far its vectors agree with the words of its texts, if a hybrid search of this
+            program has measured that since the last change, see `lazyrag.read.agreement`: from 1,
+            as those of a model that works, to 0, which leaves them out.
     """
 
     name: str
@@ -79,6 +83,15 @@ class GroupStatus:
     nodes: int
     indexes: tuple[str, ...]
     reason: str = ""
+    agreement: float = 1.0
+
+    @property
+    def vector_problem(self) -> str:
+        """What hybrid search does with vectors that do not agree with the words; "" for nothing."""
+        if self.agreement == 1:
+            return ""
+        effect = "have less weight in" if self.agreement else "are left out of"
+        return f"vectors {effect} hybrid search, agreement {self.agreement}: check the model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +128,8 @@ class DocumentStatus:
                 notes.append("incomplete")
             if group.is_current and group.reason not in ("", "missing"):
                 notes.append(group.reason)
+            if group.vector_problem:
+                notes.append(group.vector_problem)
             noted = f" ({', '.join(notes)})" if notes else ""
             lines.append(f"  {group.name}: {group.nodes} nodes{noted}")
         failures = zip(self.failed, self.errors, strict=False)
@@ -142,11 +157,14 @@ def describe_status(indexer: Indexer) -> DocumentStatus:
 def _group_status(indexer: Indexer, name: str, group: LiveGroup) -> GroupStatus:
     reason = indexer.planner.reason(Step(name))
     indexes = []
+    agreements = [1.0]
     for index in group.indexes.values():
         step = index_step(name, index)
         reason = reason or indexer.planner.reason(step)
         if index.complete and indexer.planner.index_key(step) == index.key:
             indexes.append(index.name)
+            measured = agreement, (name, ANALYSER, index.name), None, None  # of `LocalSnapshot`
+            agreements.append(indexer.last_view.handles.get(measured, 1.0))
     return GroupStatus(
         name,
         indexer.definitions.is_current(group),
@@ -155,6 +173,7 @@ def _group_status(indexer: Indexer, name: str, group: LiveGroup) -> GroupStatus:
         group.nodes,
         tuple(sorted(indexes)),
         reason,
+        min(agreements),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
-from lazyrag.data.result import Hit
+from lazyrag.data.result import Hit, supersession_of
 from lazyrag.errors import RetrievalError, errors_of
 from lazyrag.models.concurrency import in_thread
 from lazyrag.read.windows import is_window
@@ -61,7 +61,13 @@ class RetrievedItems:
         in_tree = [node for node in nodes if node.reader is not None and not is_window(node)]
         windows = await in_thread(Windows(merge=False), in_tree[:_WITH_NEIGHBOURS])
         hits = set(nodes)
-        return RetrievedItems([*nodes, *(node for node in windows if node not in hits)])
+        marks = {(node.reader, node.path): supersession_of(node.metadata) for node in nodes}
+        neighbours = [
+            node.with_metadata(**marks[node.reader, node.path])
+            for node in windows
+            if node not in hits
+        ]
+        return RetrievedItems([*nodes, *neighbours])
 
     async def hits(self) -> list[Hit]:
         """Return complete hits, of one state of their Documents."""

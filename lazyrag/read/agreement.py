@@ -10,10 +10,13 @@ from itertools import chain
 
 import numpy as np
 
+from lazyrag.read.scope import Reader
 from lazyrag.read.snapshot import LocalSnapshot
 from lazyrag.text.analyzers import term_function
 from lazyrag.types import FloatArray
 
+ANALYSER = "zh"
+"""Of the default hybrid search."""
 _SAMPLE = 64  # nodes: random vectors then agree by 0, with a standard deviation of .02
 _LEAST_SAMPLE = 48  # different texts
 _LEAST_ALIKE = 200  # of 64 x 64 pairs of texts with a word in common
@@ -47,6 +50,11 @@ def agreement(part: LocalSnapshot, group: str, analyser: str, embed_key: str) ->
     vectors = np.array(part.vectors([*by_text.values()], embed_key), np.float64)
     correlation = _similarities(words) @ _similarities(vectors)
     return round(float(np.interp(correlation, (_CHANCE, _WORKING), (0.0, 1.0))), 2)
+
+
+def measure_agreement(reader: Reader, group: str, embed_key: str) -> float:
+    """Measure the agreement of vectors that are built, as a hybrid search would."""
+    return reader.read(lambda part: part.measured(agreement, group, ANALYSER, embed_key))
 
 
 def _term_weights(texts: Sequence[Sequence[str]]) -> FloatArray:

@@ -4,7 +4,8 @@ and the day of each document.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from lazyrag.data.node import DocNode
@@ -22,8 +23,16 @@ from lazyrag.text.dates import (
     title_key,
 )
 from lazyrag.text.field_values import AMENDED, REPLACED, SERIES
+from lazyrag.types import Metadata
 
 _DAY_NAMES = ("effective_date", "valid_from", "date")
+
+_REASONS = {
+    "declared": "declared",
+    "version": "version {newer} after version {older}",
+    "date": "{newer} after {older}",
+    "amendment": "inferred: its text amends {title}, {day}",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +42,32 @@ class Supersession:
     Args:
         path: The older document.
         by: The newer one.
-        reason: ``"declared"`` in the newer one's metadata; or what its name says: ``"version 3
-            after version 2"``, ``"2023-01-01 after 2021-04-01"``; or ``"inferred: its text amends
-            lease, 2021-04-01"``.
+        code: ``"declared"`` in the newer one's metadata; ``"version"`` or ``"date"``, as both names
+            say; or ``"amendment"``, as the newer one's text says.
+        values: Of names ``newer`` and ``older``: their versions or dates. Of an amendment ``title``
+            and ``day`` of what it amends.
     """
 
     path: str
     by: str
-    reason: str
+    code: str
+    values: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    @property
+    def reason(self) -> str:
+        """How that is known: ``"declared"``, ``"version 3 after version 2"``, ``"2023-01-01 after
+        2021-04-01"`` or ``"inferred: its text amends lease, 2021-04-01"``.
+        """
+        return _REASONS[self.code].format_map(self.values)
+
+    def to_metadata(self) -> Metadata:
+        """What hits of the older document have in their metadata."""
+        return {
+            "superseded_by": self.by,
+            "superseded_reason": self.reason,
+            "superseded_code": self.code,
+            "superseded_values": dict(self.values),
+        }
 
     def __str__(self) -> str:
         return f"{self.path}: superseded by {self.by} ({self.reason})"
@@ -114,6 +141,14 @@ def find_superseding(node: DocNode, as_of: str = "") -> Supersession | None:
     return newest
 
 
+def mark_superseded(node: DocNode, as_of: str = "") -> DocNode:
+    """The node; with what replaces its document, in the end or by a day, in the metadata."""
+    newest = find_superseding(node, as_of)
+    if newest is None:
+        return node
+    return node.with_metadata(**newest.to_metadata())
+
+
 def day_of(reader: Reader, path: str) -> str:
     """The ISO day of a document: of its metadata, else of its name, else of the beginning of its
     text; "" for none.
@@ -168,7 +203,9 @@ def _find_in_series(reader: Reader, path: str) -> Supersession | None:
     _, by = min(later)
     if _editions(reader).newer.get(by) == Supersession(by, path, "declared"):
         return None
-    return Supersession(path, by, f"{read_edition(by).label} after {edition.label}")
+    code = "version" if edition.is_version else "date"
+    values = {"newer": read_edition(by).label, "older": edition.label}
+    return Supersession(path, by, code, values)
 
 
 def _find_amendment(reader: Reader, path: str) -> Supersession | None:
@@ -179,15 +216,15 @@ def _find_amendment(reader: Reader, path: str) -> Supersession | None:
         return None
     written = str(merged_metadata(row).get("title", ""))
     titles = {title_key(path.rpartition("/")[2]), title_key(written)}
-    amending: list[tuple[str, str, str]] = []
+    amending: list[tuple[str, str, str, str]] = []
     for title in titles & amendments.keys():
         for day, by in amendments[title]:
             if by != path and day == day_of(reader, path):
-                amending.append((day_of(reader, by), by, f"{title}, {day}"))
+                amending.append((day_of(reader, by), by, title, day))
     if not amending:
         return None
-    _, by, amended = max(amending)
-    return Supersession(path, by, f"inferred: its text amends {amended}")
+    _, by, title, day = max(amending)
+    return Supersession(path, by, "amendment", {"title": title, "day": day})
 
 
 def _row_day(row: ValuesRow) -> str:

@@ -14,7 +14,7 @@ from lazyrag.data.fields import validate_day
 from lazyrag.data.node import DocNode
 from lazyrag.read.scope import Reader
 from lazyrag.read.snapshot import Snapshot
-from lazyrag.read.supersession import Supersession, day_of, find_superseding
+from lazyrag.read.supersession import day_of, find_superseding, mark_superseded
 from lazyrag.retrieval.base import (
     DEFAULT_TOPK,
     LazyStage,
@@ -93,8 +93,11 @@ class AsOfRetriever(WrappingRetriever):
         return last.cut(topk)
 
     def _render(self, ranked: LazyStage) -> Any:
-        nodes = super()._render(ranked)
-        return nodes if self.as_of else NodeList(map(_mark, nodes, map(find_superseding, nodes)))
+        return self.mark(super()._render(ranked))
+
+    def mark(self, nodes: Iterable[DocNode]) -> NodeList:
+        """Nodes of a trace as the retriever returns them, with marks of those of older versions."""
+        return NodeList(nodes if self.as_of else map(mark_superseded, nodes))
 
 
 def _select(nodes: Sequence[DocNode], question: str, as_of: str) -> list[DocNode]:
@@ -109,14 +112,8 @@ def _select(nodes: Sequence[DocNode], question: str, as_of: str) -> list[DocNode
         newer = best.get((node.reader, newest.by)) if newest else None
         if newer is not None and not is_named(node.path, question):
             ordered.setdefault(newer, newer.with_score(node.score))
-        ordered.setdefault(node, _mark(node, newest))
+        ordered.setdefault(node, mark_superseded(node, as_of))
     return list(ordered.values())
-
-
-def _mark(node: DocNode, newest: Supersession | None) -> DocNode:
-    if newest is None:
-        return node
-    return node.with_metadata(superseded_by=newest.by, superseded_reason=newest.reason)
 
 
 @dataclass(frozen=True, slots=True)

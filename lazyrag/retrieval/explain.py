@@ -14,12 +14,13 @@ from typing import Any, ClassVar, overload
 from lazyrag.data.encoding import to_dict
 from lazyrag.data.filters import And, Condition, Filter, FilterLike, Not, Or, parse_filter
 from lazyrag.data.node import DocNode
+from lazyrag.data.result import supersession_text
 from lazyrag.data.segment import EMPTY
 from lazyrag.errors import count
 from lazyrag.read.supersession import find_superseding
 from lazyrag.retrieval.stages import JsonRecord, Reason, Stage, StageKind
 from lazyrag.text.question_parts import find_coverage
-from lazyrag.types import JsonObject, Keywords
+from lazyrag.types import JsonObject, Keywords, Metadata
 
 _WIDTH = 100
 _TEXT_SHOWN = 200
@@ -105,7 +106,7 @@ class ExplainedHit(JsonRecord):
             so on.
         fused: The score that the contributions add up to; None without a fusion.
         node: The node.
-        superseded_by: The document that replaces its one, with the reason; "" for none. See
+        superseded: What replaces its document, as in the metadata of a hit; {} for nothing. See
             `lazyrag.read.superseded`.
     """
 
@@ -121,15 +122,19 @@ class ExplainedHit(JsonRecord):
     contributions: Mapping[str, float] = field(default_factory=lambda: EMPTY, hash=False)
     fused: float | None = None
     node: DocNode | Any = field(default=None, compare=False, repr=False)
-    superseded_by: str = field(default="", repr=False)
+    superseded: Metadata = field(default_factory=lambda: EMPTY, hash=False, repr=False)
     _last: ClassVar[str] = "standings"
 
+    @property
+    def superseded_by(self) -> str:
+        """The document that replaces its one; "" for none."""
+        return str(self.superseded.get("superseded_by", ""))
+
     def to_dict(self) -> JsonObject:
-        """Return its fields, ready for JSON; ``superseded_by`` only where there is such a
-        document.
+        """Return its fields, ready for JSON; ``superseded_by`` and what else is about it only where
+        there is such a document.
         """
-        newer = {"superseded_by": self.superseded_by} if self.superseded_by else {}
-        return {**JsonRecord.to_dict(self), **newer}
+        return {**JsonRecord.to_dict(self), **self.superseded}
 
     def __str__(self) -> str:
         there = [
@@ -144,7 +149,7 @@ class ExplainedHit(JsonRecord):
         last = f"#{self.rank} {number_text(self.score)} {location}".rstrip()
         if standings:
             last += f": {' > '.join(standings)}"
-        return f"{last}; superseded by {self.superseded_by}" if self.superseded_by else last
+        return "; ".join(filter(None, (last, supersession_text(self.superseded))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -542,7 +547,7 @@ def _hit(tracks: Tracks, rank: int, node: DocNode) -> ExplainedHit:
         track.contributions,
         track.fused,
         node,
-        f"{newest.by} ({newest.reason})" if newest else "",
+        newest.to_metadata() if newest else EMPTY,
     )
 
 
@@ -710,8 +715,8 @@ def _hit_table(hits: Sequence[ExplainedHit], stages: Sequence[StageSummary]) -> 
             named = ", ".join(hit.merged_from[:_UIDS_SHOWN])
             more = len(hit.merged_from) - _UIDS_SHOWN
             out.append(f"{indent}stands for {named}{f' and {more} more' if more > 0 else ''}")
-        if hit.superseded_by:
-            out.append(f"{indent}superseded by {hit.superseded_by}")
+        if hit.superseded:
+            out.append(indent + supersession_text(hit.superseded))
     return "\n".join(out)
 
 

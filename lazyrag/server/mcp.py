@@ -65,7 +65,7 @@ from lazyrag.server.api.search import (
     part_of,
     run_sql,
 )
-from lazyrag.server.core.body import Body, Name, SearchOptions
+from lazyrag.server.core.body import Body, Name, SearchOptions, make_model
 from lazyrag.server.core.config import open_set, read_config
 from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError, describe_field, problem_of
@@ -219,21 +219,21 @@ Limit = Annotated[int, Field(ge=1, le=50, description="Number of results.")]
 _FILTERS = 'Values by field, such as {"file_type": [".md"]}; list_sets has the fields.'
 Filters = Annotated[JsonObject | None, Field(description=_FILTERS)]
 
-_Place: Any = {"set": (str, ...), "path": (str, ...)}
-_Text: Any = {"title": (str, ...), "url": (str, ...), "text": (str, ...)}
-_Range: Any = {"start": (int, ...), "end": (int, ...)}
-_Passage = create_model(
+_Place = {"set": str, "path": str}
+_Text = {"title": str, "url": str, "text": str}
+_Range = {"start": int, "end": int}
+_Passage = make_model(
     "Passage",
-    id=(str, ...),
+    id=str,
     **_Text,
     **_Place,
-    location=(str, ...),
-    score=(float | None, ...),
-    superseded_by=(str, ...),
+    location=str,
+    score=float | None,
+    superseded_by=str,
 )
-_Section = create_model("Section", label=(str, ...), kind=(str, ...), **_Range)
-_Match = create_model("Match", **_Place, span=(Span, ...), line=(str, ...), location=(str, ...))
-_Set = create_model("SetInfo", name=(str, ...), groups=(list[str], ...), fields=(list[str], ...))
+_Section = make_model("Section", label=str, kind=str, **_Range)
+_Match = make_model("Match", **_Place, span=Span, line=str, location=str)
+_Set = make_model("SetInfo", name=str, groups=list[str], fields=list[str])
 
 
 TOOLS: dict[str, tuple[Callable[..., JsonObject], type[Body], types.Tool]] = {}
@@ -258,7 +258,7 @@ def _tool(**result: Any) -> Callable[[Callable[..., Any]], Any]:
             name=name,
             description=" ".join(str(function.__doc__).split()),
             input_schema=arguments.model_json_schema(),
-            output_schema=create_model(f"{name}_result", **result).model_json_schema(),
+            output_schema=make_model(f"{name}_result", **result).model_json_schema(),
             annotations=types.ToolAnnotations(
                 read_only_hint=name != _WRITING, open_world_hint=False
             ),
@@ -269,7 +269,7 @@ def _tool(**result: Any) -> Callable[[Callable[..., Any]], Any]:
     return register
 
 
-@_tool(results=(list_of(_Passage), ...), inferred=(dict[str, list[str]], ...), weak=(bool, ...))
+@_tool(results=list_of(_Passage), inferred=dict[str, list[str]], weak=bool)
 def search(
     caller: Caller,
     query: Question,
@@ -306,7 +306,7 @@ def search(
     return {"results": results, "inferred": inferred, "weak": weak}
 
 
-@_tool(id=(str, ...), **_Text, metadata=(JsonObject, ...))
+@_tool(id=str, **_Text, metadata=JsonObject)
 def fetch(caller: Caller, id: Identity) -> JsonObject:
     """Get a passage with the text around it: its whole document, or 20,000 characters of a long
     one.
@@ -324,7 +324,7 @@ def fetch(caller: Caller, id: Identity) -> JsonObject:
     return {"id": id, **caller.cite(scope, fields), "text": text, "metadata": metadata}
 
 
-@_tool(**_Place, sections=(list_of(_Section), ...), **REST)
+@_tool(**_Place, sections=list_of(_Section), **REST)
 def outline(
     caller: Caller,
     path: DocumentPath,
@@ -339,7 +339,7 @@ def outline(
     return {"set": scope.name, "path": path, **part}
 
 
-@_tool(set=(str, ...), paths=(list[str], ...), **REST)
+@_tool(set=str, paths=list[str], **REST)
 def glob(
     caller: Caller,
     pattern: Literal,
@@ -353,7 +353,7 @@ def glob(
     return {"set": scope.name, **part_of("paths", paths, start, MAX_LINES, max_tokens)}
 
 
-@_tool(set=(str, ...), __base__=Collected)
+@_tool(set=str, __base__=Collected)
 def collect(
     caller: Caller,
     query: Question = "",
@@ -376,7 +376,7 @@ def collect(
     return {"set": scope.name, **page}
 
 
-@_tool(set=(str, ...), **SQL_FIELDS)
+@_tool(set=str, **SQL_FIELDS)
 def sql(
     caller: Caller,
     query: Question = "",
@@ -391,7 +391,7 @@ def sql(
     return {"set": scope.name, **run_sql(scope, query, start, MAX_LINES, max_tokens)}
 
 
-@_tool(**_Text, **_Place, **_Range, length=(int, ...))
+@_tool(**_Text, **_Place, **_Range, length=int)
 def read(
     caller: Caller, path: DocumentPath, set: InSet = "", start: Start = 0, end: End = None
 ) -> JsonObject:
@@ -409,7 +409,7 @@ def read(
     return {**cited, "set": scope.name, "path": path, **part}
 
 
-@_tool(matches=(list_of(_Match), ...), **REST)
+@_tool(matches=list_of(_Match), **REST)
 def grep(
     caller: Caller,
     text: Literal,
@@ -434,14 +434,14 @@ def grep(
     return part_of("matches", matches, start, limit, max_tokens)
 
 
-@_tool(results=(list_of(_Passage), ...))
+@_tool(results=list_of(_Passage))
 def related(caller: Caller, id: Identity, limit: Limit = 6) -> JsonObject:
     """Find passages that resemble a passage."""
     scope, node = caller.passage(id)
     return {"results": caller.passages(scope, find_related(scope.docs, node.uid, limit))}
 
 
-@_tool(statements=(list_of(model_of(Statement)), ...), problems=(list[str], ...))
+@_tool(statements=list_of(model_of(Statement)), problems=list[str])
 def check(caller: Caller, text: Answer, ids: Identities) -> JsonObject:
     """Check each sentence of an answer against the passages that it cites, before you give it to
     the user. The verdicts are supported, contradicted, not_found, not_checkable; problems names
@@ -452,7 +452,7 @@ def check(caller: Caller, text: Answer, ids: Identities) -> JsonObject:
     return {"statements": to_dict(resolved.statements), "problems": [*resolved.problems]}
 
 
-@_tool(sets=(list_of(_Set), ...))
+@_tool(sets=list_of(_Set))
 def list_sets(caller: Caller) -> JsonObject:
     """List the sets of documents, with their node groups and the fields for filters."""
     sets = []
@@ -462,7 +462,7 @@ def list_sets(caller: Caller) -> JsonObject:
     return {"sets": sets}
 
 
-@_tool(**_Place, state=(str, ...))
+@_tool(**_Place, state=str)
 def add_text(caller: Caller, path: DocumentPath, text: NewText, set: InSet = "") -> JsonObject:
     """Add a document, or replace it. Searches find it as soon as the state is SUCCESS."""
     if not caller.principal.may("write"):

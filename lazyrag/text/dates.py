@@ -186,14 +186,16 @@ class Edition(NamedTuple):
         series: What the names of all editions of the document have in common; "" where names tell
             no order.
         order: Numbers by which later editions are larger: of the version, else of the day.
-        label: The version or the period for people: ``"version 2.1"``, ``"2023"``; "" for none.
+        label: The version or the period: ``"2.1"``, ``"2023"``; "" for none.
         day: The first ISO day of the period; "" for none.
+        is_version: Whether the label is a version.
     """
 
     series: str
     order: tuple[int, ...]
     label: str
     day: str
+    is_version: bool = False
 
 
 @functools.lru_cache(maxsize=65_536)
@@ -207,10 +209,10 @@ def read_edition(path: str) -> Edition:
     Example:
         >>> read_edition("terms/Policy_v2.10.md").order > read_edition("terms/policy v2.9.md").order
         True
-        >>> read_edition("terms/contract_2021.pdf")
-        Edition(series='terms/contract', order=(2021, 1, 1), label='2021', day='2021-01-01')
-        >>> read_edition("report-2023.md")
-        Edition(series='', order=(), label='2023', day='2023-01-01')
+        >>> read_edition("terms/contract_2021.pdf")[:3]
+        ('terms/contract', (2021, 1, 1), '2021')
+        >>> read_edition("report-2023.md")[:3]
+        ('', (), '2023')
     """
     folder, slash, name = path.rpartition("/")
     if not _MAY_TELL.search(name):
@@ -222,16 +224,16 @@ def read_edition(path: str) -> Edition:
     stem = " ".join(re.findall(r"[^\W_]+", rest))
     order: tuple[int, ...] = ()
     if version is not None:
-        number = version["number"] or version["edition"]
+        label = version["number"] or version["edition"]
         if not _OF_VERSIONS.search(rest):
-            order = _version_order(number)
-        label = f"version {number}"
+            order = _version_order(label)
     elif day and not _SERIAL.search(rest) and not any(period.quarter for period in periods):
         order = tuple(map(int, day.split("-")))
+    is_version = version is not None
     if not stem or not order:
-        return Edition("", (), label, day)
-    kind = "" if version is None else "version of "  # no order among both
-    return Edition(f"{kind}{folder}{slash}{stem}", order, label, day)
+        return Edition("", (), label, day, is_version)
+    kind = "version of " if is_version else ""  # no order among both
+    return Edition(f"{kind}{folder}{slash}{stem}", order, label, day, is_version)
 
 
 def is_named(path: str, question: str) -> bool:
@@ -241,8 +243,9 @@ def is_named(path: str, question: str) -> bool:
         >>> is_named("Acme_2018.txt", "Acme's revenue in 2018?"), is_named("a-v2.md", "What is a?")
         (True, False)
     """
-    label = read_edition(path).label
-    return label != "" and label in question.lower()
+    edition = read_edition(path)
+    words = f"version {edition.label}" if edition.is_version else edition.label
+    return words != "" and words in question.lower()
 
 
 def read_day(value: object) -> str:

@@ -51,7 +51,7 @@ _FIRST_HAN = 0x4E00
 _LAST_HAN = 0x9FD5
 
 
-class _Terms(dict[str, int]):
+class _TermNumbers(dict[str, int]):
     """Numbers of terms; a new one gets the next number."""
 
     def __missing__(self, term: str) -> int:
@@ -71,7 +71,7 @@ class _Numbers(dict["str | bytes | tuple[str, Language]", int]):
         terms: The terms by number.
     """
 
-    def __init__(self, terms_of: Callable[..., list[str]], terms: _Terms) -> None:
+    def __init__(self, terms_of: Callable[..., list[str]], terms: _TermNumbers) -> None:
         super().__init__()
         self._terms_of = terms_of
         self._terms = terms
@@ -110,7 +110,7 @@ class _Numbers(dict["str | bytes | tuple[str, Language]", int]):
 class _Longer(dict[str, tuple[int, ...]]):
     """Numbers of the terms of a Chinese word of three characters and more."""
 
-    def __init__(self, terms: _Terms) -> None:
+    def __init__(self, terms: _TermNumbers) -> None:
         super().__init__()
         self._terms = terms
 
@@ -145,7 +145,7 @@ class TermCodes:
         self._terms_of = term_function(analyser, stop_words=True)
         terms = analysers[analyser].terms
         self._is_built_in = terms in (english_terms, chinese_terms)
-        self._strings = _Terms()
+        self._strings = _TermNumbers()
         self._numbers = _Numbers(
             _terms_or_stop_word if self._is_built_in else lambda term: [term], self._strings
         )

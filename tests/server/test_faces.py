@@ -295,6 +295,119 @@ def test_every_face_shows_what_any_model_writes(
         assert value is None or value == getattr(expected, field), field
 
 
+RENT = "Who pays the rent of the teahouse?"
+LEASES = {
+    "lease-2021.md": "The tenant pays the rent of the teahouse.",
+    "lease-2024.md": "The owner pays the rent of the teahouse.",
+}
+
+
+def marks_of(hits):
+    """The newer documents by the file names of some hits of leases, as JSON."""
+    marks = {}
+    for hit in hits:
+        name = hit.get("path") or hit.get("filename") or hit["source"]
+        if name in LEASES:
+            marks[name] = (hit.get("metadata") or hit.get("details") or hit).get(
+                "superseded_by", ""
+            )
+    return marks
+
+
+def marks_by_python(asking):
+    return marks_of(asking.docs.search(RENT).to_dicts())
+
+
+def marks_by_dicts(asking):
+    return marks_of(asking.docs.search(RENT, output_format="dict"))
+
+
+def marks_by_answer(asking):
+    return marks_of(to_dict(list(asking.docs.ask(RENT).context.sources)))
+
+
+def marks_by_search(asking):
+    return marks_of(asking.post("/api/v1/sets/notes/search", query=RENT).json()["hits"])
+
+
+def marks_by_explained_search(asking):
+    shown = asking.post("/api/v1/sets/notes/search", query=RENT, explain=True).json()
+    assert marks_of(shown["explanation"]["hits"]) == marks_of(shown["hits"])
+    return marks_of(shown["hits"])
+
+
+def marks_by_http(asking):
+    return marks_of(asking.post("/api/v1/sets/notes/answers", question=RENT).json()["hits"])
+
+
+def marks_by_mcp(asking):
+    return marks_of(call_tool(asking.client.app, "search", query=RENT)["results"])
+
+
+def marks_by_response(asking):
+    include = ["file_search_call.results"]
+    shown = asking.post("/v1/responses", model="notes", input=RENT, include=include).json()
+    searched, written = shown["output"]
+    results = marks_of(searched["results"])
+    assert marks_of(written["content"][0]["annotations"]) == results
+    return results
+
+
+def marks_by_completion(asking):
+    messages = [{"role": "user", "content": RENT}]
+    shown = asking.post("/v1/chat/completions", model="notes", messages=messages).json()
+    annotations = shown["choices"][0]["message"]["annotations"]
+    names = [one["url_citation"]["title"].partition(",")[0] for one in annotations]
+    return marks_of({**one, "path": name} for one, name in zip(annotations, names, strict=True))
+
+
+def marks_by_store(asking):
+    [store] = asking.client.get("/v1/vector_stores").json()["data"]
+    search = f"/v1/vector_stores/{store['id']}/search?include=details"
+    return marks_of(asking.post(search, query=RENT).json()["data"])
+
+
+def marks_by_terminal(asking):
+    text = " ".join(" ".join(answer_lines(asking.docs.ask(RENT))).split())
+    assert text.count("superseded by") == 1
+    older, newer = re.search(r"(\S+) line 1 superseded by (\S+)", text).groups()
+    return {older: newer, newer: ""}
+
+
+def marks_by_page(asking):
+    page = words(read(asking.client, f"/s/notes/search?q={RENT}"))
+    assert page.count("superseded by") == 1
+    older, newer = re.search(r"(lease\S+) line 1 · superseded by (\S+)", page).groups()
+    return {older: newer, newer: ""}
+
+
+MARK_FACES = [
+    marks_by_python,
+    marks_by_dicts,
+    marks_by_answer,
+    marks_by_search,
+    marks_by_explained_search,
+    marks_by_http,
+    marks_by_mcp,
+    marks_by_response,
+    marks_by_completion,
+    marks_by_store,
+    marks_by_terminal,
+    marks_by_page,
+]
+
+
+@pytest.mark.parametrize("face", MARK_FACES)
+def test_every_face_names_what_supersedes_a_document(
+    client, docs, service, monkeypatch, model, tmp_path, capsys, face
+):
+    """The newer document of each older one, under the same name."""
+    service.chat = None
+    docs.add_texts(LEASES)
+    asking = Asking(RENT, None, "", docs, client, monkeypatch, model, tmp_path, capsys)
+    assert face(asking) == {"lease-2021.md": "lease-2024.md", "lease-2024.md": ""}
+
+
 def test_a_written_answer_has_all_verdicts(docs):
     """Each of the four, with the words on both sides."""
     answer = RAGPipeline.over(docs, "MediumChunk", generator=chat).sync.answer(QUESTION)

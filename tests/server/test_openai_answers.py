@@ -797,12 +797,12 @@ def test_hostile_values_are_never_a_failure(served, client):
 
 EXTENSIONS = {
     "Model": {"kind"},
-    "ChatCompletionResponseMessage.annotations": {"file_id", "quote", "location"},
+    "ChatCompletionResponseMessage.annotations": {"file_id", "quote", "location", "superseded_by"},
     "ChatCompletionResponseMessage": {"lazyrag"},
     "ChatCompletionStreamResponseDelta": {"annotations", "lazyrag"},
     "OutputTextContent": {"lazyrag"},
-    "FileCitationBody": {"quote", "location", "url"},
-    "FileSearchToolCall.results": {"raw_score", "location"},
+    "FileCitationBody": {"quote", "location", "superseded_by", "url"},
+    "FileSearchToolCall.results": {"raw_score", "location", "superseded_by"},
     "Response": {"store"},
 }
 """What is beside the published fields: quotations, locations, raw scores, verdicts."""

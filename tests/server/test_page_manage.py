@@ -9,11 +9,13 @@ import re
 import time
 from urllib.parse import quote
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from reportlab.pdfgen.canvas import Canvas
 
 from lazyrag import DataType, DocField, Document, IngestionWarning
+from lazyrag.retrieval import HybridRetriever
 from lazyrag.server.app import create_app
 from lazyrag.server.core.access import Access
 from lazyrag.server.core.service import Service
@@ -424,3 +426,31 @@ def test_hostile_names_and_labels_stay_text(client, work):
     text += page(client, f"files/delete?id={quote(stored)}")
     assert "<img" not in text
     assert "&lt;img src=x" in text
+
+
+@pytest.mark.parametrize(
+    ("language", "words"),
+    [
+        ("en", "Hybrid search leaves out the vectors of group FineChunk."),
+        ("zh", "混合检索没有使用节点组 FineChunk 的向量。"),
+    ],
+)
+def test_health_and_groups_name_vectors_that_are_left_out(tmp_path, language, words):
+    """After a search that has compared them with the words; not before."""
+    docs = Document(embed=lambda text: np.random.default_rng(list(text.encode())).random(32) - 0.5)
+    texts = [" ".join(f"word{number * step % 17}" for step in (1, 2, 3, 5)) for number in range(60)]
+    docs.add_texts({str(number): f"{text} own{number}" for number, text in enumerate(texts)})
+    client = TestClient(create_app(Service({"notes": docs}, tmp_path)), base_url="http://127.0.0.1")
+    headers = {"Accept": "text/html", "Accept-Language": language}
+    pages = ["/s/notes/activity/health", "/s/notes/groups"]
+    HybridRetriever.over(docs, "FineChunk").build()
+    assert [words in client.get(page, headers=headers).text for page in pages] == [False, False]
+    with pytest.warns(UserWarning, match="leaves the vectors out"):
+        HybridRetriever.over(docs, "FineChunk")("word3")
+    assert [words in client.get(page, headers=headers).text for page in pages] == [True, True]
+    search = "/s/notes/search?q=word3&group=FineChunk&explain=1"
+    with pytest.warns(UserWarning, match="leaves the vectors out"):
+        found = client.get(search).text
+    assert len(re.findall(r"Vector</b><span>not used", found)) == 1
+    status = client.get("/api/v1/sets/notes/status").json()
+    assert {group["name"]: group["agreement"] for group in status["groups"]}["FineChunk"] == 0

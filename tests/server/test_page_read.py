@@ -858,14 +858,59 @@ def test_each_inferred_value_is_removed_and_restored(client, docs, language, rem
     assert "infer_without" not in back["href"]
 
 
-@pytest.mark.parametrize(("language", "label"), [("en", "superseded by"), ("zh", "已有新版本：")])
-def test_a_search_marks_older_versions(client, docs, language, label):
-    """With a link to the newest one and the reason; the newest one has no mark."""
+MARKS = {
+    "en": (
+        "superseded by",
+        "rules-v2.md (version 2 after version 1)",
+        "fees-2024.md (2024 after 2021)",
+        "new.md (declared)",
+        "other.md (inferred: its text amends lease, 2024-03-03)",
+    ),
+    "zh": (
+        "已有新版本：",
+        "rules-v2.md（版本 2 晚于版本 1）",
+        "fees-2024.md（2024 晚于 2021）",
+        "new.md（元数据声明）",
+        "other.md（推断：正文修订了 2024-03-03 的《lease》）",
+    ),
+}
+
+
+@pytest.mark.parametrize("language", MARKS)
+def test_a_search_marks_older_versions(client, docs, language):
+    """With a link to the newest one and the reason, in the page's language; the newest one has no
+    mark. Metadata of that name in a file changes nothing.
+    """
+    label, *marks = MARKS[language]
     client.headers["Accept-Language"] = language
-    docs.add_texts({"rules-v1.md": "Quiet hours: 22:00.", "rules-v2.md": "Quiet hours: 21:00."})
-    found = read(client, f"{SET}/search?q=quiet hours")
-    assert f"{label} rules-v2.md (version 2 after version 1)" in words(found)
-    assert words(found).count(label) == 1
+    texts = {f"rules-v{number}.md": f"Quiet hours: 2{3 - number}:00." for number in (1, 2)}
+    texts |= {f"fees-{year}.md": f"Quiet hours cost {year}." for year in (2021, 2024)}
+    texts |= {"old.md": "Quiet hours: never.", "new.md": "Quiet hours: always."}
+    texts |= {
+        "lease.md": "Date: 3 March 2024\nQuiet hours: 20:00.",
+        "other.md": "# Amendment to the lease of 3 March 2024\n\nQuiet hours: 19:00.",
+    }
+    forged = {"superseded_by": ["x"], "superseded_code": "version", "superseded_values": "x"}
+    docs.add_texts(texts, {"new.md": {"supersedes": "old.md", **forged}})
+    for explain in ("", "&explain=1"):
+        found = words(read(client, f"{SET}/search?q=quiet hours&topk=10{explain}"))
+        space = " " if language == "en" else ""
+        assert [mark for mark in marks if f"{label}{space}{mark}" not in found] == []
+        assert found.count(label) == len(marks)
+
+
+@pytest.mark.parametrize(("language", "label"), [("en", "superseded by "), ("zh", "已有新版本：")])
+def test_the_sources_of_an_answer_name_newer_versions(client, docs, language, label):
+    """Beside the file, with a link."""
+    client.headers["Accept-Language"] = language
+    docs.add_texts({"pets-v1.md": "Pets are allowed.", "pets-v2.md": "Parking costs 2 euros."})
+    answered = words(read(client, ask(client, "Are pets allowed?")))
+    assert f"pets-v1.md · {label}pets-v2.md" in answered
+    assert answered.count(label) == 1
+    docs.add_texts({"pets-v2.md": "Of pets no word. Parking costs 2 euros for each flat."})
+    answered = words(read(client, ask(client, "Are pets allowed?")))
+    assert ("The newer version of pets-v1.md." in answered) == (language == "en")
+    assert ("pets-v1.md 的新版本。" in answered) == (language == "zh")
 
 
 def test_a_search_shows_complete_sentences(client, docs):

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
-from pydantic import BaseModel, Field, create_model
+from pydantic import BaseModel, Field
 from starlette.responses import Response, StreamingResponse
 
 from lazyrag.data.encoding import to_dict
@@ -34,7 +34,7 @@ from lazyrag.pipeline import RAGPipeline
 from lazyrag.retrieval.base import BaseRetriever
 from lazyrag.server.api import search
 from lazyrag.server.api.search import Filters, Limit, Question
-from lazyrag.server.core.body import Body, Name, SearchOptions
+from lazyrag.server.core.body import Body, Name, SearchOptions, make_model
 from lazyrag.server.core.guard import ADD_EVENT
 from lazyrag.server.core.notebook import Event, owner_of
 from lazyrag.server.core.problems import ProblemError, problem_of
@@ -87,24 +87,24 @@ class ProblemNote(BaseModel):
 
 
 _State: Any = Literal["WORKING", "SUCCESS", "FAILED", "CANCELED"]
-_Answer = create_model(
+_Answer = make_model(
     "Answer",
     __doc__=(
         "An answer with its citations, and the passages that the model read. Without a model the"
         " answer quotes them."
     ),
-    id=(str, ...),
-    state=(_State, ...),
-    question=(str, ...),
-    text=(str | None, ...),
-    citations=(search.list_of(search.model_of(Citation)), ...),
-    statements=(search.list_of(search.model_of(Statement)), ...),
-    problems=(list[ProblemNote], ...),
+    id=str,
+    state=_State,
+    question=str,
+    text=str | None,
+    citations=search.list_of(search.model_of(Citation)),
+    statements=search.list_of(search.model_of(Statement)),
+    problems=list[ProblemNote],
     weak=(
         bool,
         Field(default=False, description="The documents do not seem to answer the question."),
     ),
-    hits=(search.list_of(search.model_of(Hit, score=float | None, metadata=JsonObject)), ...),
+    hits=search.list_of(search.model_of(Hit, score=float | None, metadata=JsonObject)),
     measures=(
         JsonObject,
         Field(description="`query` (what was searched), `seconds`, `usage` (tokens)."),
@@ -179,23 +179,23 @@ class GoldenModel(GoldenBody, Stored):
     """A stored golden question."""
 
 
-_Measure = create_model(
+_Measure = make_model(
     "Measure",
     __base__=search.model_of(Comparison),
-    measure=(str, ...),
-    questions=(int, ...),
-    a=(float, ...),
-    b=(float, ...),
+    measure=str,
+    questions=int,
+    a=float,
+    b=float,
 )
-_Evaluation = create_model(
+_Evaluation = make_model(
     "Evaluation",
     __doc__=(
         "A stored evaluation. Differences are b less a; p is that of the paired randomisation test."
     ),
     __base__=(EvaluationBody, Stored),
-    questions=(int, ...),
-    seconds=(float, ...),
-    measures=(search.list_of(_Measure), ...),
+    questions=int,
+    seconds=float,
+    measures=search.list_of(_Measure),
 )
 
 # Answers

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import anyio
 from fastapi import APIRouter, Body, Depends, Header, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
-from pydantic import BaseModel, Field, create_model
+from pydantic import BaseModel, Field
 from starlette.responses import FileResponse, Response
 
 from lazyrag.data.encoding import to_dict
@@ -35,6 +35,7 @@ from lazyrag.server.api.search import (
 )
 from lazyrag.server.api.uploads import JobModel, Nested
 from lazyrag.server.core.body import Body as StrictModel
+from lazyrag.server.core.body import make_model
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.service import Reader, require_unrestricted, service_of
 from lazyrag.server.core.set_request import (
@@ -97,6 +98,7 @@ class GroupCount(BaseModel):
     is_complete: bool = True
     indexes: list[str] = []
     reason: str = ""
+    agreement: float = 1.0
 
 
 class Status(BaseModel):
@@ -120,9 +122,9 @@ class DocumentGroup(BaseModel):
 _Document = model_of(DocumentInfo, groups=dict[str, DocumentGroup])
 _Diff = model_of(VersionDiff)
 _Marks = model_of(Marks)
-_Documents = create_model("Documents", documents=(list_of(_Document), ...), next=(str | None, ...))
-_Versions = create_model("Versions", versions=(list_of(model_of(DocumentVersion)), ...))
-_Jobs = create_model("Jobs", jobs=(list[JobModel], ...), next=(str | None, ...))
+_Documents = make_model("Documents", documents=list_of(_Document), next=str | None)
+_Versions = make_model("Versions", versions=list_of(model_of(DocumentVersion)))
+_Jobs = make_model("Jobs", jobs=list[JobModel], next=str | None)
 _accepted: Any = {"status_code": 202, "response_model": JobModel}
 
 

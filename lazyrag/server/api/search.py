@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
-from pydantic import BaseModel, Field, create_model
+from pydantic import BaseModel, Field
 from starlette.responses import PlainTextResponse, Response
 
 from lazyrag.data.encoding import to_dict
@@ -30,7 +30,7 @@ from lazyrag.read.explore import TextMatch
 from lazyrag.retrieval.explain import DroppedNode, ExplainedHit, Explanation, StageSummary, Standing
 from lazyrag.retrieval.inferring import inferred_values
 from lazyrag.retrieval.stages import Reason
-from lazyrag.server.core.body import Body, Name, SearchOptions
+from lazyrag.server.core.body import Body, Name, SearchOptions, make_model
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.service import Administrator, require_unrestricted, service_of
 from lazyrag.server.core.set_request import Searching, SetRequest
@@ -64,7 +64,7 @@ First = Annotated[int, Field(ge=0, le=1_000_000, description="The `next` of the 
 Budget = Annotated[int, Field(ge=100, le=20_000, description="Tokens of the results, at most.")]
 MAX_LINES = 1_000
 """Results that are counted and listed at once."""
-REST: Any = {"next": (int | None, ...), "rest": (int, ...)}
+REST = {"next": int | None, "rest": int}
 """Fields of a page: the `start` of the next one, and how many results are left."""
 Span = Annotated[list[int], Field(min_length=2, max_length=2)]
 Score = float | str | None
@@ -131,20 +131,12 @@ class SqlBody(Body):
 
 
 def model_of(cls: type, **types: Any) -> Any:
-    """Make the model of a dataclass: fields that `to_dict` shows, with their own types or those
-    that are given.
+    """Make the model of a dataclass: fields that `to_dict` shows, and others of the given types. A
+    pair of a type and its default is that of an optional field.
     """
-    fields: dict[str, Any] = {
-        field.name: (types.get(field.name, field.type), ...)
-        for field in dataclasses.fields(cls)
-        if field.repr
-    }
-    return create_model(
-        cls.__name__,
-        __module__=cls.__module__,
-        __doc__=(cls.__doc__ or "").partition("\n")[0],
-        **fields,
-    )
+    shown = {field.name: field.type for field in dataclasses.fields(cls) if field.repr}
+    doc = (cls.__doc__ or "").partition("\n")[0]
+    return make_model(cls.__name__, __module__=cls.__module__, __doc__=doc, **shown | types)
 
 
 def list_of(model: Any) -> Any:
@@ -181,42 +173,37 @@ class NodeModel(BaseModel):
 
 
 _ranks = model_of(Standing, score=Score, share=Score, contributions=dict[str, Score])
-_hits = create_model(
-    "ExplainedHit",
-    __base__=model_of(
-        ExplainedHit,
-        score=Score,
-        fused=Score,
-        contributions=dict[str, Score],
-        standings=list_of(_ranks),
-        merged_from=list[str],
-    ),
-    superseded_by=(str, Field("", description="What replaces its document, and the reason.")),
+_hits = model_of(
+    ExplainedHit,
+    score=Score,
+    fused=Score,
+    contributions=dict[str, Score],
+    standings=list_of(_ranks),
+    merged_from=list[str],
+    superseded_by=(str, Field("", description="The document that replaces its one.")),
+    superseded_reason=(str, ""),
+    superseded_code=(str, ""),
+    superseded_values=(dict[str, str], {}),
 )
 _stages = model_of(StageSummary, inputs=list[int])
 _dropped = model_of(DroppedNode, score=Score)
-_explained_whole = model_of(
+_explained = model_of(
     Explanation,
     filters=str | None,
     hits=list_of(_hits),
     stages=list_of(_stages),
     dropped=list_of(_dropped),
-)
-_explained = create_model(
-    "Explanation",
-    __base__=_explained_whole,
-    __doc__=_explained_whole.__doc__,
     parts=(dict[str, list[int]], Field({}, description="By part the ranks of what covers it.")),
 )
-_Found: Any = create_model(
+_Found = make_model(
     "SearchResponse",
-    hits=(list[NodeModel], ...),
+    hits=list[NodeModel],
     weak=(bool, Field(description="The documents do not seem to answer the query.")),
     inferred=(
         dict[str, list[str]],
         Field(description="What the query names, by field: such documents come first."),
     ),
-    explanation=(_explained | None, ...),
+    explanation=_explained | None,
 )
 
 
@@ -235,13 +222,11 @@ class Group(BaseModel):
     nodes: int
 
 
-_NodePage = create_model(
+_NodePage = make_model(
     "NodePage", __base__=Nodes, next=(int | None, Field(description="The next `offset`."))
 )
-_Location = create_model(
-    "Location", start=(int, ...), end=(int, ...), kind=(str, ...), label=(str, ...)
-)
-_Tree = create_model("Tree", groups=(list[Group], ...), defined=(list[str], ...))
+_Location = make_model("Location", start=int, end=int, kind=str, label=str)
+_Tree = make_model("Tree", groups=list[Group], defined=list[str])
 
 Collected = model_of(
     CollectedPage,
@@ -251,8 +236,8 @@ Collected = model_of(
 )
 _Place = model_of(TableLocation, span=Span | None)
 _Table = model_of(Table, columns=list[str], location=_Place)
-_SqlRow = create_model("SqlRow", values=(JsonObject, ...), locations=(list_of(_Place), ...))
-SQL_FIELDS: Any = {"tables": (list_of(_Table), ...), "rows": (list_of(_SqlRow), ...), **REST}
+_SqlRow = make_model("SqlRow", values=JsonObject, locations=list_of(_Place))
+SQL_FIELDS = {"tables": list_of(_Table), "rows": list_of(_SqlRow), **REST}
 """The fields of what `run_sql` returns."""
 
 # Filters
@@ -334,7 +319,7 @@ async def search(body: SearchBody, call: Searching) -> Response:
                 nodes = retriever(*arguments)
         else:
             explanation = retriever.explain(*arguments)
-            nodes = [hit.node for hit in explanation if hit.node is not None]
+            nodes = retriever.mark(hit.node for hit in explanation)
         weak = is_weak(body.query, [node.text for node in nodes], [node.path for node in nodes])
         return {
             "hits": call.nodes(nodes),
@@ -521,9 +506,7 @@ def _fitting(rows: Sequence[Any], max_tokens: int | None) -> int:
     return fitting
 
 
-@sets.get(
-    "/outline", response_model=create_model("Outline", sections=(list_of(_Location), ...), **REST)
-)
+@sets.get("/outline", response_model=make_model("Outline", sections=list_of(_Location), **REST))
 async def outline(
     call: Searching, path: Path, start: First = 0, max_tokens: Budget | None = None
 ) -> Response:
@@ -536,7 +519,7 @@ async def outline(
     return await call.respond(find)
 
 
-@sets.get("/glob", response_model=create_model("Paths", paths=(list[str], ...), **REST))
+@sets.get("/glob", response_model=make_model("Paths", paths=list[str], **REST))
 async def glob(
     call: Searching,
     pattern: Annotated[str, Query(min_length=1, max_length=1_000)],
@@ -575,7 +558,7 @@ def collect_page(
     return result
 
 
-@sets.post("/sql", response_model=create_model("SqlResponse", **SQL_FIELDS))
+@sets.post("/sql", response_model=make_model("SqlResponse", **SQL_FIELDS))
 async def sql(body: SqlBody, call: Searching) -> Response:
     """Select rows from the tables of the documents."""
     return await call.respond(lambda: run_sql(call, **dict(body)), slow=True)
@@ -594,9 +577,7 @@ def run_sql(
     return {"tables": [], **part_of("rows", to_dict(pairs), start, limit, max_tokens)}
 
 
-_TextMatches = create_model(
-    "TextMatches", matches=(list_of(model_of(TextMatch, span=Span)), ...), **REST
-)
+_TextMatches = make_model("TextMatches", matches=list_of(model_of(TextMatch, span=Span)), **REST)
 
 
 @sets.post("/grep", response_model=_TextMatches)

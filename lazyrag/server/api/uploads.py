@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
-from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError, create_model
+from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
@@ -22,6 +22,7 @@ from lazyrag.document.document import indexer_of
 from lazyrag.ingest.sync import PlannedStep, SyncPlan, plan_files
 from lazyrag.server.api.search import list_of, model_of
 from lazyrag.server.core.body import Body as StrictModel
+from lazyrag.server.core.body import make_model
 from lazyrag.server.core.guard import BOOK
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.service import Service
@@ -101,13 +102,13 @@ _SCHEMA = {
     "required": ["file"],
     "properties": {"file": _FILES, "metadata": _TEXT},
 }
-_Estimate = create_model(
+_Estimate = make_model(
     "Estimate",
-    files=(Any, ...),
-    steps=(list_of(model_of(PlannedStep)), ...),
-    calls=(int, ...),
-    tokens=(int, ...),
-    cost=(float | None, ...),
+    files=Any,
+    steps=list_of(model_of(PlannedStep)),
+    calls=int,
+    tokens=int,
+    cost=float | None,
 )
 ESTIMATED: dict[int | str, JsonObject] = {
     200: {"model": _Estimate, "description": "With `dry_run=1`."}

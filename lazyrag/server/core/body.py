@@ -1,10 +1,10 @@
-"""Bodies of requests."""
+"""Bodies of requests, and models of responses."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
 from lazyrag.errors import ConfigError
 from lazyrag.validation import named_filters
@@ -26,6 +26,16 @@ class Body(BaseModel):
             return named_filters(values)
         except ConfigError as exc:
             raise ValueError(str(exc)) from exc
+
+
+def make_model(name: str, /, **fields: Any) -> Any:
+    """Make a model from the types of its fields, which are required. A pair of a type and a default
+    or a `Field` is that of another one; names with underscores are options of `create_model`.
+    """
+    for field, kind in [*fields.items()]:
+        if not isinstance(kind, tuple) and not field.startswith("__"):
+            fields[field] = (kind, ...)
+    return create_model(name, **fields)
 
 
 Name = Annotated[str, Field(max_length=200)]

@@ -32,7 +32,6 @@ from lazyrag.errors import ConfigError, NotRegisteredError, ReadOnlyError, Stale
 from lazyrag.ledger.tables import DocumentTable
 from lazyrag.read.rows import document_table
 from lazyrag.read.snapshot import LocalSnapshot
-from lazyrag.retrieval.base import BaseRetriever
 from lazyrag.retrieval.dated import AsOfRetriever
 from lazyrag.server.core.body import SearchOptions
 from lazyrag.server.core.guard import job_key
@@ -151,7 +150,7 @@ class SetRequest:
         async with self.service.slow:
             return await self.service.run(function, *args, **kwargs)
 
-    def retriever(self, options: SearchOptions) -> BaseRetriever[list[DocNode]]:
+    def retriever(self, options: SearchOptions) -> AsOfRetriever:
         """The retriever of some options. The last ones are used again: making one costs more than a
         search.
         """

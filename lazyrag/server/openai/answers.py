@@ -133,6 +133,7 @@ class ScoredHit:
             "text": self.hit.text,
             "raw_score": None if math.isnan(self.hit.score) else self.hit.score,
             "location": self.hit.location,
+            "superseded_by": self.hit.metadata.get("superseded_by", ""),
         }
 
 
@@ -277,6 +278,7 @@ class AnswerRequest:
             "file_id": source.file_id,
             "quote": citation.text_snippet,
             "location": citation.location,
+            "superseded_by": source.hit.metadata.get("superseded_by", ""),
             "url": url,
         }
         return source, start, end, details

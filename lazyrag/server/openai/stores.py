@@ -835,6 +835,7 @@ def search(store: OpenedStore, request: StoreSearch, *, with_details: bool) -> l
                 "score": node.score,
                 "path": node.path,
                 "location": node.location,
+                "superseded_by": node.metadata.get("superseded_by", ""),
                 "span": node.span,
             }
         results.append(result)

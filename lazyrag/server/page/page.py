@@ -238,7 +238,7 @@ def _environment(language: str) -> jinja2.Environment:
         languages=LANGUAGES,
         place=functools.partial(format_place, language),
         stage_name=stage_name,
-        stage_is_vector=("cosine", "ip", "l2", "vector", "max_sim").__contains__,
+        stage_is_vector=("cosine", "ip", "l2", "vector", "max_sim", "Retriever").__contains__,
         lang_of=lang_of,
     )
     return environment

@@ -997,6 +997,23 @@ def test_hybrid_search_needs_no_option_once_there_are_embeddings(
     assert all(terminal.cells(line) <= 80 for line in output.splitlines())
 
 
+def test_status_compares_vectors_with_the_words(
+    folder: Path, run, model, monkeypatch: pytest.MonkeyPatch
+):
+    """Those of a model that counts letters are left out; without the option none is loaded."""
+    monkeypatch.setenv("OPENAI_BASE_URL", model.url)
+    for number in range(60):
+        words = " ".join(f"word{number * step % 17}" for step in (1, 2, 3, 5))
+        (folder / f"{number}.txt").write_text(f"{words} own{number}", encoding="utf-8")
+    assert run("index", "--embed", "openai:m")[0] == 0
+    assert "hybrid search" not in run("status")[1]
+    lines = " ".join(run("status", "--vectors")[1].split())
+    assert "MediumChunk: vectors are left out of hybrid search, agreement 0.0: check the" in lines
+    groups = json.loads(run("status", "--vectors", "--json")[1])["result"]["groups"]
+    assert {group["name"]: group["agreement"] for group in groups}["MediumChunk"] == 0
+    assert run("status", "--vectors", "--store", str(folder / "none"))[0] == 1
+
+
 @pytest.mark.slow
 def test_an_embedding_model_stays_at_its_endpoint(
     folder: Path, run, model, monkeypatch: pytest.MonkeyPatch

@@ -42,6 +42,7 @@ def test_a_citation_says_where_its_words_stand():
         "text_snippet": "black tea",
         "uid": "",
         "location": "",
+        "superseded": "",
     }
 
 

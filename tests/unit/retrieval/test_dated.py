@@ -53,8 +53,18 @@ def test_a_plain_search_marks_older_documents(embed):
     docs.add_texts({"fees-v3.md": "The fee is 14 euros, more than the rent."})
     hits = docs.search(QUESTION, topk=10)
     marks = {hit.path: dict(hit.metadata) for hit in hits if hit.metadata}
-    newest = {"superseded_by": "fees-v3.md", "superseded_reason": "version 3 after version 2"}
-    amended = {"superseded_by": "amendment.md", "superseded_reason": "declared"}
+    newest = {
+        "superseded_by": "fees-v3.md",
+        "superseded_reason": "version 3 after version 2",
+        "superseded_code": "version",
+        "superseded_values": {"newer": "3", "older": "2"},
+    }
+    amended = {
+        "superseded_by": "amendment.md",
+        "superseded_reason": "declared",
+        "superseded_code": "declared",
+        "superseded_values": {},
+    }
     assert marks == {"fees-v1.md": newest, "fees-v2.md": newest, "lease_2021.md": amended}
     assert "lease_2021.md, line 1, superseded by amendment.md (declared)" in str(hits)
     plain = docs.search(QUESTION, topk=10, infer_filters=False, parts="off")
@@ -115,12 +125,43 @@ def test_an_older_edition_that_the_question_names_stays_first():
     assert newest.path == "Acme_2019.txt"
 
 
-def test_what_only_the_older_document_says_is_quoted_alone():
-    """A newer version that says nothing of it is not quoted."""
+@pytest.mark.parametrize("as_of", ["2026-01-01", None])
+def test_what_only_the_older_document_says_is_quoted_with_a_mark(as_of):
+    """A newer version that says nothing of it is not quoted, but named."""
     docs = shelf()
     docs.add_texts({"house-v1.md": "Pets are allowed.", "house-v2.md": "Parking costs 2 euros."})
-    answer = docs.ask("Are pets allowed?", as_of="2026-01-01")
-    assert answer.text == "“Pets are allowed.” [1]"
+    answer = docs.ask("Are pets allowed?", as_of=as_of)
+    assert answer.text == "There is a newer version:\n\n“Pets are allowed.” [1]"
+    mark = "superseded by house-v2.md (version 2 after version 1)"
+    assert f"[1] house-v1.md, line 1, {mark}: “Pets are allowed.”" in str(answer)
+    assert all(statement.verdict != "not_found" for statement in answer.statements)
+
+
+def test_a_newer_version_in_other_words_is_cited_before_the_older_one():
+    """By its number, so that its place is among the citations; not if the question names a year."""
+    rent = "The monthly rent is 900 euros."
+    other_words = "The sum due each month for the flat is now 950 euros, monthly."
+    docs = shelf({"lease-2021.md": rent, "lease-2024.md": other_words}, None)
+    answer = docs.ask("How much is the monthly rent?")
+    assert answer.text == f"There is a newer version [2]:\n\n“{rent}” [1]"
+    assert [citation.label for citation in answer.citations] == [
+        "lease-2024.md, line 1",
+        "lease-2021.md, line 1, superseded by lease-2024.md (2024 after 2021)",
+    ]
+    assert docs.ask("How much was the monthly rent in 2021?").text == f"“{rent}” [1]"
+    zh = shelf({"合同-2021.md": "月租金为900元。", "合同-2024.md": "租户应支付950元。"}, None)
+    assert zh.ask("月租金是多少？").text == "已有新版本 [2]：\n\n“月租金为900元。” [1]"
+
+
+def test_neighbours_of_an_older_version_are_marked_as_well():
+    """The passages around the best ones, which quotations are chosen from."""
+    filler = " ".join(f"Clause {number} is about the garden." for number in range(80))
+    lease = f"{filler}\n\nThe monthly rent is 900 euros.\n\n{filler}"
+    docs = shelf({"lease-2021.md": lease, "lease-2024.md": "The garden is shared."}, None)
+    sources = docs.ask("How much is the monthly rent?", topk=1).context.sources
+    older = [hit for hit in sources if hit.source == "lease-2021.md"]
+    assert len(older) > 1
+    assert {hit.metadata.get("superseded_by") for hit in older} == {"lease-2024.md"}
 
 
 @pytest.mark.parametrize("embed", [None, Letters()])
@@ -174,11 +215,12 @@ def test_explain_shows_the_day_and_what_supersedes_a_hit():
     assert paths(retriever(QUESTION)) == [hit.path for hit in explanation]
     assert [node.path for node in explanation.dropped if node.name == "as_of"] == ["amendment.md"]
     [lease] = [hit for hit in explanation if hit.path == "lease_2021.md"]
-    assert lease.superseded_by == "amendment.md (declared)"
+    assert lease.superseded_by == "amendment.md"
     assert str(lease).endswith("; superseded by amendment.md (declared)")
     assert "\n    superseded by amendment.md (declared)" in str(explanation)
     records = {record["path"]: record for record in explanation.to_dict()["hits"]}
-    assert records["lease_2021.md"]["superseded_by"] == "amendment.md (declared)"
+    assert records["lease_2021.md"]["superseded_by"] == "amendment.md"
+    assert records["lease_2021.md"]["superseded_reason"] == "declared"
     assert "superseded_by" not in records["note.md"]
     plain = Retriever(docs, "MediumChunk", "bm25").explain(QUESTION)
     assert "superseded by fees-v2.md (version 2 after version 1)" in str(plain)

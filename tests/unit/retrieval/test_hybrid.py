@@ -744,8 +744,11 @@ class TestAgreement:
         def embed_weakly(text):
             return np.concatenate([embed_topic(text), 5 * embed_at_random(text)])
 
-        settings = fusion_settings(topic_documents(embed_weakly))
+        docs = topic_documents(embed_weakly)
+        settings = fusion_settings(docs)
         assert 0 < settings["agreement"] < 1
+        weaker = f"have less weight in hybrid search, agreement {settings['agreement']}"
+        assert weaker in str(docs.status())
         assert settings["weights"] == (0.6 * settings["agreement"], 0.4)
 
     def test_chosen_weights_stay(self):
@@ -784,6 +787,27 @@ class TestAgreement:
             ]
         assert rankings[0] == rankings[1]
         assert "agreement" not in fusion_settings(docs)
+
+    def test_the_status_shows_what_a_search_has_measured(self):
+        """Until the next change; vectors that agree, and searches of a part, add nothing to it."""
+        docs = topic_documents(embed_at_random)
+        assert "agreement" not in str(docs.status())
+        shown = docs.restricted({"file_name": [f"{number:03d}" for number in range(60)]})
+        with pytest.warns(UserWarning, match="no more than random ones"):
+            fusion_settings(shown)
+        assert "agreement" not in str(docs.status())
+        with pytest.warns(UserWarning, match="no more than random ones"):
+            fusion_settings(docs)
+        groups = {group.name: group for group in docs.status().groups}
+        assert (groups["FineChunk"].agreement, groups["lazyllm_root"].agreement) == (0, 1)
+        left_out = "vectors are left out of hybrid search, agreement 0.0: check the model"
+        assert left_out in str(docs.status())
+        docs.delete_files([f"{number:03d}" for number in range(40)])
+        fusion_settings(docs)
+        assert "agreement" not in str(docs.status())
+        good = topic_documents(embed_topic)
+        fusion_settings(good)
+        assert "agreement" not in str(good.status())
 
     def test_agreement_follows_changes(self):
         """New vectors are measured again."""
