@@ -156,8 +156,8 @@ class Shown(dict[str, Any]):
     roots: Roots
 
 
-class Roots(dict[str, Segment]):
-    """Root nodes by key, read for the hits of a search."""
+class Roots(dict[str, list[Segment]]):
+    """Root nodes by key, read for hits."""
 
     __slots__ = ("__weakref__",)
 
@@ -166,21 +166,20 @@ class ShownHits(set["ref[Shown]"]):
     """What the hits of a Document have shown, as long as somebody has the hits."""
 
     last_roots = ref(Roots())
-    """Those of the last search, as long as its hits are in use."""
+    """Those that hits have read last; they are released with the hits."""
 
     def root(self, key: str, read: Callable[[], list[Segment]]) -> list[Segment]:
-        """Read a root node, that of a large table once for all hits of the last search."""
+        """Read a root node, that of a large table once for several hits."""
         roots = self.last_roots()
         if roots is None:
             return read()
-        root = roots.get(key)
-        if root is not None:
-            return [root]
-        if len(roots) >= _MOST_ROOTS:
-            roots.clear()
-        stored = read()
-        roots.update({root.key: root for root in stored})
-        return stored
+        segments = roots.get(key)
+        if segments is None:
+            segments = read()
+            if len(roots) >= _MOST_ROOTS:
+                roots.clear()
+            roots[key] = segments
+        return segments
 
 
 @known_arguments
@@ -214,17 +213,16 @@ class DocNode(SuggestsNames):
     """
 
     __slots__ = (
-        *(
-            "_embed_key",
-            "_embeddings",
-            "_file_metadata",
-            "_merged_from",
-            "_metadata",
-            "_reader",
-            "_score",
-            "_segment",
-        ),
-        *("_shown", "_uid"),
+        "_embed_key",
+        "_embeddings",
+        "_file_metadata",
+        "_merged_from",
+        "_metadata",
+        "_reader",
+        "_score",
+        "_segment",
+        "_shown",
+        "_uid",
     )
 
     def __init__(
@@ -739,11 +737,10 @@ def _shown(locations: Iterable[Location]) -> Locations:
 
 def remember(nodes: Iterable[DocNode], hits: ShownHits) -> None:
     """Make nodes of a Document hits: they remember what they show."""
-    before = hits.last_roots()
-    if before is not None:
-        before.clear()  # many searches together would hold many texts
-    roots = Roots()
-    hits.last_roots = ref(roots)
+    roots = hits.last_roots()
+    if roots is None:
+        roots = Roots()
+        hits.last_roots = ref(roots)
     for node in nodes:
         node._shown = memory = Shown()
         memory.node = node._segment, node._reader
@@ -760,7 +757,7 @@ def show_all(hits: ShownHits) -> None:
             node._shown = memory
             with suppress(StaleNodeError):
                 _ = node.location, node.global_metadata
-    remember((), hits)  # releases the roots
+            memory.roots = Roots()
 
 
 def _restored(

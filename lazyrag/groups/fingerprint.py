@@ -233,8 +233,18 @@ def _is_docstring(statement: ast.stmt) -> bool:
 
 
 _PRIMITIVES = (
-    *(type(None), bool, int, float, complex, str, bytes, range),
-    *(dt.date, dt.datetime, dt.time, dt.timedelta),
+    type(None),
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    range,
+    dt.date,
+    dt.datetime,
+    dt.time,
+    dt.timedelta,
 )
 _NUMBERS = ("decimal.Decimal", "fractions.Fraction")  # primitives of modules that import slowly
 # Attributes of classes that Python itself sets.

@@ -39,6 +39,7 @@ from lazyrag.ingest.index_texts import embed_documents, field_texts, read_index_
 from lazyrag.ingest.load_files import Loading, map_in_order, worker_pool
 from lazyrag.ingest.pending import (
     MISFIT,
+    MUCH_TEXT,
     MakeRoot,
     Outcome,
     PendingVersion,
@@ -416,6 +417,8 @@ class IngestionEngine:
         number = root.segment.build
         build = BuildRow(number, row.id, group, None, number, input_hash, "[1]")
         batch.add(version, build, [root.segment])
+        if len(content_text(root.segment.content)) > MUCH_TEXT:
+            self._write(batch)  # takes as much memory as its nodes, which are not made yet
 
     def _has_live_source(self, version: PendingVersion, root: Root, batch: _Batch) -> bool:
         """Whether no transform reads another source than that of the live version: another one that

@@ -70,7 +70,7 @@ class Root(NamedTuple):
     row: DocumentRow
 
 
-_MUCH_TEXT = 1 << 22
+MUCH_TEXT = 1 << 22
 
 MakeRoot: TypeAlias = Callable[[int], Root]
 """Makes a document's root node, given the number of its build."""
@@ -197,7 +197,7 @@ class PendingVersion:
     def release_text(self) -> None:
         """Release much text of nodes that were written; `VersionReader.fetch` reads them again."""
         for group, segments in list(self.segments.items()):
-            if sum(len(content_text(node.content)) for node in segments) > _MUCH_TEXT:
+            if sum(len(content_text(node.content)) for node in segments) > MUCH_TEXT:
                 del self.segments[group]
 
     @property

@@ -130,15 +130,12 @@ def _read_mail(data: bytes) -> LoadedFile:
     headers: JsonObject = {name: value for name in _HEADERS if (value := _header(mail, name))}
     bodies: list[str] = []
     attachments = []
-    notes = (
-        [SEALED_PARTS["multipart/encrypted"]]
-        if mail.get_content_type() == "multipart/encrypted"
-        else []
-    )
+    is_sealed = mail.get_content_type() == "multipart/encrypted"
+    notes = [SEALED_PARTS["multipart/encrypted"]] if is_sealed else []
     for part in _leaves(mail):
         if part.get_content_type() in SEALED_PARTS:
             notes.append(SEALED_PARTS[part.get_content_type()])
-        elif notes and mail.get_content_type() == "multipart/encrypted":
+        elif is_sealed:
             continue
         elif (
             part.is_attachment()

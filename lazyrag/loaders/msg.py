@@ -123,7 +123,6 @@ _MESSAGE_PAGE = 0x3FFD
 _DATA = 0x3701
 _LONG_NAME = 0x3707
 _SHORT_NAME = 0x3704
-_SHOWN_NAME = 0x3001
 
 Folder: TypeAlias = tuple[str, ...]
 
@@ -240,9 +239,7 @@ def _attachments(mail: _Item, temporary: Path) -> Iterator[Attachment]:
     for number, folder in enumerate(folders, start=1):
         attachment = _Item(mail.container, (*mail.folder, folder))
         name = base_name(
-            attachment.text(_LONG_NAME)
-            or attachment.text(_SHORT_NAME)
-            or attachment.text(_SHOWN_NAME)
+            attachment.text(_LONG_NAME) or attachment.text(_SHORT_NAME) or attachment.text(_NAME)
         )
         inner = (*attachment.folder, f"__substg1.0_{_DATA:04X}000D")  # a mail in a mail is a folder
         if (*inner, "__properties_version1.0") in mail.container:

@@ -47,8 +47,17 @@ _FIELD: Final = "field"  # an object with the values of the fields by name; arra
 _ARRAYS: Final = "whole"  # an object with the arrays by name, each as one value
 _META = "lazyrag"
 _OWN_NAMES = (
-    *(_META, KEY, SEGMENT, TERMS, PRESENT, _FIELD, _ARRAYS),
-    *(_PATH, _SPAN, _READABLE_FIELDS, VECTOR),
+    _META,
+    KEY,
+    SEGMENT,
+    TERMS,
+    PRESENT,
+    _FIELD,
+    _ARRAYS,
+    _PATH,
+    _SPAN,
+    _READABLE_FIELDS,
+    VECTOR,
 )
 _LAYOUTS = (LAYOUT, 3)  # that can be read and written; 2 has no fields for people
 

@@ -545,15 +545,15 @@ async def collect(body: CollectBody, call: Searching) -> Response:
 
 
 def collect_page(
-    call: SetRequest, query: str, limit: int, max_tokens: int | None, *, per: Unit, **options: Any
+    call: SetRequest, query: str, limit: int, max_tokens: int | None, **options: Any
 ) -> JsonObject:
     """A page of `Document.collect` within a number of tokens."""
-    if per == "row":
+    if options["per"] == "row":
         call.ensure_tables()
-    page = call.docs.collect(query, limit=limit, per=per, **options)
+    page = call.docs.collect(query, limit=limit, **options)
     fitting = _fitting(to_dict(page.items), max_tokens)
     if fitting < len(page.items):
-        page = call.docs.collect(query, limit=fitting, per=per, **options)
+        page = call.docs.collect(query, limit=fitting, **options)
     result: JsonObject = to_dict(page)
     return result
 

@@ -23,7 +23,6 @@ from fastapi import Depends, Header, Request
 from starlette.background import BackgroundTask
 from starlette.responses import Response
 
-from lazyrag._version import __version__
 from lazyrag.data.encoding import to_dict
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import TABLE
@@ -189,8 +188,7 @@ class SetRequest:
             if self.request is None:  # MCP on stdio
                 raise
             # a failed build is not repeated by each query
-            key = f"tables of {__version__}"
-            job = self.jobs.submit("activate_group", {"names": [TABLE]}, key=key)
+            job = self.jobs.submit("activate_group", {"names": [TABLE]}, key="tables")
             log.info("set %s: job %s stores the tables of all documents", self.name, job.id)
             if not self.jobs.wait(job.id, _BUILD_WAIT_S).is_finished:
                 raise try_again(503, "The tables of the set are being built.") from None

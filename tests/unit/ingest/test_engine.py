@@ -35,6 +35,7 @@ from lazyrag.errors import (
 )
 from lazyrag.retrieval import similarities
 from lazyrag.retrieval.similarity import TermSearch
+from lazyrag.stores.memory import MapSegmentStore
 from lazyrag.text.analyzers import Analyser, analysers
 
 FILES = {"a.txt": "green tea\nblack tea", "b.txt": "coffee\nmilk", "c.txt": "water\nwine"}
@@ -1073,6 +1074,36 @@ def test_the_terms_of_a_large_document_in_parts(tmp_path, monkeypatch):
 
     at_once = ranking()
     monkeypatch.setattr("lazyrag.ingest.term_index._PART_CHARACTERS", 1_000)
-    monkeypatch.setattr("lazyrag.ingest.pending._MUCH_TEXT", 500)
+    monkeypatch.setattr("lazyrag.ingest.pending.MUCH_TEXT", 500)
+    monkeypatch.setattr("lazyrag.ingest.engine.MUCH_TEXT", 500)
     assert ranking() == at_once
     assert all(at_once)
+
+
+@pytest.mark.parametrize(("much", "first"), [(20, {"large.txt"}), (1_000, set())])
+def test_a_large_root_is_written_before_its_nodes_are_made(tmp_path, monkeypatch, much, first):
+    """Writing it takes much memory, as the nodes do; small documents are written with their
+    nodes.
+    """
+    monkeypatch.setattr("lazyrag.ingest.engine.MUCH_TEXT", much)
+    written = []
+    upsert = MapSegmentStore.upsert
+
+    def noted(self, collection, rows):
+        written.extend(row.path for row in rows)
+        return upsert(self, collection, rows)
+
+    monkeypatch.setattr(MapSegmentStore, "upsert", noted)
+    before = []
+
+    def lines(text):
+        before.extend(written)
+        return text.splitlines()
+
+    with Document(tmp_path) as docs:
+        docs.create_node_group("line", transform=lines)
+        docs.activate_group("line")
+        (tmp_path / "large.txt").write_text("Tea of Uji.\n" * 9, encoding="utf-8")
+        docs.sync()
+    assert set(before) == first
+    assert len(written) == 10

@@ -988,9 +988,9 @@ def roots_read(monkeypatch: pytest.MonkeyPatch):
     return keys_read
 
 
-def test_hits_of_a_search_share_the_root_of_their_document(roots_read):
-    """It is read once for their locations and metadata, and again for the hits of another search,
-    as it would take memory.
+def test_hits_share_the_root_of_their_document(roots_read):
+    """It is read once for the locations of the hits in use, and again when they are gone: it is not
+    held without them.
     """
     docs = Document()
     docs.create_node_group("line", transform=str.splitlines)
@@ -1003,6 +1003,9 @@ def test_hits_of_a_search_share_the_root_of_their_document(roots_read):
     assert len(roots_read) == 1
     others = retriever("tea")
     assert all(hit.location for hit in [*others, *hits])
+    assert len(roots_read) == 1
+    del hits, others
+    assert all(hit.location for hit in retriever("tea"))
     assert len(roots_read) == 2
 
 
