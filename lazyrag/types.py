@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 if TYPE_CHECKING:
@@ -105,8 +105,14 @@ Metadata: TypeAlias = Mapping[str, Any]
 Keywords: TypeAlias = Mapping[str, Any]
 """Keyword arguments by name."""
 
+AnyCallable: TypeAlias = Callable[..., Any]
+"""A function of any arguments."""
+
 Headers: TypeAlias = Mapping[str, str]
 """Headers of an HTTP request or response by name."""
+
+PathReasons: TypeAlias = tuple[tuple[str, str], ...]
+"""Paths of files, each with a reason."""
 
 Scalar: TypeAlias = "str | int | float | bool"
 """One value of a filterable field, checked."""

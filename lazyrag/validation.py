@@ -14,7 +14,7 @@ from types import CodeType
 from typing import Any, TypeVar, cast, get_args
 
 from lazyrag.errors import ConfigError, LazyRAGError, UnknownKeywordError, known_names, nearest
-from lazyrag.types import Keywords
+from lazyrag.types import AnyCallable, Keywords
 
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)
@@ -123,7 +123,7 @@ def function_name(registrar: str, function: Any, name: str | None) -> str:
     return named
 
 
-def keyword_names(function: Callable[..., Any], *, skip: int) -> tuple[list[str], bool]:
+def keyword_names(function: AnyCallable, *, skip: int) -> tuple[list[str], bool]:
     """Names that can be passed to a function by keyword, but for its first parameters, and whether
     it takes any.
 
@@ -138,7 +138,7 @@ def keyword_names(function: Callable[..., Any], *, skip: int) -> tuple[list[str]
     return named, any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
 
 
-def required_names(function: Callable[..., Any], *, skip: int) -> list[str]:
+def required_names(function: AnyCallable, *, skip: int) -> list[str]:
     """Names of the parameters without default, but for a function's first ones.
 
     Example:
@@ -153,7 +153,7 @@ def required_names(function: Callable[..., Any], *, skip: int) -> list[str]:
     ]
 
 
-def first_parameters(function: Callable[..., Any], count: int) -> list[tuple[str, str]]:
+def first_parameters(function: AnyCallable, count: int) -> list[tuple[str, str]]:
     """Names and annotations of a function's first parameters, as they are written; "" where there
     is none.
 
@@ -174,7 +174,7 @@ def first_parameters(function: Callable[..., Any], count: int) -> list[tuple[str
 _BY_KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
+def _parameters(function: AnyCallable) -> list[inspect.Parameter] | None:
     try:
         return list(inspect.signature(function).parameters.values())
     except ValueError:  # some functions written in C do not tell
@@ -183,7 +183,7 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
 
 def check_keywords(
     owner: str,
-    function: Callable[..., Any],
+    function: AnyCallable,
     kwargs: Keywords,
     *,
     skip: int,

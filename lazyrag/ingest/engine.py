@@ -39,6 +39,7 @@ from lazyrag.ingest.index_texts import embed_documents, field_texts, read_index_
 from lazyrag.ingest.load_files import Loading, map_in_order, worker_pool
 from lazyrag.ingest.pending import (
     MISFIT,
+    MadeNodes,
     MakeRoot,
     Outcome,
     PendingVersion,
@@ -492,10 +493,10 @@ class IngestionEngine:
 
     def _transformed(
         self, target: GroupTarget, batch: _Batch, to_do: Sequence[ToDo]
-    ) -> Iterator[tuple[ToDo, tuple[list[int], list[Segment]] | Exception]]:
+    ) -> Iterator[tuple[ToDo, MadeNodes | Exception]]:
         """Documents with their nodes, or the error, in order."""
 
-        def transform(item: ToDo) -> tuple[list[int], list[Segment]]:
+        def transform(item: ToDo) -> MadeNodes:
             version, row, reusable = item
             return make_nodes(self.reader, target, version, row.number, batch.plan, reusable)
 

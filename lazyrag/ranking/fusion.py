@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args, overload
 
 from lazyrag.errors import ConfigError, LazyRAGError, RetrievalError
 from lazyrag.registry import Registry
-from lazyrag.types import Keywords
+from lazyrag.types import AnyCallable, Keywords
 from lazyrag.validation import (
     check_keywords,
     function_name,
@@ -437,7 +437,7 @@ class Fusion:
     """
 
     name: str
-    func: Callable[..., Any]
+    func: AnyCallable
 
     def __call__(self, rankings: Rankings[K], **kwargs: Any) -> RankedKeys[K]:
         """Fuse rankings into one over the union of uids, best first, ties by uid.

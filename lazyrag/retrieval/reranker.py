@@ -40,7 +40,7 @@ from lazyrag.retrieval.similarity import takes_several
 from lazyrag.retrieval.stages import Stage, validate_nodes
 from lazyrag.text.analyzers import analysers, normal_form
 from lazyrag.text.sentences import CJK_LETTERS
-from lazyrag.types import JsonObject, Keywords, PlaceRanking
+from lazyrag.types import AnyCallable, JsonObject, Keywords, PlaceRanking
 from lazyrag.validation import (
     check_call,
     check_keywords,
@@ -90,7 +90,7 @@ class RerankFunction:
     """
 
     name: str
-    func: Callable[..., Any]
+    func: AnyCallable
     batch: bool = True
     check: Callable[..., None] | None = None
     makes_step: bool = False
@@ -740,7 +740,7 @@ def _gives_tokens(embedder: Any) -> bool:
 
 
 def module_reranker(
-    model: LocalModel | RerankModel | Callable[..., Any],
+    model: LocalModel | RerankModel | AnyCallable,
     topk: int = -1,
     weight: float = 1.0,
     normalise: NormaliseLike = "min_max",

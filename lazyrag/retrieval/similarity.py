@@ -23,7 +23,16 @@ from lazyrag.read.snapshot import Hits, Snapshot, keyed, merge_rankings
 from lazyrag.registry import Registry
 from lazyrag.retrieval.stages import validate_nodes
 from lazyrag.text.analyzers import term_function
-from lazyrag.types import Embedding, FloatArray, Keywords, Metric, Ranking, SparseVector, Vector
+from lazyrag.types import (
+    AnyCallable,
+    Embedding,
+    FloatArray,
+    Keywords,
+    Metric,
+    Ranking,
+    SparseVector,
+    Vector,
+)
 from lazyrag.validation import (
     check_call,
     check_keywords,
@@ -233,7 +242,7 @@ class Similarity:
     """
 
     name: str
-    func: Callable[..., Any]
+    func: AnyCallable
     mode: Mode
     descend: bool
     batch: bool
@@ -528,7 +537,7 @@ def register_similarity(
 
 def make_similarity(
     name: str,
-    func: Callable[..., Any],
+    func: AnyCallable,
     mode: Mode | None = None,
     batch: bool | None = None,
     *,
