@@ -14,9 +14,8 @@ from types import CodeType
 from typing import Any, TypeVar, cast, get_args
 
 from lazyrag.errors import ConfigError, LazyRAGError, UnknownKeywordError, known_names, nearest
-from lazyrag.types import AnyCallable, Keywords
+from lazyrag.types import AnyCallable, FunctionT, Keywords
 
-F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)
 T = TypeVar("T")
 K = TypeVar("K")
@@ -243,7 +242,7 @@ def named_filters(arguments: Keywords, *, has_filters: bool = False) -> dict[str
     return {"filters" if name == "where" else name: value for name, value in arguments.items()}
 
 
-def known_keywords(function: F) -> F:
+def known_keywords(function: FunctionT) -> FunctionT:
     """Decorator: an unknown keyword names the known ones and the nearest, instead of Python's bare
     TypeError.
 
@@ -298,7 +297,7 @@ def known_keywords(function: F) -> F:
             kwargs = renamed(args, kwargs)
         return await function(*args, **kwargs)
 
-    return cast("F", awaited if inspect.iscoroutinefunction(function) else checked)
+    return cast("FunctionT", awaited if inspect.iscoroutinefunction(function) else checked)
 
 
 def known_arguments(cls: C) -> C:

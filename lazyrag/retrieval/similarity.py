@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar, overload
+from typing import Any, Literal, Protocol, TypeAlias, overload
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from lazyrag.types import (
     AnyCallable,
     Embedding,
     FloatArray,
+    FunctionT,
     Keywords,
     Metric,
     Ranking,
@@ -44,8 +45,6 @@ from lazyrag.validation import (
     validate_choice,
     validate_range,
 )
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 Mode: TypeAlias = Literal["text", "embedding"]
 
@@ -442,7 +441,7 @@ similarities: Registry[Similarity] = Registry(
 
 @overload
 def register_similarity(
-    func: F,
+    func: FunctionT,
     mode: Mode | None = ...,
     descend: bool | None = ...,
     batch: bool | None = ...,
@@ -450,7 +449,7 @@ def register_similarity(
     name: str | None = ...,
     replace: bool = ...,
     decend: bool | None = ...,
-) -> F: ...
+) -> FunctionT: ...
 @overload
 def register_similarity(
     func: None = ...,
@@ -461,10 +460,10 @@ def register_similarity(
     name: str | None = ...,
     replace: bool = ...,
     decend: bool | None = ...,
-) -> Callable[[F], F]: ...
+) -> Callable[[FunctionT], FunctionT]: ...
 @known_keywords
 def register_similarity(
-    func: F | None = None,
+    func: FunctionT | None = None,
     mode: Mode | None = None,
     descend: bool | None = None,
     batch: bool | None = None,
@@ -526,7 +525,7 @@ def register_similarity(
     if mode is not None:
         validate_choice("mode", mode, ("text", "embedding"))
 
-    def register(function: F) -> F:
+    def register(function: FunctionT) -> FunctionT:
         label = function_name("register_similarity", function, name)
         similarity = make_similarity(label, function, mode, batch, descend=descend is not False)
         similarities.register(label, similarity, replace=replace)

@@ -40,8 +40,8 @@ from lazyrag.errors import (
     sentence,
     warn_user,
 )
-from lazyrag.indexes.dense import Allocate, DenseBlock, DenseIndex, DenseState, checked_queries
-from lazyrag.indexes.postings import Masks
+from lazyrag.indexes.dense import DenseBlock, DenseIndex, DenseState, checked_queries
+from lazyrag.indexes.postings import Allocate, Masks
 from lazyrag.indexes.sparse import SparseIndex, SparsePart, SparseState
 from lazyrag.registry import Registry
 from lazyrag.storage.arrays import Arrays
