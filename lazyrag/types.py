@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -77,6 +77,12 @@ AnyArray: TypeAlias = "NDArray[Any]"
 KeyArray: TypeAlias = "NDArray[np.bytes_]"
 """Keys of rows, encoded."""
 
+Int8Array: TypeAlias = "NDArray[np.int8]"
+"""Codes of vectors."""
+
+UInt32Array: TypeAlias = "NDArray[np.uint32]"
+"""Sketches of texts, and places in lists of weights."""
+
 IndexArray: TypeAlias = "NDArray[np.intp]"
 """Places in another array."""
 
@@ -105,8 +111,16 @@ Metadata: TypeAlias = Mapping[str, Any]
 Keywords: TypeAlias = Mapping[str, Any]
 """Keyword arguments by name."""
 
+AnyCallable: TypeAlias = Callable[..., Any]
+"""A function of any arguments."""
+FunctionT = TypeVar("FunctionT", bound=AnyCallable)
+"""The type of a function that a decorator returns."""
+
 Headers: TypeAlias = Mapping[str, str]
 """Headers of an HTTP request or response by name."""
+
+PathReasons: TypeAlias = tuple[tuple[str, str], ...]
+"""Paths of files, each with a reason."""
 
 Scalar: TypeAlias = "str | int | float | bool"
 """One value of a filterable field, checked."""

@@ -14,9 +14,8 @@ from types import CodeType
 from typing import Any, TypeVar, cast, get_args
 
 from lazyrag.errors import ConfigError, LazyRAGError, UnknownKeywordError, known_names, nearest
-from lazyrag.types import Keywords
+from lazyrag.types import AnyCallable, FunctionT, Keywords
 
-F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)
 T = TypeVar("T")
 K = TypeVar("K")
@@ -123,7 +122,7 @@ def function_name(registrar: str, function: Any, name: str | None) -> str:
     return named
 
 
-def keyword_names(function: Callable[..., Any], *, skip: int) -> tuple[list[str], bool]:
+def keyword_names(function: AnyCallable, *, skip: int) -> tuple[list[str], bool]:
     """Names that can be passed to a function by keyword, but for its first parameters, and whether
     it takes any.
 
@@ -138,7 +137,7 @@ def keyword_names(function: Callable[..., Any], *, skip: int) -> tuple[list[str]
     return named, any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
 
 
-def required_names(function: Callable[..., Any], *, skip: int) -> list[str]:
+def required_names(function: AnyCallable, *, skip: int) -> list[str]:
     """Names of the parameters without default, but for a function's first ones.
 
     Example:
@@ -153,7 +152,7 @@ def required_names(function: Callable[..., Any], *, skip: int) -> list[str]:
     ]
 
 
-def first_parameters(function: Callable[..., Any], count: int) -> list[tuple[str, str]]:
+def first_parameters(function: AnyCallable, count: int) -> list[tuple[str, str]]:
     """Names and annotations of a function's first parameters, as they are written; "" where there
     is none.
 
@@ -174,7 +173,7 @@ def first_parameters(function: Callable[..., Any], count: int) -> list[tuple[str
 _BY_KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
+def _parameters(function: AnyCallable) -> list[inspect.Parameter] | None:
     try:
         return list(inspect.signature(function).parameters.values())
     except ValueError:  # some functions written in C do not tell
@@ -183,7 +182,7 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
 
 def check_keywords(
     owner: str,
-    function: Callable[..., Any],
+    function: AnyCallable,
     kwargs: Keywords,
     *,
     skip: int,
@@ -243,7 +242,7 @@ def named_filters(arguments: Keywords, *, has_filters: bool = False) -> dict[str
     return {"filters" if name == "where" else name: value for name, value in arguments.items()}
 
 
-def known_keywords(function: F) -> F:
+def known_keywords(function: FunctionT) -> FunctionT:
     """Decorator: an unknown keyword names the known ones and the nearest, instead of Python's bare
     TypeError.
 
@@ -298,7 +297,7 @@ def known_keywords(function: F) -> F:
             kwargs = renamed(args, kwargs)
         return await function(*args, **kwargs)
 
-    return cast("F", awaited if inspect.iscoroutinefunction(function) else checked)
+    return cast("FunctionT", awaited if inspect.iscoroutinefunction(function) else checked)
 
 
 def known_arguments(cls: C) -> C:

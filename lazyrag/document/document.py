@@ -53,7 +53,16 @@ from lazyrag.registry import services
 from lazyrag.stores.config import StoreConf
 from lazyrag.text.analyzers import term_function
 from lazyrag.text.field_values import DERIVED_FIELDS
-from lazyrag.types import Closable, DayLike, FieldValue, InferFilters, Metadata, Parts, PathLike
+from lazyrag.types import (
+    AnyCallable,
+    Closable,
+    DayLike,
+    FieldValue,
+    InferFilters,
+    Metadata,
+    Parts,
+    PathLike,
+)
 from lazyrag.validation import (
     known_arguments,
     known_keywords,
@@ -130,11 +139,11 @@ else:
     class _class_or_instance:  # noqa: N801  a decorator
         """Descriptor of a method that receives the instance it is called on, or the class."""
 
-        def __init__(self, function: Callable[..., Any]) -> None:
+        def __init__(self, function: AnyCallable) -> None:
             self._function = function
             self.__doc__ = function.__doc__
 
-        def __get__(self, instance: object | None, owner: type) -> Callable[..., Any]:
+        def __get__(self, instance: object | None, owner: type) -> AnyCallable:
             return self._function.__get__(owner if instance is None else instance)
 
 

@@ -45,7 +45,7 @@ from lazyrag.transforms.base import (
 from lazyrag.transforms.pictures import PictureExtractor
 from lazyrag.transforms.splitters import SectionSplitter
 from lazyrag.transforms.tables import TableExtractor
-from lazyrag.types import Keywords
+from lazyrag.types import AnyCallable, Keywords
 from lazyrag.validation import (
     is_list_of,
     keyword_names,
@@ -320,7 +320,7 @@ def _on_content(function: Callable[[Any], Any], node: DocNode) -> Any:
     return function(node.content)
 
 
-def _on_node_with_ref(call: Callable[..., Any], receives_nodes: bool, node: DocNode) -> Any:
+def _on_node_with_ref(call: AnyCallable, receives_nodes: bool, node: DocNode) -> Any:
     source = cast("Any", node.reader)
     value = node if receives_nodes else node.content
     return call(value, ref=source.ref_nodes(node.segment))
@@ -379,7 +379,7 @@ def _prepare_entries(
     )
 
 
-def _instantiate(name: str, transform: Any, kwargs: Keywords, workers: int) -> Callable[..., Any]:
+def _instantiate(name: str, transform: Any, kwargs: Keywords, workers: int) -> AnyCallable:
     """Return the callable behind a name, a class, an instance or a function."""
     if isinstance(transform, str):
         transform = transforms[transform]
@@ -410,7 +410,7 @@ def _instantiate(name: str, transform: Any, kwargs: Keywords, workers: int) -> C
     require(callable(transform), argument, transform, expected)
     is_async = inspect.iscoroutinefunction(transform) or inspect.isasyncgenfunction(transform)
     require(not is_async, argument, transform, "a function that is not asynchronous")
-    checked: Callable[..., Any] = transform
+    checked: AnyCallable = transform
     return checked
 
 

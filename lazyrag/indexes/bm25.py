@@ -8,13 +8,14 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from lazyrag.data.filters import Filter
 from lazyrag.errors import StoreError
 from lazyrag.indexes.postings import (
+    Allocate,
     CodeBlock,
     LiveRows,
     Mask,
@@ -44,10 +45,6 @@ from lazyrag.types import (
     Ranking,
 )
 from lazyrag.validation import validate_choice, validate_integer, validate_range
-
-if TYPE_CHECKING:
-    from numpy.typing import DTypeLike
-
 
 Variant = Literal["lucene", "okapi"]
 VARIANTS: tuple[Variant, ...] = ("lucene", "okapi")
@@ -449,7 +446,7 @@ class TermPart(RowPart):
         cls,
         parts: Sequence[TermPart],
         masks: Masks,
-        allocate: Callable[[tuple[int, ...], DTypeLike], AnyArray] = np.empty,
+        allocate: Allocate = np.empty,
     ) -> TermPart:
         """Several parts as one, their rows in the same order.
 

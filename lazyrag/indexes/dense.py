@@ -10,16 +10,25 @@ import mmap
 import os
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from lazyrag.data.filters import Filter
 from lazyrag.errors import ConfigError, StoreError, missing_package
-from lazyrag.indexes.postings import Masks, RowBlock, RowPart, VectorRows, kth_largest, pick, ranked
+from lazyrag.indexes.postings import (
+    Allocate,
+    Masks,
+    RowBlock,
+    RowPart,
+    VectorRows,
+    kth_largest,
+    pick,
+    ranked,
+)
 from lazyrag.indexes.tiers import TieredIndex
 from lazyrag.progress.calls import ProgressTask
 from lazyrag.storage.arrays import Arrays, DamagedError
@@ -30,16 +39,13 @@ from lazyrag.types import (
     Float32Array,
     FloatArray,
     IndexArray,
+    Int8Array,
     Matrix,
     Metric,
     Ranking,
     Vector,
 )
 from lazyrag.validation import require, validate_choice, validate_integer
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 # Codes: one byte for each number of a rotated vector, which separate most rows from the nearest
 # ones.
@@ -50,9 +56,6 @@ if TYPE_CHECKING:
 # be among the nearest by these bounds are not read. A search reads a tenth of the bytes of the
 # vectors, and is as exact as one that reads them all.
 
-
-Allocate: TypeAlias = "Callable[[tuple[int, ...], Any], AnyArray]"
-"""Allocates an array of a shape and a dtype: `numpy.empty`, or one on disk."""
 
 # of a vector's numbers; more is more to read, with less too many rows stay (tried on MiniLM's)
 _HEAD_SHARE = 1 / 3
@@ -88,8 +91,8 @@ class Codes:
     """
 
     rotation: FloatArray
-    head: NDArray[np.int8]
-    tail: NDArray[np.int8]
+    head: Int8Array
+    tail: Int8Array
     facts: Float32Array
 
     def __len__(self) -> int:
@@ -275,9 +278,7 @@ class CodeScan:
         return cosines + tail_cosines, errors
 
 
-def _products(
-    codes: NDArray[np.int8], rows: IndexArray | None, directions: Float32Array
-) -> Float32Array:
+def _products(codes: Int8Array, rows: IndexArray | None, directions: Float32Array) -> Float32Array:
     """(q, m) inner products of directions (q, width) and some rows of codes."""
     width = codes.shape[1]
     count = len(codes) if rows is None else len(rows)
@@ -342,7 +343,7 @@ def _rotation(matrix: Matrix, norms: FloatArray, split: int) -> FloatArray:
 
 def _rounded(
     numbers: FloatArray,
-) -> tuple[NDArray[np.int8], Float32Array, Float32Array]:
+) -> tuple[Int8Array, Float32Array, Float32Array]:
     """Codes of rows, the scale of each, and the length of its rounding error."""
     largest = np.abs(numbers).max(axis=1, initial=0.0)
     scales = _up(largest / _LARGEST)

@@ -40,13 +40,15 @@ from lazyrag.types import (
 from lazyrag.validation import require
 
 if TYPE_CHECKING:
-    from numpy.typing import DTypeLike, NDArray
+    from numpy.typing import NDArray
 
 
 V_co = TypeVar("V_co", covariant=True)
 P = TypeVar("P", bound="VectorPart[Any]")
 N = TypeVar("N", bound="np.integer[Any]")
 
+Allocate: TypeAlias = Callable[[tuple[int, ...], Any], AnyArray]
+"""Allocates an array of a shape and a dtype: `numpy.empty`, or one on disk."""
 Mask: TypeAlias = BoolArray
 """One boolean for each row of a part: shape (n,)."""
 
@@ -598,7 +600,7 @@ class Postings:
         parts: Sequence[Postings],
         first_rows: Sequence[int],
         numbers: Sequence[IndexArray],
-        allocate: Callable[[tuple[int, ...], DTypeLike], AnyArray] = np.empty,
+        allocate: Allocate = np.empty,
     ) -> Postings:
         """Several postings as one. Every posting is put at its place at once: nothing is sorted.
 

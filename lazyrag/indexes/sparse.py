@@ -6,7 +6,6 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -38,12 +37,10 @@ from lazyrag.types import (
     Int64Array,
     Ranking,
     SparseVector,
+    UInt32Array,
     UInt64Array,
 )
 from lazyrag.validation import require, validate_integer
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +68,7 @@ class SparsePart(RowPart):
     dimensions: UInt64Array
     postings: Postings
     row_starts: Int64Array
-    positions: NDArray[np.uint32]
+    positions: UInt32Array
     lowest: Float32Array
     highest: Float32Array
 

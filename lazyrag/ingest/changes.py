@@ -59,7 +59,7 @@ from lazyrag.loaders.directory import (
 from lazyrag.loaders.remote import hash_remote, local_copy
 from lazyrag.progress.calls import ProgressTask, raise_if_canceled
 from lazyrag.storage.database import batches_reaching
-from lazyrag.types import Metadata
+from lazyrag.types import Metadata, PathReasons
 from lazyrag.validation import normal_name
 
 _CACHED_DAYS = 90  # that unused vectors of superseded texts are cached
@@ -272,7 +272,7 @@ class FileComparison:
     changes: Changes
     rows: DocumentRows
     settled: dict[str, FoundFile]
-    skipped: tuple[tuple[str, str], ...]
+    skipped: PathReasons
     metadata: dict[str, UserMetadata] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
 

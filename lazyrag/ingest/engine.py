@@ -40,6 +40,7 @@ from lazyrag.ingest.load_files import Loading, map_in_order, worker_pool
 from lazyrag.ingest.pending import (
     MISFIT,
     MUCH_TEXT,
+    MadeNodes,
     MakeRoot,
     Outcome,
     PendingVersion,
@@ -495,10 +496,10 @@ class IngestionEngine:
 
     def _transformed(
         self, target: GroupTarget, batch: _Batch, to_do: Sequence[ToDo]
-    ) -> Iterator[tuple[ToDo, tuple[list[int], list[Segment]] | Exception]]:
+    ) -> Iterator[tuple[ToDo, MadeNodes | Exception]]:
         """Documents with their nodes, or the error, in order."""
 
-        def transform(item: ToDo) -> tuple[list[int], list[Segment]]:
+        def transform(item: ToDo) -> MadeNodes:
             version, row, reusable = item
             return make_nodes(self.reader, target, version, row.number, batch.plan, reusable)
 

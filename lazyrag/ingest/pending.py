@@ -714,6 +714,10 @@ ToDo: TypeAlias = tuple[PendingVersion, BuildRow, NodesByText]
 """A document to transform, its new build, and nodes to use again."""
 
 
+MadeNodes: TypeAlias = tuple[list[int], list[Segment]]
+"""How many nodes each parent gave, and the nodes."""
+
+
 def content_key(segment: Segment) -> tuple[str, str]:
     """The type and the text of a node's content."""
     return type(segment.content).__name__, content_text(segment.content)
@@ -727,7 +731,7 @@ def make_nodes(
     plan: BuildPlan,
     reusable: NodesByText,
     made_drafts: Iterator[list[Draft]] | None = None,
-) -> tuple[list[int], list[Segment]]:
+) -> MadeNodes:
     """Transform a document: returns how many nodes each parent gave, and the nodes.
 
     Args:

@@ -16,7 +16,7 @@ from lazyrag.errors import ConfigError, IngestionWarning, warn_user
 from lazyrag.groups.fingerprint import fingerprint
 from lazyrag.groups.node_group import TEXT_MARK, Definitions, IndexText, Step, model_identity
 from lazyrag.ledger.ledger import Ledger
-from lazyrag.ledger.tree import IndexKey, IndexKind, LiveGroup, LiveIndex, Tree, View
+from lazyrag.ledger.tree import IndexKey, IndexKind, LiveGroup, LiveGroups, LiveIndex, Tree, View
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.read.nodes import NodeStore
 from lazyrag.text.analyzers import TermFunction, analysers
@@ -437,7 +437,7 @@ class BuildPlanner:
         )
 
     def _build_plan(
-        self, tree: Tree, groups: Mapping[str, LiveGroup], indexes: Sequence[IndexTarget] = ()
+        self, tree: Tree, groups: LiveGroups, indexes: Sequence[IndexTarget] = ()
     ) -> BuildPlan:
         """Plan to bring documents to some groups and indexes."""
         root = groups[LAZY_ROOT_NAME]
@@ -516,9 +516,7 @@ class BuildPlanner:
                 indexes += self._open_index(group, step)
         return indexes
 
-    def _open_group(
-        self, name: str, groups: Mapping[str, LiveGroup], live: LiveGroup | None
-    ) -> LiveGroup:
+    def _open_group(self, name: str, groups: LiveGroups, live: LiveGroup | None) -> LiveGroup:
         """Open the row and the collection of a group."""
         parent_id = None
         parent_name = None
@@ -577,7 +575,7 @@ class BuildPlanner:
             index.id, group, step, index.identity, index.collection, index.dimension, embedder, text
         )
 
-    def _group_target(self, group: LiveGroup, groups: Mapping[str, LiveGroup]) -> GroupTarget:
+    def _group_target(self, group: LiveGroup, groups: LiveGroups) -> GroupTarget:
         definition = self.definitions.line(group.name)[0]
         transform = definition.user_transform
         calls_model = bool(getattr(transform, "calls_per_node", 0))
@@ -623,9 +621,7 @@ def _index_reason(group: LiveGroup, key: IndexKey) -> str:
     return f"model {old} -> {new}" if key[0] == "vectors" else f"code of function {key[1]}"
 
 
-def _dropped_groups(
-    tree: Tree, groups: Mapping[str, LiveGroup], replaced: Sequence[int]
-) -> tuple[int, ...]:
+def _dropped_groups(tree: Tree, groups: LiveGroups, replaced: Sequence[int]) -> tuple[int, ...]:
     """Rows of the groups that are replaced, and of the live ones below them; without those of a
     plan's groups.
     """

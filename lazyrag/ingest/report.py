@@ -16,6 +16,7 @@ from lazyrag.ingest.load_files import Readers
 from lazyrag.loaders.base import DEFAULT_LIMITS, LoadLimits
 from lazyrag.progress.calls import raise_if_canceled
 from lazyrag.stores.protocol import VectorRow
+from lazyrag.types import PathReasons
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ class IngestReport:
 
     added: tuple[str, ...] = ()
     failed: tuple[Failure, ...] = ()
-    skipped: tuple[tuple[str, str], ...] = ()
+    skipped: PathReasons = ()
     updated: tuple[str, ...] = ()
     unchanged: tuple[str, ...] = ()
     deleted: tuple[str, ...] = ()

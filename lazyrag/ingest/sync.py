@@ -31,12 +31,13 @@ from lazyrag.ingest.plan import BuildPlan, GroupTarget, index_step
 from lazyrag.ingest.report import IngestReport
 from lazyrag.ledger.lease import WAIT_S
 from lazyrag.ledger.tables import DocumentRow, new_row
-from lazyrag.ledger.tree import Build, LiveGroup, LiveIndex
+from lazyrag.ledger.tree import Build, LiveGroup, LiveGroups, LiveIndex
 from lazyrag.loaders.base import is_built_in, loaders
 from lazyrag.loaders.directory import Listing
 from lazyrag.models.embedding import batch_size_of, is_embeddable
 from lazyrag.progress.calls import ProgressTask
 from lazyrag.text.tokens import token_counters
+from lazyrag.types import PathReasons
 from lazyrag.validation import (
     validate_boolean,
     validate_choice,
@@ -169,7 +170,7 @@ class SyncPlan:
 
     files: IngestReport
     steps: tuple[PlannedStep, ...]
-    unseen: tuple[tuple[str, str], ...]
+    unseen: PathReasons
     diffs: tuple[GroupDiff, ...] = ()
     formats: tuple[PlannedFormat, ...] = ()
 
@@ -315,7 +316,7 @@ class _StepEstimate:
     """
 
     indexer: Indexer
-    groups: Mapping[str, LiveGroup]
+    groups: LiveGroups
     documents: int
     tokens: int
     share: float

@@ -20,7 +20,7 @@ from lazyrag.errors import IngestionError, LazyRAGError, describe_error, remade_
 from lazyrag.ingest.load_files import portable
 from lazyrag.progress.calls import raise_if_canceled
 from lazyrag.storage.database import batches_reaching
-from lazyrag.types import JsonObject
+from lazyrag.types import AnyCallable, JsonObject
 
 Function: TypeAlias = Callable[[Any, list[Any]], Iterable[Any]]
 
@@ -133,7 +133,7 @@ class Processes:
         call: Calls a function in a process, and raises OSError if that ends.
     """
 
-    def __init__(self, threads: Executor, call: Callable[..., Any]) -> None:
+    def __init__(self, threads: Executor, call: AnyCallable) -> None:
         self._threads = threads
         self._call = call
 

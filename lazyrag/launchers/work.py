@@ -19,12 +19,13 @@ import numpy as np
 
 from lazyrag.data.codec import decode_node, encode_node
 from lazyrag.data.node import DocNode
-from lazyrag.data.segment import Segment, check_metadata, digest
+from lazyrag.data.segment import check_metadata, digest
 from lazyrag.errors import ConfigError, EmbeddingError, LazyRAGError, LoadError, TransformError
 from lazyrag.groups.node_group import embed_identity
 from lazyrag.ingest.indexer import Indexer
 from lazyrag.ingest.load_files import Loading, as_reader, importable_loaders, matches
 from lazyrag.ingest.pending import (
+    MadeNodes,
     PendingSource,
     PendingVersion,
     ToDo,
@@ -186,7 +187,7 @@ class Launcher:
 
     def transform(
         self, reader: VersionReader, target: GroupTarget, plan: BuildPlan, to_do: Sequence[ToDo]
-    ) -> Iterator[tuple[ToDo, tuple[list[int], list[Segment]] | Exception]]:
+    ) -> Iterator[tuple[ToDo, MadeNodes | Exception]]:
         """Transform documents; yields each with its nodes or its error, in order."""
         line = plan.sources_of(target)
         near = [

@@ -245,8 +245,7 @@ class Ledger(LedgerConnection):
         """See `LedgerConnection.writing`."""
         connection: sqlite3.Connection | None = None
         try:
-            with self.file.writing(durable=durable) as connection:
-                self.lease.ensure_held(connection)
+            with super().writing(durable=durable) as connection:
                 yield connection
         finally:  # it may be committed, and interrupted then
             if self._changing and connection is not None and not connection.in_transaction:

@@ -197,6 +197,9 @@ class LiveGroup:
     indexes: Mapping[IndexKey, LiveIndex] = field(default_factory=dict)
 
 
+LiveGroups: TypeAlias = Mapping[str, LiveGroup]
+"""Live groups by name."""
+
 Reading: TypeAlias = "Callable[[], AbstractContextManager[sqlite3.Connection]]"
 """Opens a transaction that reads."""
 
@@ -233,7 +236,7 @@ class Tree:
     def __init__(
         self,
         changes: int = -1,
-        groups: Mapping[str, LiveGroup] = EMPTY,
+        groups: LiveGroups = EMPTY,
         switched: Mapping[str, str] = EMPTY,
         ledger: int = 0,
         reading: Reading | None = None,
@@ -562,7 +565,7 @@ class View:
 
     tree: Tree
     removals: int
-    groups: Mapping[str, LiveGroup]
+    groups: LiveGroups
     state: tuple[Any, ...] = ()
     met: set[Any] = field(default_factory=set, repr=False)
     handles: dict[Any, Any] = field(default_factory=dict, repr=False)

@@ -36,7 +36,7 @@ from lazyrag.errors import (
 )
 from lazyrag.progress.blocks import contextmanager
 from lazyrag.registry import Registry
-from lazyrag.types import JsonObject, Metadata, PathLike
+from lazyrag.types import AnyCallable, JsonObject, Metadata, PathLike
 from lazyrag.validation import known_arguments, require, validate_integer, validate_range
 
 if TYPE_CHECKING:
@@ -417,7 +417,7 @@ class DataLoader(Protocol):
 
 L = TypeVar("L", bound="type[DataLoader] | Callable[[Path], Any]")
 
-loaders: Registry[Callable[..., Any]] = Registry("loader", entry_point_group="lazyrag.loaders")
+loaders: Registry[AnyCallable] = Registry("loader", entry_point_group="lazyrag.loaders")
 """Loader classes and functions of a path by suffix, dot included, lower case."""
 
 
@@ -519,7 +519,7 @@ def load_file(
         raise _about(exc, path=str(path)) from (exc.__cause__ or exc)
 
 
-file_parts: Registry[Callable[..., Any]] = Registry("part of files")
+file_parts: Registry[AnyCallable] = Registry("part of files")
 """What finds parts of files, above the loaders: pictures are in archives, too."""
 file_parts.declare("pictures", "lazyrag.loaders.pictures:find_pictures")
 

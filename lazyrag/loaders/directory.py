@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from lazyrag.data.fields import mime_type
 from lazyrag.errors import ConfigError, DatasetPathError
-from lazyrag.types import JsonObject, PathLike
+from lazyrag.types import JsonObject, PathLike, PathReasons
 from lazyrag.validation import normal_name, require, validate_boolean, validate_texts
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Listing:
     """
 
     files: tuple[FoundFile, ...] = ()
-    skipped: tuple[tuple[str, str], ...] = ()
+    skipped: PathReasons = ()
     unreadable: tuple[str, ...] = ()
     seen_ns: int = 0
     left_out: frozenset[str] = frozenset()

@@ -31,7 +31,7 @@ from lazyrag.data.segment import digest
 from lazyrag.errors import ConfigError, LoadError, missing_package, sentence
 from lazyrag.loaders.pdf_layout import letters, turned
 from lazyrag.loaders.pdf_lines import BLANK, Glyph
-from lazyrag.types import JsonMapping
+from lazyrag.types import AnyCallable, JsonMapping
 from lazyrag.validation import (
     known_arguments,
     require,
@@ -624,7 +624,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 _OPENER = urllib.request.build_opener(_NoRedirect)
 
 
-def _docling(post: Callable[..., Any], image: bytes, _: Sequence[int]) -> Iterator[OcrWord]:
+def _docling(post: AnyCallable, image: bytes, _: Sequence[int]) -> Iterator[OcrWord]:
     """See https://github.com/docling-project/docling-serve: ``/v1/convert/file``."""
     fields = {
         "to_formats": "json",
@@ -656,7 +656,7 @@ def _docling_box(box: JsonMapping, height: float) -> tuple[float, float, float, 
     return box["l"], min(top, bottom), box["r"], max(top, bottom)
 
 
-def _mineru(post: Callable[..., Any], image: bytes, _: Sequence[int]) -> Iterator[OcrWord]:
+def _mineru(post: AnyCallable, image: bytes, _: Sequence[int]) -> Iterator[OcrWord]:
     """See https://github.com/opendatalab/MinerU: ``/file_parse`` of mineru-api."""
     fields = {"parse_method": "ocr", "return_md": "false", "return_middle_json": "true"}
     answer = post("/file_parse", *_multipart(image, fields), Authorization="Bearer {}")
@@ -677,7 +677,7 @@ def _spans(blocks: Iterable[JsonMapping]) -> Iterator[JsonMapping]:
             yield from line["spans"]
 
 
-def _paddleocr(post: Callable[..., Any], image: bytes, shape: Sequence[int]) -> Iterator[OcrWord]:
+def _paddleocr(post: AnyCallable, image: bytes, shape: Sequence[int]) -> Iterator[OcrWord]:
     """See https://github.com/PaddlePaddle/PaddleOCR: ``/ocr`` of PaddleX's basic serving."""
     body = {"file": base64.b64encode(image).decode(), "fileType": 1, "visualize": False}
     body |= dict.fromkeys(("useDocOrientationClassify", "useDocUnwarping"), False)

@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -40,7 +40,7 @@ from lazyrag.models.embedding import (
 )
 from lazyrag.models.protocols import Embedded, EmbeddedBatch, Embedder, InputType
 from lazyrag.storage.database import Database, FileFormat
-from lazyrag.types import Closable, Embedding, Matrix, PathLike
+from lazyrag.types import AnyCallable, Closable, Embedding, Matrix, PathLike
 from lazyrag.validation import known_arguments, require, validate_integer
 
 ROW_BYTES = 512
@@ -263,7 +263,7 @@ def add_view(connection: sqlite3.Connection) -> None:
 
     Its columns are the fields of `EmbeddingRow`, and ``row``, by which it can be read in pages.
     """
-    functions: dict[str, tuple[int, Callable[..., Any]]] = {
+    functions: dict[str, tuple[int, AnyCallable]] = {
         "embedding_id": (4, _embedding_id),
         "provider_name": (1, lambda identity: spec_names(identity, 0, False)[0]),
         "model_name": (

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args, overload
 
 from lazyrag.errors import ConfigError, LazyRAGError, RetrievalError
 from lazyrag.registry import Registry
-from lazyrag.types import Keywords
+from lazyrag.types import AnyCallable, FunctionT, Keywords
 from lazyrag.validation import (
     check_keywords,
     function_name,
@@ -31,7 +31,6 @@ from lazyrag.validation import (
     validate_text,
 )
 
-F = TypeVar("F", bound=Callable[..., Any])
 K = TypeVar("K", bound=Hashable)
 
 ScoredKeys: TypeAlias = Sequence[tuple[K, float]]
@@ -437,7 +436,7 @@ class Fusion:
     """
 
     name: str
-    func: Callable[..., Any]
+    func: AnyCallable
 
     def __call__(self, rankings: Rankings[K], **kwargs: Any) -> RankedKeys[K]:
         """Fuse rankings into one over the union of uids, best first, ties by uid.
@@ -503,13 +502,15 @@ fusions: Registry[Fusion] = Registry("fusion", entry_point_group="lazyrag.fusion
 
 
 @overload
-def register_fusion(func: F, *, name: str | None = ..., replace: bool = ...) -> F: ...
+def register_fusion(
+    func: FunctionT, *, name: str | None = ..., replace: bool = ...
+) -> FunctionT: ...
 @overload
 def register_fusion(
     func: None = ..., *, name: str | None = ..., replace: bool = ...
-) -> Callable[[F], F]: ...
+) -> Callable[[FunctionT], FunctionT]: ...
 def register_fusion(
-    func: F | None = None, *, name: str | None = None, replace: bool = False
+    func: FunctionT | None = None, *, name: str | None = None, replace: bool = False
 ) -> Any:
     """Register a fusion function, as a call or as a decorator with or without arguments.
 
@@ -545,7 +546,7 @@ def register_fusion(
         [('b', 2.0), ('a', 1.0)]
     """
 
-    def register(function: F) -> F:
+    def register(function: FunctionT) -> FunctionT:
         label = function_name("register_fusion", function, name)
         fusions.register(label, Fusion(label, function), replace=replace)
         return function

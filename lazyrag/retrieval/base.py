@@ -53,7 +53,7 @@ from lazyrag.retrieval.stages import (
     retrieve_nodes,
     validate_stage,
 )
-from lazyrag.types import JsonObject, Keywords
+from lazyrag.types import AnyCallable, JsonObject, Keywords
 from lazyrag.validation import (
     check_call,
     keyword_names,
@@ -590,7 +590,7 @@ class FunctionRetriever(BaseRetriever[list[DocNode]]):
             self.own_topk = self._inner.own_topk
         trace = getattr(function, "trace", None)
         is_ours = self._inner is not None and _is_of_package(type(self._inner).trace)
-        self._trace: Callable[..., Any] | None = None
+        self._trace: AnyCallable | None = None
         if callable(trace) and not is_ours:
             self._trace = trace
 
@@ -719,7 +719,7 @@ class SearchClient:
         return DocNode.from_segment(segment, None, score=float(score))
 
 
-def _is_of_package(method: Callable[..., Any]) -> bool:
+def _is_of_package(method: AnyCallable) -> bool:
     """Whether a method is this package's own, not an override by a user's class."""
     return method.__module__.startswith("lazyrag.")
 

@@ -40,7 +40,7 @@ from lazyrag.retrieval.similarity import takes_several
 from lazyrag.retrieval.stages import Stage, validate_nodes
 from lazyrag.text.analyzers import analysers, normal_form
 from lazyrag.text.sentences import CJK_LETTERS
-from lazyrag.types import JsonObject, Keywords, PlaceRanking
+from lazyrag.types import AnyCallable, FunctionT, JsonObject, Keywords, PlaceRanking
 from lazyrag.validation import (
     check_call,
     check_keywords,
@@ -58,7 +58,6 @@ from lazyrag.validation import (
     validate_texts,
 )
 
-F = TypeVar("F", bound=Callable[..., Any])
 T_co = TypeVar("T_co", covariant=True)
 
 _SECRET = re.compile(
@@ -90,7 +89,7 @@ class RerankFunction:
     """
 
     name: str
-    func: Callable[..., Any]
+    func: AnyCallable
     batch: bool = True
     check: Callable[..., None] | None = None
     makes_step: bool = False
@@ -122,15 +121,15 @@ rerankers: Registry[RerankFunction] = Registry("reranker", entry_point_group="la
 
 @overload
 def register_reranker(
-    func: F, batch: bool | None = ..., *, name: str | None = ..., replace: bool = ...
-) -> F: ...
+    func: FunctionT, batch: bool | None = ..., *, name: str | None = ..., replace: bool = ...
+) -> FunctionT: ...
 @overload
 def register_reranker(
     func: None = ..., batch: bool | None = ..., *, name: str | None = ..., replace: bool = ...
-) -> Callable[[F], F]: ...
+) -> Callable[[FunctionT], FunctionT]: ...
 @known_keywords
 def register_reranker(
-    func: F | None = None,
+    func: FunctionT | None = None,
     batch: bool | None = None,
     *,
     name: str | None = None,
@@ -168,7 +167,7 @@ def register_reranker(
         ['a', 'bbb']
     """
 
-    def register(function: F) -> F:
+    def register(function: FunctionT) -> FunctionT:
         label = function_name("register_reranker", function, name)
         several = takes_several(*first_parameters(function, 1)[0]) if batch is None else batch
         rerankers.register(label, RerankFunction(label, function, several), replace=replace)
@@ -740,7 +739,7 @@ def _gives_tokens(embedder: Any) -> bool:
 
 
 def module_reranker(
-    model: LocalModel | RerankModel | Callable[..., Any],
+    model: LocalModel | RerankModel | AnyCallable,
     topk: int = -1,
     weight: float = 1.0,
     normalise: NormaliseLike = "min_max",

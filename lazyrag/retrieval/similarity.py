@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar, overload
+from typing import Any, Literal, Protocol, TypeAlias, overload
 
 import numpy as np
 
@@ -23,7 +23,17 @@ from lazyrag.read.snapshot import Hits, Snapshot, keyed, merge_rankings
 from lazyrag.registry import Registry
 from lazyrag.retrieval.stages import validate_nodes
 from lazyrag.text.analyzers import term_function
-from lazyrag.types import Embedding, FloatArray, Keywords, Metric, Ranking, SparseVector, Vector
+from lazyrag.types import (
+    AnyCallable,
+    Embedding,
+    FloatArray,
+    FunctionT,
+    Keywords,
+    Metric,
+    Ranking,
+    SparseVector,
+    Vector,
+)
 from lazyrag.validation import (
     check_call,
     check_keywords,
@@ -35,8 +45,6 @@ from lazyrag.validation import (
     validate_choice,
     validate_range,
 )
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 Mode: TypeAlias = Literal["text", "embedding"]
 
@@ -233,7 +241,7 @@ class Similarity:
     """
 
     name: str
-    func: Callable[..., Any]
+    func: AnyCallable
     mode: Mode
     descend: bool
     batch: bool
@@ -433,7 +441,7 @@ similarities: Registry[Similarity] = Registry(
 
 @overload
 def register_similarity(
-    func: F,
+    func: FunctionT,
     mode: Mode | None = ...,
     descend: bool | None = ...,
     batch: bool | None = ...,
@@ -441,7 +449,7 @@ def register_similarity(
     name: str | None = ...,
     replace: bool = ...,
     decend: bool | None = ...,
-) -> F: ...
+) -> FunctionT: ...
 @overload
 def register_similarity(
     func: None = ...,
@@ -452,10 +460,10 @@ def register_similarity(
     name: str | None = ...,
     replace: bool = ...,
     decend: bool | None = ...,
-) -> Callable[[F], F]: ...
+) -> Callable[[FunctionT], FunctionT]: ...
 @known_keywords
 def register_similarity(
-    func: F | None = None,
+    func: FunctionT | None = None,
     mode: Mode | None = None,
     descend: bool | None = None,
     batch: bool | None = None,
@@ -517,7 +525,7 @@ def register_similarity(
     if mode is not None:
         validate_choice("mode", mode, ("text", "embedding"))
 
-    def register(function: F) -> F:
+    def register(function: FunctionT) -> FunctionT:
         label = function_name("register_similarity", function, name)
         similarity = make_similarity(label, function, mode, batch, descend=descend is not False)
         similarities.register(label, similarity, replace=replace)
@@ -528,7 +536,7 @@ def register_similarity(
 
 def make_similarity(
     name: str,
-    func: Callable[..., Any],
+    func: AnyCallable,
     mode: Mode | None = None,
     batch: bool | None = None,
     *,

@@ -12,7 +12,7 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY
 from lazyrag.errors import RetrievalError
 from lazyrag.models.concurrency import settle
-from lazyrag.types import JsonObject, Keywords
+from lazyrag.types import AnyCallable, JsonObject, Keywords
 from lazyrag.validation import is_list_of, require
 
 StageKind: TypeAlias = Literal[
@@ -162,7 +162,7 @@ class Searchable(Protocol):
     """A client of another index, under the names of spec 003."""
 
     @property
-    def search(self) -> Callable[..., Any]:
+    def search(self) -> AnyCallable:
         """Called as ``search(query, top_k)``, and with ``filters=`` if it takes them; best results
         first.
         """

@@ -28,7 +28,7 @@ from lazyrag.errors import ConfigError
 from lazyrag.sources.base import (
     FetchError,
 )
-from lazyrag.types import Headers
+from lazyrag.types import AnyCallable, Headers
 from lazyrag.validation import (
     check_keywords,
     keyword_names,
@@ -777,7 +777,7 @@ class WebClient:
 
 
 def make_client(
-    source: Callable[..., Any],
+    source: AnyCallable,
     origin: WebUrl,
     options: WebOptions,
     *,

@@ -47,6 +47,7 @@ from lazyrag.stores.protocol import (
     check_vectors,
     exact_ranking,
     foreign_collection,
+    last_rows,
     native_ranking,
     other_schema,
     searched,
@@ -222,7 +223,7 @@ class ChromaVectorStore:
         returns.
         """
         # the last row of a repeated key counts
-        last = list({row.key: row for row in rows}.values())
+        last = last_rows(rows)
 
         def write(target: _ChromaCollection) -> None:
             check_vectors(collection, target.schema.dimension, last, store=_STORE)

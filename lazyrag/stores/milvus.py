@@ -42,11 +42,13 @@ from lazyrag.stores.protocol import (
     VectorRow,
     VectorSchema,
     batches,
+    best_first,
     check_deletion,
     check_queries,
     check_schema,
     check_vectors,
     exact_ranking,
+    last_rows,
     native_ranking,
     part_of_rows,
     rank_rows,
@@ -188,7 +190,7 @@ class MilvusVectorStore:
         """See `VectorStore.upsert`. Rows are written in batches; each batch is atomic."""
         opened = self._opened(collection)
         # the last row of a repeated key counts
-        last = list({row.key: row for row in rows}.values())
+        last = last_rows(rows)
         check_vectors(collection, opened.schema.dimension, last, store="milvus")
         if last:
             opened.upsert(last)
@@ -489,7 +491,7 @@ class _MilvusCollection:
     ) -> Ranking:
         """The best of a ranking and of other rows."""
         ranked = ranking + rank_rows(query, topk, self.schema, rows)
-        return sorted(ranked, key=lambda pair: (-pair[1], pair[0]))[:topk]
+        return best_first(ranked)[:topk]
 
     def _read(self, expression: str, rest: Filter | None) -> Iterator[list[VectorRow]]:
         """All rows that meet both parts of a filter, page by page."""

@@ -26,6 +26,7 @@ from lazyrag.data.segment import (
 from lazyrag.errors import ConfigError
 from lazyrag.stores.opensearch_client import STORE
 from lazyrag.stores.protocol import LAYOUT, VectorRow, batches, check_layout, join_parts
+from lazyrag.stores.sqlite import JSON_ENCODER, mapping_as_dict
 from lazyrag.text.analyzers import term_function
 from lazyrag.types import Fields, FieldValue, JsonObject, Metric, Scalar, Vector
 
@@ -299,7 +300,7 @@ def _segment_text(segment: Segment, indexed: Mapping[str, Any], *, has_content: 
         more.pop()
     parts += [part or None for part in more]
     try:
-        text = _ENCODER.encode(parts)
+        text = JSON_ENCODER.encode(parts)
         return text if _is_utf8(text) else _ASCII_ENCODER.encode(parts)
     except (TypeError, ValueError, RecursionError) as exc:
         msg = f"Node {segment.uid!r} in group {segment.group!r} must hold JSON values only: {exc}."
@@ -335,16 +336,9 @@ def _as_utf8(text: str) -> str:
     return text if _is_utf8(text) else text.encode("utf-8", "replace").decode()
 
 
-def _as_dict(value: Any) -> dict[Any, Any]:
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(f"{type(value).__name__} is not a JSON type")
-
-
-_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_as_dict)
 _DOCUMENT_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 # escapes half surrogate pairs
-_ASCII_ENCODER = json.JSONEncoder(separators=(",", ":"), default=_as_dict)
+_ASCII_ENCODER = json.JSONEncoder(separators=(",", ":"), default=mapping_as_dict)
 
 
 def index_fields(fields: Mapping[str, FieldValue]) -> JsonObject:

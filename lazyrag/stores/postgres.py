@@ -28,8 +28,10 @@ from lazyrag.stores.protocol import (
     VectorRow,
     VectorSchema,
     batches,
+    best_first,
     check_deletion,
     check_queries,
+    last_rows,
     push_down,
     unknown_collection,
 )
@@ -151,7 +153,7 @@ class PostgresSegmentStore(MapFileSegmentStore):
 
     def upsert(self, collection: str, rows: Sequence[Segment]) -> None:
         """See `SegmentStore.upsert`."""
-        last = list({row.key: row for row in rows}.values())
+        last = last_rows(rows)
         with self._server.reading_own() as connection:
             number, schema, tables = _term_tables(connection, collection)
         if not last or not tables:
@@ -427,7 +429,7 @@ class PostgresVectorStore(MapFileVectorStore):
         super().upsert(collection, rows)
         table = self._table(collection)
         if rows and table.name is not None:
-            self._mirror(table, list({row.key: row for row in rows}.values()))
+            self._mirror(table, last_rows(rows))
 
     def delete(
         self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None
@@ -516,7 +518,7 @@ class PostgresVectorStore(MapFileVectorStore):
             connection.run("SET LOCAL enable_indexscan = on")
         # the cosine with a vector of length 0 is not a number
         ranking = [(key, score) for key, score in hits if not math.isnan(score)]
-        return sorted(ranking, key=lambda pair: (-pair[1], pair[0]))
+        return best_first(ranking)
 
 
 def _vector_text(vector: Any) -> str:

@@ -40,8 +40,8 @@ from lazyrag.errors import (
     sentence,
     warn_user,
 )
-from lazyrag.indexes.dense import Allocate, DenseBlock, DenseIndex, DenseState, checked_queries
-from lazyrag.indexes.postings import Masks
+from lazyrag.indexes.dense import DenseBlock, DenseIndex, DenseState, checked_queries
+from lazyrag.indexes.postings import Allocate, Masks
 from lazyrag.indexes.sparse import SparseIndex, SparsePart, SparseState
 from lazyrag.registry import Registry
 from lazyrag.storage.arrays import Arrays
@@ -564,6 +564,7 @@ vector_stores.declare("milvus", "lazyrag.stores.milvus:MilvusVectorStore", extra
 
 
 T = TypeVar("T")
+R = TypeVar("R", Segment, VectorRow)
 
 
 class Dialect(Protocol[T]):
@@ -968,6 +969,21 @@ def score_of(raw_score: float, metric: Metric) -> float:
     return min(max(raw_score, -1.0), 1.0) if metric == "cosine" else raw_score
 
 
+def last_rows(rows: Sequence[R]) -> list[R]:
+    """Some rows without those that a later one of the same key replaces."""
+    return list({row.key: row for row in rows}.values())
+
+
+def best_first(ranking: Ranking) -> Ranking:
+    """Order a ranking: best first, ties by key.
+
+    Example:
+        >>> best_first([("b", 1.0), ("a", 1.0), ("c", 2.0)])
+        [('c', 2.0), ('a', 1.0), ('b', 1.0)]
+    """
+    return sorted(ranking, key=lambda pair: (-pair[1], pair[0]))
+
+
 Match: TypeAlias = "tuple[str, float] | None"
 """The key of a row and its raw score, see `Candidate`; None for one that does not meet our part of
 a filter."""
@@ -991,7 +1007,7 @@ def native_ranking(
         matching = [match for match in candidates if match is not None]
         if len(matching) >= topk or len(candidates) < depth or depth == most:
             ranking = [(key, score_of(raw_score, metric)) for key, raw_score in matching[:topk]]
-            return sorted(ranking, key=lambda pair: (-pair[1], pair[0]))
+            return best_first(ranking)
         depth = _WIDER * depth if most is None else min(_WIDER * depth, most)
 
 

@@ -208,19 +208,20 @@ def read_text(stored: StoredText) -> str:
 
 def _json(segment: Segment, name: str, value: Any) -> StoredText:
     try:
-        return stored_text(_ENCODER.encode(value))
+        return stored_text(JSON_ENCODER.encode(value))
     except (TypeError, ValueError, RecursionError) as exc:
         subject = f"The {name} of node {segment.uid!r} in group {segment.group!r}"
         raise ConfigError(f"{subject} must be a JSON value; got {value!r:.60}: {exc}.") from exc
 
 
-def _as_dict(value: Any) -> dict[Any, Any]:
+def mapping_as_dict(value: Any) -> dict[Any, Any]:
+    """A mapping as an object of JSON, for encoders."""
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"{type(value).__name__} is not among its types")
 
 
-_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_as_dict)
+JSON_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=mapping_as_dict)
 YOUNG_S = 3600.0
 """A temporary file of that age belongs to a program that has ended."""
 

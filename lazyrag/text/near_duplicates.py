@@ -17,17 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from lazyrag.types import Int64Array, UInt64Array
+from lazyrag.types import Int64Array, UInt32Array, UInt64Array
 from lazyrag.validation import validate_range
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Sketches: TypeAlias = NDArray[np.uint32]
+Sketches: TypeAlias = UInt32Array
 
 THRESHOLD = 0.8
 """Default similarity of near-duplicates: one English word of 20 was replaced, or one Chinese letter

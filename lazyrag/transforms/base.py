@@ -26,7 +26,7 @@ from lazyrag.errors import (
     stop_event,
 )
 from lazyrag.registry import Registry
-from lazyrag.types import Keywords, Metadata
+from lazyrag.types import AnyCallable, Keywords, Metadata
 from lazyrag.validation import (
     function_name,
     is_list_of,
@@ -631,9 +631,7 @@ def reads_text_only(transform: object) -> bool:
     )
 
 
-transforms: Registry[Callable[..., Any]] = Registry(
-    "transform", entry_point_group="lazyrag.transforms"
-)
+transforms: Registry[AnyCallable] = Registry("transform", entry_point_group="lazyrag.transforms")
 """Transform classes and functions by name, for ``create_node_group(transform="name")``."""
 
 for _module, _splitters in (

@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Any, Literal, TypeAlias
 
 from lazyrag.data.fields import DataType, Schema
-from lazyrag.data.filters import And, Filter, Or
+from lazyrag.data.filters import And, Filter, FilterLike, Or
 from lazyrag.data.filters import Condition as FieldCondition
 from lazyrag.data.node import DocNode
 from lazyrag.data.result import Hit
@@ -513,8 +513,8 @@ class MetadataCondition:
 
 
 def filter_of(
-    condition: MetadataCondition | Filter | JsonMapping | None, fields: Schema | None = None
-) -> Filter | JsonMapping | None:
+    condition: MetadataCondition | FilterLike | None, fields: Schema | None = None
+) -> FilterLike | None:
     """Convert a `MetadataCondition` or its JSON to a filter; other filters are returned unchanged.
 
     Example:

@@ -273,6 +273,8 @@ def _declared_activation(folder: ModelFolder) -> Any:
 
 
 T = TypeVar("T")
+TokenMatrices: TypeAlias = dict[str, Matrix]
+"""For each text the vectors of its tokens."""
 
 # texts whose batches are made together: enough to sort by length, and bounded memory
 _SORTED_AT_ONCE = 1024
@@ -440,7 +442,7 @@ class OnnxEmbedder:
 
         for batch in self._computed(texts, input_type, of_row):
             results: list[Embedded] = []
-            tokens: dict[str, Matrix] = {}
+            tokens: TokenMatrices = {}
             for position, rows in batch:
                 if isinstance(rows, EmbeddingError):
                     results.append(rows)
@@ -633,12 +635,12 @@ class TokenVectors:
         self._cache = cache
         self._space = VectorSpace(f"tokens:{identity}")
 
-    def get(self, texts: Sequence[str]) -> dict[str, Matrix]:
+    def get(self, texts: Sequence[str]) -> TokenMatrices:
         """The vectors of those texts that have some: rows of length 1."""
         stored: Mapping[str, Any] = self._cache.get_many(self._space, texts)
         return {text: _from_codes(codes) for text, codes in stored.items()}
 
-    def put(self, vectors: Mapping[str, Matrix]) -> dict[str, Matrix]:
+    def put(self, vectors: TokenMatrices) -> TokenMatrices:
         """Store vectors; returns them as `get` will. If the file cannot be written, that is a
         `CacheWarning`.
         """
@@ -823,7 +825,7 @@ class MaxSimModel:
         scores = dict(zip(vectors, similarities, strict=True))
         return rank_scores((scores.get(passage, -1.0) for passage in passages), limit, repr(self))
 
-    def _vectors(self, documents: Sequence[str]) -> dict[str, Matrix]:
+    def _vectors(self, documents: Sequence[str]) -> TokenMatrices:
         """The token vectors of those documents that have tokens: what is kept, and the others from
         the embedder.
         """
@@ -862,7 +864,7 @@ class _TokenCache:
         self._rows: OrderedDict[str, Matrix] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, texts: Iterable[str]) -> dict[str, Matrix]:
+    def get(self, texts: Iterable[str]) -> TokenMatrices:
         """The cached vectors of some texts."""
         with self._lock:
             cached = {text: self._rows[text] for text in texts if text in self._rows}
@@ -870,7 +872,7 @@ class _TokenCache:
                 self._rows.move_to_end(text)
             return cached
 
-    def put(self, vectors: dict[str, Matrix]) -> None:
+    def put(self, vectors: TokenMatrices) -> None:
         """Add vectors, and evict the least recently used."""
         with self._lock:
             for text, rows in vectors.items():

@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from http.client import responses
-from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypedDict, TypeVar
 
 from lazyrag.errors import ConfigError, missing_package, sentence
 from lazyrag.models import concurrency as background
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     import httpx2
 
 T = TypeVar("T")
+HideSecrets: TypeAlias = Callable[[str], str]
+"""Removes secrets from a text."""
 
 # before the second try, doubling; each pause is a random part of it
 FIRST_PAUSE_S = 0.5
@@ -606,7 +608,7 @@ class EndpointError(Exception):
 
 
 def response_error(
-    status: int, headers: Headers, body: bytes | str, hidden: Callable[[str], str] = str
+    status: int, headers: Headers, body: bytes | str, hidden: HideSecrets = str
 ) -> EndpointError:
     """Create the error for an unsuccessful response.
 
@@ -640,7 +642,7 @@ def response_error(
     )
 
 
-def parse_json(body: bytes | str, hidden: Callable[[str], str] = str) -> Any:
+def parse_json(body: bytes | str, hidden: HideSecrets = str) -> Any:
     """Parse the JSON of a successful response, or of an event in a stream.
 
     Args:
@@ -708,14 +710,14 @@ def retry_after_s(headers: Headers) -> float | None:
     return None if wait_s is None else max(0.0, wait_s)
 
 
-def _beginning(body: bytes | str, hidden: Callable[[str], str]) -> str:
+def _beginning(body: bytes | str, hidden: HideSecrets) -> str:
     text = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
     # hidden first: a secret that is cut in two would not be found
     line = " ".join(hidden(text).split())
     return line if len(line) <= _SHOWN else line[:_SHOWN] + " ..."
 
 
-def _message(body: bytes | str, hidden: Callable[[str], str]) -> tuple[str, object]:
+def _message(body: bytes | str, hidden: HideSecrets) -> tuple[str, object]:
     """Return the error message of a response, in the shapes that servers use, and its code."""
     try:
         value = json.loads(body)
