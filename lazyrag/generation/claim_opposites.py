@@ -101,8 +101,8 @@ def _is_denied_near(text: Text, token: Word) -> bool:
     return _DENIAL.search(words.lower()) is not None
 
 
-_HAS_NOT = re.compile(r"(?:没有|毫无|并无)(?P<what>[\u4e00-\u9fff]{2})")
-_HAS = re.compile(r"(?<![没未所只具拥持设含共])(?:具|拥|设)?有(?P<what>[\u4e00-\u9fff]{2})")
+_HAS_NOT = re.compile(r"(?:没有|毫无|并无)(?P<what>[\u4e00-\u9fff]{1,2})")
+_HAS = re.compile(r"(?<![没未所只具拥持设含共])(?:具|拥|设)?有(?P<what>[\u4e00-\u9fff]{1,2})")
 
 
 def compare_having(pair: ClaimPair) -> Iterator[Mismatch]:

@@ -379,12 +379,14 @@ def test_clauses_with_words_of_their_own_are_no_swap():
             "The users of the old service are dissatisfied.",
             "supported",
         ),
+        ("这种蘑菇没有毒。", "这种蘑菇有毒，不要采。", "contradicted"),
+        ("新方法有风险。", "新方法没有风险，也不贵。", "contradicted"),
         ("李明在2020年写了《GPT》一书。", "李明写了《GPT》，该书2020年出版。", "supported"),
         ("The American team won the cup.", "The French team beat us and won the cup.", "not_found"),
     ],
 )
 def test_words_within_words_and_letters_of_either_case(text, source, verdict):
-    """No denial is in "black"; two prefixes of the same meaning; titles; the pronoun us."""
+    """No denial is in "black"; two prefixes of one meaning; what there is; titles; the pronoun us."""
     assert check(text, source).verdict == verdict
 
 
