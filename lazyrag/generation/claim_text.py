@@ -186,7 +186,7 @@ def is_han(term: str) -> bool:
 
 _CLAUSE_GAP = 3
 _DATE_GAP = 3  # characters between the parts of a date
-_CLAUSE_END = re.compile(r"[;；,，、()（）](?!\d)|\b(?:and|while|but)\b")
+_CLAUSE_END = re.compile(r"[;；,，、()（）](?!\d)|\b(?:and|while|but)\b|[和与而但]")
 
 
 _MIN_SHARE = 0.5

@@ -194,19 +194,32 @@ def compare_roles(pair: ClaimPair) -> Iterator[Mismatch]:
     sources = [clause for part in pair.around for clause in _clauses_by_term(part)]
     for first, second in pairwise(_clauses_by_term(pair.claim)):
         terms = first.keys() | second.keys()
-        differences = first.keys() - second.keys(), second.keys() - first.keys()
         for left, right in combinations(sources[:_MOST_CLAUSES], 2):
-            sides = left.keys() - right.keys(), right.keys() - left.keys()
-            is_crossed = all(words & side for words in differences for side in sides)
             covered = terms & (left.keys() | right.keys())
-            if is_crossed and len(covered) >= _MIN_SHARE_OF_CLAUSES * len(terms):
+            is_known = len(covered) >= _MIN_SHARE_OF_CLAUSES * len(terms)
+            if is_known and _are_crossed(first, second, left, right):
                 yield Mismatch("order", _span_of(first, second), _span_of(left, right))
                 return
 
 
-def _clauses_by_term(text: Text) -> list[dict[str, Word]]:
+_Clause: TypeAlias = dict[str, Word]
+
+
+def _are_crossed(first: _Clause, second: _Clause, left: _Clause, right: _Clause) -> bool:
+    """Whether each of two clauses has words of both clauses of a source, which do not begin with
+    those of the same: "In Rome Ben and Ann won" has only another order than "In Rome Ann and Ben
+    won".
+    """
+    sides = [
+        [term in left for term in clause if term not in other and (term in left) != (term in right)]
+        for clause, other in ((first, second), (second, first))
+    ]
+    return all(len(set(side)) > 1 for side in sides) and sides[0][0] != sides[1][0]
+
+
+def _clauses_by_term(text: Text) -> list[_Clause]:
     """The content words of each clause by term, without numbers."""
-    clauses: dict[int, dict[str, Word]] = {}
+    clauses: dict[int, _Clause] = {}
     for number, token in enumerate(text.content):
         if not text.is_number(token.start):
             clause = clauses.setdefault(text.columns[number] - number, {})
@@ -214,7 +227,7 @@ def _clauses_by_term(text: Text) -> list[dict[str, Word]]:
     return [*clauses.values()]
 
 
-def _span_of(first: dict[str, Word], last: dict[str, Word]) -> Span:
+def _span_of(first: _Clause, last: _Clause) -> Span:
     return next(iter(first.values())).start, next(reversed(last.values())).end
 
 

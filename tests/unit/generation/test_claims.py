@@ -341,8 +341,15 @@ def test_other_forms_of_names_and_other_views_are_supported(text):
             "Black tea goes to the cold room, and green tea is kept in the dry store.",
             "Black tea is kept in the dry store, and green tea goes to the cold room.",
         ),
+        (
+            "In the contest Ann was first in rowing and Ben was last in fencing by a wide margin.",
+            "In the contest Ann was first in fencing and Ben was last in rowing by a wide margin.",
+            "In the contest Ben was last in fencing and Ann was first in rowing by a wide margin.",
+        ),
         ("北区销量上升了，南区销量下降了。", "北区销量下降了，南区销量上升了。",
          "南区销量下降了，北区销量上升了。"),
+        ("格式由红杉公司的Chen Wei和白桦公司的Li Na设计。", "格式由红杉公司的Li Na和白桦公司的Chen Wei设计。",
+         "格式由白桦公司的Li Na和红杉公司的Chen Wei设计。"),
     ],
 )  # fmt: skip
 def test_clauses_that_have_exchanged_words_are_contradicted(source, swapped, true):
