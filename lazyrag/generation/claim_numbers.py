@@ -179,22 +179,15 @@ def _clause_of(number: Quantity, part: Text, places: Places) -> set[str]:
 
 
 def _boundary(part: Text, first: Quantity, second: Quantity) -> int:
-    """Where the clause of a number ends and that of the next one begins: before the second number
-    if one of the two opens its clause, as in "In 1950, Noble took over, until his death in 1958".
+    """Where the clause of a number ends and that of the next one begins: at the last separator of
+    the strongest kind between them.
     """
     between = part.between(first.end, second.start)
     for separator in _SEPARATORS:
         ends = [first.end + match.end() for match in separator.finditer(between)]
         if ends:
-            return ends[-1] if _opens(part, first) or _opens(part, second) else ends[0]
+            return ends[-1]
     return first.end
-
-
-def _opens(part: Text, number: Quantity) -> bool:
-    """Whether a number is in front of the content words of its clause."""
-    index = part.number_at(number.start)
-    before = part.between(part.content[index - 1].end, number.start) if index else ","
-    return any(separator.search(before) for separator in _SEPARATORS)
 
 
 _SEPARATORS = (
