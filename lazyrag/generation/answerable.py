@@ -48,8 +48,8 @@ def answerable(query: str, texts: Sequence[str], names: Sequence[str] = ()) -> f
         >>> answerable("Who repairs the roof of the barn?", texts) < 0.1
         True
     """
-    named = zip_longest(names[:_TEXTS], texts[:_TEXTS], fillvalue="")
-    terms_of_texts = [frozenset(chinese_terms(" ".join(parts))) for parts in named]
+    named = [*zip_longest(names, texts, fillvalue="")]
+    terms_of_texts = [frozenset(chinese_terms(" ".join(parts))) for parts in named[:_TEXTS]]
     words = query_terms(query)
     weights = {}
     for term in set(chinese_terms(query)) - _FILLERS:

@@ -139,7 +139,7 @@ def _of_another_thing(
     none of its words are only in the clause of its number, and two are only in that of another.
     """
     rivals = [place for place in rivals if place[0].dimension == number.dimension]
-    if not equal or not rivals:
+    if not rivals:
         return None
     alike = [
         (other, pair.claim)
@@ -184,9 +184,9 @@ def _boundary(part: Text, first: Quantity, second: Quantity) -> int:
     """
     between = part.between(first.end, second.start)
     for separator in _SEPARATORS:
-        ends = [first.end + match.end() for match in separator.finditer(between)]
+        ends = [match.end() for match in separator.finditer(between)]
         if ends:
-            return ends[-1]
+            return first.end + ends[-1]
     return first.end
 
 

@@ -210,11 +210,17 @@ def _are_crossed(first: _Clause, second: _Clause, left: _Clause, right: _Clause)
     those of the same: "In Rome Ben and Ann won" has only another order than "In Rome Ann and Ben
     won".
     """
-    sides = [
-        [term in left for term in clause if term not in other and (term in left) != (term in right)]
-        for clause, other in ((first, second), (second, first))
-    ]
-    return all(len(set(side)) > 1 for side in sides) and sides[0][0] != sides[1][0]
+    sides = _sides(first, second, left, right)
+    others = _sides(second, first, left, right)
+    return {True, False} == set(sides) == set(others) and sides[0] != others[0]
+
+
+def _sides(clause: _Clause, other: _Clause, left: _Clause, right: _Clause) -> list[bool]:
+    """For each word that only this clause of a statement and one clause of a source have, whether
+    the latter is the left one.
+    """
+    terms = [term for term in clause if term not in other]
+    return [term in left for term in terms if (term in left) != (term in right)]
 
 
 def _clauses_by_term(text: Text) -> list[_Clause]:
