@@ -165,8 +165,9 @@ def run_documents(name: str, count: int, rounds: int) -> None:
         positions = {OURS: json.dumps(conf_of(folder, server))}
         kinds = {OURS: ("LazyragDocument", LIVE)}
         if server is not None:
-            positions[BARE] = server.address
-            kinds[BARE] = (bare, LIVE)
+            # first, since it creates the extension pgvector, which ours looks for
+            positions = {BARE: server.address, **positions}
+            kinds = {BARE: (bare, LIVE), **kinds}
         engines, left_out = open_engines(stack, "stores", kinds)
         rows: dict[str, Row] = {}
         first = min(FIRST_ROWS, count // 2)

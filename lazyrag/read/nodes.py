@@ -214,13 +214,15 @@ class NodeStore:
             ConfigError: If the store's search of the rows in scope is not exact.
         """
         store = self.vectors
+        if "exact" in store.features:
+            return
         if isinstance(store, ExactInScope):
             is_small = store.is_exact(collection, scope)
         else:
             is_small = (
                 isinstance(store, ExactWhenSmall) and store.count(collection) <= store.exact_rows
             )
-        if "exact" not in store.features and not is_small:
+        if not is_small:
             raise ConfigError(
                 f"A restricted Document needs exact vector search, and {type(store).__name__}"
                 " searches approximately: hidden rows would decide which visible ones are found."

@@ -190,10 +190,8 @@ class Reader:
 
     def _require_few(self, needs: Needs) -> None:
         """Refuse keyword indexes here of too many nodes on a server, before they are built."""
-        if needs in self.indexer.now().met:
-            return
         for step in needs:
-            if step.analyser is not None:
+            if step.analyser is not None and needs not in self.indexer.now().met:
                 view = self.indexer.view(frozenset([Step(step.group)]))
                 self.indexer.nodes.require_few(view.groups[step.group].nodes, step.group)
 

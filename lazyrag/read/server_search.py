@@ -11,7 +11,15 @@ from lazyrag.read.nodes import Verdicts, live_hits
 from lazyrag.stores.protocol import FindsRows, NativeText, RanksInScope, Refreshable, RowScope
 from lazyrag.types import Ranking
 
-_MOST_ROWS = 200  # that are read with a ranking; of a deeper one few are shown
+_MOST_ROWS = 20  # that are read with a ranking; of a deeper one few are shown
+
+
+def make_searchable(store: object, view: View, collection: str) -> None:
+    """Let a store's own search find what others wrote, before the first one in a live state."""
+    seen = view.handles.setdefault("searchable", set())
+    if isinstance(store, Refreshable) and collection not in seen:
+        store.refresh(collection)
+    seen.add(collection)
 
 
 def rank_text(
@@ -30,7 +38,7 @@ def rank_text(
 
     Args:
         store: The segment store.
-        view: The live state; where it is new, what others wrote is made searchable before.
+        view: The live state; see `make_searchable`.
         verdicts: Tells which builds are live.
         group: The group.
         analyser: Name of the registered analyser whose terms the store indexes.
@@ -41,10 +49,7 @@ def rank_text(
         scope: The rows that statistics count, where they are not all rows.
     """
     collection = group.collection
-    seen = view.handles.setdefault("searchable", set())
-    if isinstance(store, Refreshable) and collection not in seen:
-        store.refresh(collection)
-    seen.add(collection)
+    make_searchable(store, view, collection)
     if scope is not None and isinstance(store, RanksInScope):
         key = "size", collection, analyser, scope.filter
         size = view.handles.get(key)

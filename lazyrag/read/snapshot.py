@@ -40,7 +40,7 @@ from lazyrag.ledger.tree import Build, LiveGroup, LiveIndex, View
 from lazyrag.models.embedding import length_of, other_length_error
 from lazyrag.read.nodes import PAGE, SearchMode, ensure_complete, metric_of
 from lazyrag.read.retries import repeat
-from lazyrag.read.server_search import fetch_rows, rank_text
+from lazyrag.read.server_search import fetch_rows, make_searchable, rank_text
 from lazyrag.read.source import LiveState, Needs
 from lazyrag.storage.database import batches_reaching
 from lazyrag.stores.protocol import RowScope
@@ -475,6 +475,8 @@ class LocalSnapshot(Snapshot):
     ) -> Ranking:
         live = self.group(group)
         collection = index.collection
+        if mode == "native":
+            make_searchable(self._nodes.vectors, self.state.view, collection)
         return self._nodes.nearest(mode, self._verdicts, live, collection, queries, topk, bound)
 
     def rank_text(
@@ -620,6 +622,16 @@ class LocalSnapshot(Snapshot):
         remember(nodes, self.indexer.hits)
         self.state.view.tree.expected = {segment.document_id for segment in segments}
         return nodes
+
+    def preload(self, group: str, hits: Sequence[tuple[NodeKey, float]]) -> None:
+        """Read nodes of hits from a server by one request, before several calls of `nodes`."""
+        if not self._nodes.downloads_texts:
+            return
+        rows = self.state.rows
+        keys = [key for (_, number, key), _ in hits if number == self.document_index]
+        missing = [key for key in keys if key not in rows]
+        for segment in self._nodes.segments.get(self.group(group).collection, missing):
+            rows[segment.key] = segment
 
     def hit(
         self, segment: Segment, score: float | None, merged_from: tuple[str, ...] = ()

@@ -526,6 +526,10 @@ class _FusedStage(LazyStage):
 
     def load(self, hits: Hits) -> list[DocNode]:
         """See `LazyStage.load`."""
+        group, *others = {source.ranked.group for source in self._sources}
+        if group and not others:
+            for part in self.snapshot.parts:
+                part.preload(group, hits)
         missing = dict(hits)
         nodes: dict[NodeKey, DocNode] = {}
         # a Document's own nodes first

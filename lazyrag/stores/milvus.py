@@ -392,7 +392,9 @@ class _MilvusCollection:
         """See `VectorStore.search`."""
         check_queries(self.schema, vectors, topk)
         expression, rest = split_filter(filter, self.schema.fields)
-        hits = _Hits(self, vectors, expression, row_columns(self.schema.fields))
+        # ranked rows need no fields, unless we evaluate a part of the filter
+        columns = (VECTOR,) if rest is None else row_columns(self.schema.fields)
+        hits = _Hits(self, vectors, expression, columns)
 
         @functools.cache
         def aside() -> list[VectorRow]:

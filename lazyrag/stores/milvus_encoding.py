@@ -15,7 +15,7 @@ import numpy as np
 
 from lazyrag.data.fields import DataType, DocField, Schema, read_schema, schema_text
 from lazyrag.data.filters import Condition, Filter
-from lazyrag.data.segment import ReadOnly
+from lazyrag.data.segment import EMPTY, ReadOnly
 from lazyrag.errors import StoreError, UnsupportedError
 from lazyrag.stores.protocol import (
     LAYOUT,
@@ -346,15 +346,17 @@ def _json(value: Any) -> str:
 
 
 def decode_row(values: JsonMapping, schema: VectorSchema) -> VectorRow:
-    """The row that `encode_rows` encoded."""
+    """The row that `encode_rows` encoded; without fields if their columns were not read."""
     vector: Embedding
+    has_fields = ROW in values
     if schema.is_sparse:
-        is_unrankable = values[ROW].startswith(_ASIDE)
+        is_unrankable = has_fields and values[ROW].startswith(_ASIDE)
         pairs = _rest(values)[1] if is_unrankable else values[VECTOR].items()
         vector = {int(at): float(weight) for at, weight in pairs}
     else:
         vector = np.asarray(values[VECTOR], np.float32)
-    return VectorRow(decode_text(values[KEY]), vector, decode_fields(values, schema.fields))
+    fields = decode_fields(values, schema.fields) if has_fields else EMPTY
+    return VectorRow(decode_text(values[KEY]), vector, fields)
 
 
 def decode_fields(values: JsonMapping, fields: Schema) -> Fields:

@@ -261,6 +261,12 @@ class OpenSearchRows(ABC, Generic[Row]):
                     )
                     raise_for_shards(names, answer)
 
+    def _refresh_own(self, collection: str) -> None:
+        """Let a search find what this object wrote."""
+        with self._refreshing:  # another thread may be refreshing what this one wrote
+            if collection in self._unrefreshed:
+                self.refresh(collection)
+
     @contextmanager
     def _refreshed(self, collections: Sequence[str]) -> Iterator[None]:
         """Note that collections are being refreshed: what is written meanwhile needs another one.
@@ -552,9 +558,7 @@ class OpenSearchSegmentStore(OpenSearchRows[Segment]):
             )
         if not terms:
             return iter(())
-        with self._refreshing:  # another thread may be refreshing what this one wrote
-            if collection in self._unrefreshed:
-                self.refresh(collection)
+        self._refresh_own(collection)
         pushed = push_down(filter, FilterDialect(shape.schema))
         query: Query = {"must": [{"match": {f"{TERMS}.{analyser}": {"query": join_terms(terms)}}}]}
         if pushed.native is not None:

@@ -159,11 +159,13 @@ class OpenSearchVectorStore(OpenSearchRows[VectorRow]):
         return [rank(vector) for vector in np.asarray(vectors)]
 
     def _checked(self, collection: str, vectors: Embeddings, topk: int) -> VectorSchema:
-        """The schema of a collection, whose rows can be found, for queries that fit it."""
+        """The schema of a collection, in which what this object wrote can be found, for queries
+        that fit it.
+        """
         shape = self._shape(collection)
         schema = VectorSchema(shape.dimension, shape.metric, shape.schema)
         check_queries(schema, vectors, topk)
-        self.refresh(collection)
+        self._refresh_own(collection)
         return schema
 
     def _best(

@@ -40,8 +40,14 @@ from lazyrag.errors import (
     sentence,
     warn_user,
 )
-from lazyrag.indexes.dense import DenseBlock, DenseIndex, DenseState, checked_queries
-from lazyrag.indexes.postings import Allocate, Masks
+from lazyrag.indexes.dense import (
+    DenseBlock,
+    DenseIndex,
+    DenseState,
+    VectorQuery,
+    checked_queries,
+)
+from lazyrag.indexes.postings import Allocate, Masks, ranked
 from lazyrag.indexes.sparse import SparseIndex, SparsePart, SparseState
 from lazyrag.registry import Registry
 from lazyrag.storage.arrays import Arrays
@@ -1085,9 +1091,13 @@ def rank_rows(
     """Rank some rows here; see `VectorStore.search`."""
     if not rows:
         return []
-    queries = [query] if isinstance(query, dict) else query[None]
-    [ranking] = searched(state_of_rows(rows, schema), queries, topk, None)
-    return ranking
+    if isinstance(query, dict):
+        [ranking] = searched(state_of_rows(rows, schema), [query], topk, None)
+        return ranking
+    keys, vectors, _ = _columns(rows, is_sparse=False)
+    exact = VectorQuery(query.astype(np.float64), schema.metric)
+    scores = exact.scores(vectors.astype(np.float64))
+    return ranked(lambda at: [keys[row] for row in at], np.arange(len(rows)), scores, topk)
 
 
 def _is_settled(
@@ -1101,9 +1111,11 @@ def _is_settled(
     """Whether no row behind the last candidate can be among the topk best."""
     if len(matching) < topk:
         return False
-    largest = max(_length(candidate.row.vector) for candidate in candidates)
-    length = _length(query)
-    scale = {"cosine": 1.0, "ip": length * largest, "l2": (length + largest) ** 2}[schema.metric]
+    scale = 1.0
+    if schema.metric != "cosine":
+        largest = max(_length(candidate.row.vector) for candidate in candidates)
+        length = _length(query)
+        scale = length * largest if schema.metric == "ip" else (length + largest) ** 2
     return matching[topk - 1].raw_score - candidates[-1].raw_score > 2.0 * (
         _OPERATIONS * _ROUNDING * scale + rounding
     )

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pytest
 
 from lazyrag import DataType, DocField, Document, Retriever
 
 SIZES = (100, 3_000)  # documents of ten nodes
-
-if TYPE_CHECKING:
-    import pytest
 
 _numbers = itertools.count(20)
 
@@ -36,6 +35,22 @@ WORK: dict[str, Callable[[Document], object]] = {
     "update": lambda docs: (docs.add_texts({"00009": f"water {next(_numbers)}"}), keyword(docs)),
     "delete": lambda docs: (docs.delete_files([f"{next(_numbers):05}"]), keyword(docs)),
 }
+
+
+@contextmanager
+def counted_requests(requests: Counter[str]) -> Iterator[None]:
+    """Within, requests to OpenSearch are counted by the last part of their addresses."""
+    from opensearchpy import Transport
+
+    perform = Transport.perform_request
+
+    def noted(transport: Any, method: str, url: str, *args: Any, **kwargs: Any) -> Any:
+        requests[url.partition("?")[0].rpartition("/")[2]] += 1
+        return perform(transport, method, url, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Transport, "perform_request", noted)
+        yield
 
 
 class Counting:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -10,12 +11,13 @@ import numpy as np
 import pytest
 from opensearchpy import OpenSearch
 
-from lazyrag import Document, Retriever
+from lazyrag import Document, HybridRetriever, Retriever
 from lazyrag.errors import ConfigError, SchemaMismatchError
 from lazyrag.stores.opensearch_vectors import OpenSearchVectorStore
 from lazyrag.stores.protocol import VectorRow, VectorSchema
 from lazyrag.testing import VectorStoreContract
 from lazyrag.testing.samples import SCHEMA
+from tests.live.counting import counted_requests
 
 ONE_COPY = {"settings": {"number_of_replicas": 0}}
 
@@ -90,3 +92,34 @@ def test_a_document_whose_nodes_and_vectors_are_on_one_cluster(
         ]
         docs.add_texts({"a": "ooo"})
         assert nearest("oooo")[0].path == "a"
+
+
+def test_how_many_requests_a_search_makes(opensearch_address: str, tmp_path: Path) -> None:
+    """A vector search asks for a ranking and for its nodes, a hybrid search for two rankings and
+    for its nodes; nothing is refreshed until something is written, and the fused order is that of
+    the two rankings.
+    """
+    kwargs = {"uris": opensearch_address, "client_kwargs": {}, "index_kwargs": ONE_COPY}
+    store = {"type": "opensearch", "kwargs": kwargs}
+    conf = {"segment_store": store, "vector_store": store, "ledger": str(tmp_path / "ledger.db")}
+    texts = {f"{number:03}": f"tea {'io' * number} {number}" for number in range(120)}
+    with Document(store_conf=conf, name="counted", embed=embed) as docs:
+        docs.add_texts(texts)
+        by_vector = Retriever(docs, "MediumChunk", "cosine", topk=50)
+        by_words = Retriever(docs, "MediumChunk", "bm25", topk=50)
+        hybrid = HybridRetriever(by_words, by_vector, topk=10, depth=50)
+        searches = {by_vector: Counter(_search=1, _mget=1), hybrid: Counter(_search=2, _mget=1)}
+        for retriever, expected in searches.items():
+            retriever("tea ioio 7")
+            requests: Counter[str] = Counter()
+            with counted_requests(requests):
+                retriever("tea ioio 7")
+            assert requests == expected
+        fused: Counter[str] = Counter()
+        for ranking in (by_words("tea ioio 7"), by_vector("tea ioio 7")):
+            fused.update({node.uid: 1 / (60 + rank) for rank, node in enumerate(ranking, start=1)})
+        best = sorted(fused, key=lambda uid: (-fused[uid], uid))[:10]
+        assert [node.uid for node in hybrid("tea ioio 7")] == best
+        view = docs.restricted({"file_name": ["003", "007"]}, statistics="shared")
+        narrow = HybridRetriever.over(view, "MediumChunk", topk=10)
+        assert {node.path for node in narrow("tea ioio 7")} == {"003", "007"}

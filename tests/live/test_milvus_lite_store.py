@@ -15,8 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lazyrag import DataType, DocField
+from lazyrag.data.filters import Condition
 from lazyrag.errors import StoreConnectionError, StoreError
 from lazyrag.stores.milvus import MilvusVectorStore
+from lazyrag.stores.milvus_client import MilvusConnection
 from lazyrag.stores.protocol import VectorRow, VectorSchema, VectorStore
 from lazyrag.testing import VectorStoreContract
 from tests.live.milvus_behaviour import C, MilvusBehaviour
@@ -152,3 +155,31 @@ class TestMilvusLiteBehaviour(MilvusBehaviour):
             time.sleep(4)  # it has asked by then
             (home / ".cache").unlink()
             assert program.communicate(timeout=60)[0].split()[-1:] == [b"0"]
+
+
+def test_an_exact_search_asks_for_no_fields(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One request, for the vectors of the nearest rows."""
+    asked = []
+    call = MilvusConnection.call
+
+    def noted(connection: Any, operation: str, method: str, *args: Any, **options: Any) -> Any:
+        asked.append((method, options.get("output_fields")))
+        return call(connection, operation, method, *args, **options)
+
+    fields = {"year": DocField(DataType.INT32), "title": DocField(DataType.VARCHAR)}
+    store = MilvusVectorStore(tmp_path / "m.db")
+    store.open()
+    store.create(C, VectorSchema(2, "cosine", fields))
+    rows = [
+        VectorRow(f"k{number}-1", np.array([1, number], np.float32), {"year": number % 2})
+        for number in range(40)
+    ]
+    store.upsert(C, rows)
+    monkeypatch.setattr(MilvusConnection, "call", noted)
+    query = np.array([[1, 0]], np.float32)
+    [ranking] = store.search(C, query, 3, Condition("year", "eq", 1))
+    store.close()
+    assert asked == [("search", ["vector"])]
+    assert [key for key, _ in ranking] == ["k1-1", "k3-1", "k5-1"]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from opensearchpy import Transport
 
-from tests.live.counting import Counting
+from tests.live.counting import Counting, counted_requests
 
 
 class TestRequestsOfOpenSearch(Counting):
@@ -29,15 +27,6 @@ class TestRequestsOfOpenSearch(Counting):
             "ledger": str(folder / "ledger.db"),
         }
 
-    @contextmanager
-    def counted(self, requests: Counter[str]) -> Iterator[None]:
+    def counted(self, requests: Counter[str]) -> AbstractContextManager[None]:
         """By the last part of their addresses."""
-        perform = Transport.perform_request
-
-        def noted(transport: Any, method: str, url: str, *args: Any, **kwargs: Any) -> Any:
-            requests[url.partition("?")[0].rpartition("/")[2]] += 1
-            return perform(transport, method, url, *args, **kwargs)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Transport, "perform_request", noted)
-            yield
+        return counted_requests(requests)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from lazyrag import Document, Retriever
 from lazyrag.storage.postgres import Connection
 from tests.live.conftest import address_of
 from tests.live.counting import WORK, Counting, keyword
@@ -38,3 +39,20 @@ class TestStatementsOfPostgres(Counting):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Connection, "_send", noted)
             yield
+
+    def test_a_reader_looks_for_commits_when_a_query_begins_and_ends(self, tmp_path: Path) -> None:
+        """Keyword search, where the server ranks: the ranking, its nodes, and two short looks."""
+        address_of("LAZYRAG_POSTGRES")
+        kwargs = {"uri": url_of(tmp_path / "store"), "analysers": ["en"]}
+        conf = {"segment_store": {"type": "postgresql", "kwargs": kwargs}}
+        with Document(store_conf=conf, name="counted") as docs:
+            docs.add_texts({"a": "green tea", "b": "black tea"})
+            docs.activate_group("MediumChunk", analysers=["en"])
+        requests: Counter[str] = Counter()
+        with Document(store_conf=conf, name="counted", read_only=True) as docs:
+            retriever = Retriever(docs, "MediumChunk", "bm25")
+            retriever("tea")
+            with self.counted(requests):
+                assert len(retriever("tea")) == 2
+        assert requests["SELECT commits FROM"] == 2
+        assert requests.total() == 7

@@ -244,6 +244,19 @@ def test_rows_come_back_equal(fields) -> None:
 
 
 @pytest.mark.parametrize(
+    ("schema", "vector"),
+    [(DENSE, np.array([1, 0, 2, 3], np.float32)), (SPARSE_SCHEMA, {3: 0.5})],
+    ids=["dense", "sparse"],
+)
+def test_a_ranked_row_is_read_without_its_fields(schema, vector) -> None:
+    """A search that needs no fields reads the vector alone."""
+    values = _values(VectorRow("k", vector, FIELDS[0]), schema)
+    read = decode_row({name: values[name] for name in ("key", "vector")}, schema)
+    assert (read.key, dict(read.fields)) == ("k", {})
+    assert np.array_equal(read.vector, vector)
+
+
+@pytest.mark.parametrize(
     ("vector", "aside"),
     [
         ({1: 0.5, 2**32 - 2: 1.0}, 0),
