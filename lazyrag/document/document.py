@@ -53,16 +53,7 @@ from lazyrag.registry import services
 from lazyrag.stores.config import StoreConf
 from lazyrag.text.analyzers import term_function
 from lazyrag.text.field_values import DERIVED_FIELDS
-from lazyrag.types import (
-    AnyCallable,
-    Closable,
-    DayLike,
-    FieldValue,
-    InferFilters,
-    Metadata,
-    Parts,
-    PathLike,
-)
+from lazyrag.types import Closable, DayLike, FieldValue, InferFilters, Metadata, Parts, PathLike
 from lazyrag.validation import (
     known_arguments,
     known_keywords,
@@ -139,11 +130,11 @@ else:
     class _class_or_instance:  # noqa: N801  a decorator
         """Descriptor of a method that receives the instance it is called on, or the class."""
 
-        def __init__(self, function: AnyCallable) -> None:
+        def __init__(self, function: Callable[..., Any]) -> None:
             self._function = function
             self.__doc__ = function.__doc__
 
-        def __get__(self, instance: object | None, owner: type) -> AnyCallable:
+        def __get__(self, instance: object | None, owner: type) -> Callable[..., Any]:
             return self._function.__get__(owner if instance is None else instance)
 
 

@@ -245,7 +245,8 @@ class Ledger(LedgerConnection):
         """See `LedgerConnection.writing`."""
         connection: sqlite3.Connection | None = None
         try:
-            with super().writing(durable=durable) as connection:
+            with self.file.writing(durable=durable) as connection:
+                self.lease.ensure_held(connection)
                 yield connection
         finally:  # it may be committed, and interrupted then
             if self._changing and connection is not None and not connection.in_transaction:

@@ -108,7 +108,9 @@ _SURE = 0.8
 _ASCII = bytes(range(1, 0x80))
 _BEFORE = 64
 _MANY = 40  # East Asian characters, which no other text is by chance
-_Decoding: TypeAlias = "tuple[str, str] | tuple[str, str, float]"
+_SureDecoding: TypeAlias = tuple[str, str]
+"""A text and its encoding."""
+_Decoding: TypeAlias = "_SureDecoding | tuple[str, str, float]"
 """As `Decoded`, with any control characters."""
 
 
@@ -180,7 +182,7 @@ def _by_language(data: bytes) -> _Decoding | None:
 
 
 def _by_script(
-    data: bytes, asian: tuple[str, str] | None, latin: _Decoding | None
+    data: bytes, asian: _SureDecoding | None, latin: _Decoding | None
 ) -> _Decoding | None:
     """The text in the most likely of several encodings, without a clear language."""
     from lazyrag.loaders.alphabets import by_alphabet, utf16_or_32
@@ -228,7 +230,7 @@ def _strictly(data: bytes, encoding: str) -> str:
         raise LoadError(f"{problem}. Save it again as UTF-8.") from exc
 
 
-def _damaged_utf8(data: bytes) -> tuple[str, str] | None:
+def _damaged_utf8(data: bytes) -> _SureDecoding | None:
     """UTF-8 with a few invalid bytes, which become U+FFFD. Other encodings hardly ever form valid
     sequences.
     """
@@ -254,7 +256,7 @@ _SUPERSETS = {
 }
 
 
-def _as_declared(data: bytes, declared: str | None) -> tuple[str, str] | None:
+def _as_declared(data: bytes, declared: str | None) -> _SureDecoding | None:
     if declared is None:
         return None
     try:
@@ -265,7 +267,7 @@ def _as_declared(data: bytes, declared: str | None) -> tuple[str, str] | None:
         return None
 
 
-def _utf16_without_mark(data: bytes) -> tuple[str, str] | None:
+def _utf16_without_mark(data: bytes) -> _SureDecoding | None:
     """UTF-16 with mostly Latin letters and white space: every other byte is 0."""
     sample = data[:_SAMPLE]
     if len(sample) < 4 or len(data) % 2:
@@ -281,7 +283,7 @@ def _utf16_without_mark(data: bytes) -> tuple[str, str] | None:
     return None
 
 
-def _east_asian(data: bytes) -> tuple[str, str] | None:
+def _east_asian(data: bytes) -> _SureDecoding | None:
     """The text in the East Asian encoding in which it consists of everyday characters, else None.
 
     A few characters suffice, where statistics over bytes guess. Japanese is recognized by kana,
@@ -381,7 +383,7 @@ def _lead(character: str, encoding: str) -> int:
         return 0
 
 
-def _japanese_without_kana(data: bytes) -> tuple[str, str] | None:
+def _japanese_without_kana(data: bytes) -> _SureDecoding | None:
     """Japanese names in Shift-JIS: nine of ten common kanji, no half-width letter.
 
     Comes last, because most Chinese bytes are such kanji as well.

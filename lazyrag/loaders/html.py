@@ -23,7 +23,7 @@ from lazyrag.loaders.formulas import formula_text
 from lazyrag.loaders.hidden import mark_hidden, unmarked
 from lazyrag.loaders.main_text import keep_main_text
 from lazyrag.loaders.symbols import with_reading
-from lazyrag.loaders.tables import GridCell, one_line, read_table
+from lazyrag.loaders.tables import Grid, GridCell, one_line, read_table
 from lazyrag.text.sentences import CJK_LETTERS
 from lazyrag.text.structure import Heading, heading_locations
 from lazyrag.types import JsonMapping
@@ -376,7 +376,7 @@ def _write_table(
     writer.table(*read_table(rows, header=_header_count(table), caption=_caption(table)))
 
 
-def _grid_rows(table: html.HtmlElement) -> list[list[GridCell]] | None:
+def _grid_rows(table: html.HtmlElement) -> Grid | None:
     """The rows of a table; None if it arranges blocks, or has text outside of its cells."""
     parts = _grid_parts(table)
     if parts is None:

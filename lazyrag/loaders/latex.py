@@ -18,7 +18,7 @@ from lazyrag.data.tables import FoundTable
 from lazyrag.loaders.base import LoadedFile, reading
 from lazyrag.loaders.detect import find_encoding
 from lazyrag.loaders.formulas import bracketed, fraction, root
-from lazyrag.loaders.tables import STEPS_PER_CELL, GridCell, TextLines, one_line, read_table
+from lazyrag.loaders.tables import STEPS_PER_CELL, Grid, GridCell, TextLines, one_line, read_table
 from lazyrag.types import Metadata
 
 MAX_DEPTH = 60
@@ -243,7 +243,7 @@ class _TableFrame:
     """A table that is being read: where its cell begins in the output."""
 
     cell: int
-    rows: list[list[GridCell]] = field(default_factory=lambda: [[]])
+    rows: Grid = field(default_factory=lambda: [[]])
     columns: int = 1
 
 

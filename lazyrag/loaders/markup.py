@@ -15,7 +15,7 @@ from lazyrag.loaders.archives import picture_text
 from lazyrag.loaders.base import LoadedFile, reading
 from lazyrag.loaders.detect import find_encoding
 from lazyrag.loaders.latex import formula_of
-from lazyrag.loaders.tables import STEPS_PER_CELL, GridCell, TextLines, read_table
+from lazyrag.loaders.tables import STEPS_PER_CELL, Grid, GridCell, TextLines, read_table
 
 _FIELDS = ("title", "author", "date")
 _CHARACTERS_PER_STEP = 8
@@ -377,9 +377,9 @@ class _AdocText(_MarkupText):
         return match["label"] or match["target"] or match["link"] or match["url"] or ""
 
 
-def _rows(cells: list[GridCell], columns: int) -> list[list[GridCell]]:
+def _rows(cells: list[GridCell], columns: int) -> Grid:
     """The cells of a table in rows of so many columns."""
-    rows: list[list[GridCell]] = []
+    rows: Grid = []
     covered: list[int] = []  # columns of the rows below that cells above fill
     free = 0
     for cell in cells:

@@ -46,10 +46,13 @@ class GridCell:
     rows: int = 1
 
 
+Grid: TypeAlias = list[list[GridCell]]
+"""The cells of a table, row by row."""
+
 _BLANK = GridCell("")
 
 
-def expand(rows: Iterable[Iterable[GridCell]]) -> list[list[GridCell]]:
+def expand(rows: Iterable[Iterable[GridCell]]) -> Grid:
     """Place cells in a grid, by the algorithm of HTML: a merged cell is in every place that it
     covers.
 
@@ -63,7 +66,7 @@ def expand(rows: Iterable[Iterable[GridCell]]) -> list[list[GridCell]]:
         >>> [[cell.text for cell in row] for row in grid]
         [['tea', '2024', '2024'], ['tea', 'kg', 'EUR']]
     """
-    grid: list[list[GridCell]] = []
+    grid: Grid = []
     # by column: a cell of a row above, and the rows that it still covers
     covered: dict[int, tuple[GridCell, int]] = {}
     budget = _MAX_COPIED

@@ -31,7 +31,7 @@ from lazyrag.loaders.hidden import mark_hidden_runs, unmarked
 from lazyrag.loaders.rtf import HEADING_STYLE
 from lazyrag.loaders.slides import drawn_lines
 from lazyrag.loaders.symbols import symbol_text, with_reading
-from lazyrag.loaders.tables import GridCell, TextLines, cell_text, read_table
+from lazyrag.loaders.tables import Grid, GridCell, TextLines, cell_text, read_table
 from lazyrag.validation import known_arguments, validate_boolean
 
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
@@ -488,7 +488,7 @@ def _other_part(chunk: Any, page: _DocxText) -> str:
 def _table(table: Any, page: _DocxText) -> tuple[str, list[FoundTable]]:
     """The lines of a table; it and the tables inside it as data."""
     nested: list[FoundTable] = []
-    rows: list[list[GridCell]] = []
+    rows: Grid = []
     header = 0
     for row in table.iter(f"{_W}tr"):
         if next(row.iterancestors(f"{_W}tbl")) is not table:

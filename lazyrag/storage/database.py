@@ -161,20 +161,6 @@ class FileFormat:
         return len(self.migrations)
 
 
-def check_open(database: Any) -> None:
-    """Raise unless a database of this package can be used.
-
-    Raises:
-        StoreError: If it is closed, or was opened before a fork.
-    """
-    if database._process != os.getpid():
-        raise database._error(
-            "was opened by another process, of which this one is a fork. Open it again in this one."
-        )
-    if database._closed:
-        raise database._error("is closed. Open it again.")
-
-
 class Database(Closable):
     """One open SQLite file, or a database in this process's memory.
 
@@ -366,7 +352,13 @@ class Database(Closable):
         Raises:
             StoreError: If it is closed, or was opened before a fork.
         """
-        check_open(self)
+        if self._process != os.getpid():
+            raise self._error(
+                "was opened by another process, of which this one is a fork. Open it again in this"
+                " one."
+            )
+        if self._closed:
+            raise self._error("is closed. Open it again.")
 
     def second(self, *, read_only: bool) -> Database:
         """Another connection to the file."""

@@ -24,7 +24,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from lazyrag.errors import ConfigError, StoreConnectionError, StoreError, missing_package
 from lazyrag.progress.blocks import contextmanager
 from lazyrag.storage.arrays import DamagedError, _Folder, decoded
-from lazyrag.storage.database import FileFormat, RawText, batches_reaching, check_open, statements
+from lazyrag.storage.database import FileFormat, RawText, batches_reaching, statements
 from lazyrag.types import Closable
 
 Parameters: TypeAlias = "Sequence[Any] | Mapping[str, Any]"
@@ -533,7 +533,13 @@ class PostgresDatabase(Closable):
 
     def check_open(self) -> None:
         """See `Database.check_open`."""
-        check_open(self)
+        if self._process != os.getpid():
+            raise self._error(
+                "was opened by another process, of which this one is a fork. Open it again in this"
+                " one."
+            )
+        if self._closed:
+            raise self._error("is closed. Open it again.")
 
     def shrink(self) -> None:
         """Do nothing: the server reclaims the space of deleted rows by itself (autovacuum)."""

@@ -51,14 +51,6 @@ _FIRST_HAN = 0x4E00
 _LAST_HAN = 0x9FD5
 
 
-class _TermNumbers(dict[str, int]):
-    """Numbers of terms; a new one gets the next number."""
-
-    def __missing__(self, term: str) -> int:
-        number = self[term] = len(self)
-        return number
-
-
 class _Numbers(dict["str | bytes | tuple[str, Language]", int]):
     """Number of a word's term, -1 without one; a term that is new gets the next number.
 
@@ -71,7 +63,7 @@ class _Numbers(dict["str | bytes | tuple[str, Language]", int]):
         terms: The terms by number.
     """
 
-    def __init__(self, terms_of: Callable[..., list[str]], terms: _TermNumbers) -> None:
+    def __init__(self, terms_of: Callable[..., list[str]], terms: dict[str, int]) -> None:
         super().__init__()
         self._terms_of = terms_of
         self._terms = terms
@@ -90,9 +82,11 @@ class _Numbers(dict["str | bytes | tuple[str, Language]", int]):
                 terms += self._terms_of(part)
         number = -1
         if len(terms) == 1:
-            number = self._terms[terms[0]]
+            number = self._terms.setdefault(terms[0], len(self._terms))
         elif terms:
-            self._several.append(tuple(self._terms[term] for term in terms))
+            self._several.append(
+                tuple(self._terms.setdefault(term, len(self._terms)) for term in terms)
+            )
             number = -1 - len(self._several)
         self[word] = number
         return number
@@ -110,13 +104,15 @@ class _Numbers(dict["str | bytes | tuple[str, Language]", int]):
 class _Longer(dict[str, tuple[int, ...]]):
     """Numbers of the terms of a Chinese word of three characters and more."""
 
-    def __init__(self, terms: _TermNumbers) -> None:
+    def __init__(self, terms: dict[str, int]) -> None:
         super().__init__()
         self._terms = terms
 
     def __missing__(self, word: str) -> tuple[int, ...]:
         terms = longer_terms([word], chinese_segmenter())
-        numbers = self[word] = tuple(self._terms[term] for term in terms)
+        numbers = self[word] = tuple(
+            self._terms.setdefault(term, len(self._terms)) for term in terms
+        )
         return numbers
 
 
@@ -145,7 +141,7 @@ class TermCodes:
         self._terms_of = term_function(analyser, stop_words=True)
         terms = analysers[analyser].terms
         self._is_built_in = terms in (english_terms, chinese_terms)
-        self._strings = _TermNumbers()
+        self._strings: dict[str, int] = {}
         self._numbers = _Numbers(
             _terms_or_stop_word if self._is_built_in else lambda term: [term], self._strings
         )
@@ -219,7 +215,10 @@ class TermCodes:
             ).nonzero()[0]
             for end, length in zip(ends[asking].tolist(), lengths[asking].tolist(), strict=True):
                 is_letter[end - length : end] = False
-            marked = [self._strings[STOP_MARK + words[at]] for at in asking.tolist()]
+            marked = [
+                self._strings.setdefault(STOP_MARK + words[at], len(self._strings))
+                for at in asking.tolist()
+            ]
             yield np.array(marked, np.int64) + _STRINGS, rows[ends[asking] - 1]
             is_long = lengths > 2
             is_long[asking] = False

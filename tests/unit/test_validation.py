@@ -5,6 +5,7 @@ passed.
 from __future__ import annotations
 
 import functools
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -31,7 +32,9 @@ from lazyrag.validation import (
     known_arguments,
     known_keywords,
     required_names,
+    validate_choice,
     validate_integer,
+    validate_range,
     validate_texts,
 )
 
@@ -60,6 +63,31 @@ def test_a_bound_may_be_open():
     assert validate_integer("offset", 10**30, 0) == 10**30
     with pytest.raises(ConfigError, match="offset must be an integer >= 0; got -1"):
         validate_integer("offset", -1, 0)
+
+
+@pytest.mark.parametrize("value", [0, 1, 0.5, np.float32(0.25)])
+def test_a_number_may_be_either_bound_of_its_range(value):
+    """What comes back is Python's own float."""
+    number = validate_range("share", value, 0, 1)
+    assert number == value
+    assert type(number) is float
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.5, True, "1", None, float("nan"), float("inf")])
+def test_anything_else_is_no_number_of_the_range(value):
+    """The message names both bounds; without a largest number the least only, and no infinity."""
+    with pytest.raises(ConfigError, match=r"^share must be a number from 0 to 1; got"):
+        validate_range("share", value, 0, 1)
+    with pytest.raises(ConfigError, match=r"^share must be a number >= 2; got"):
+        validate_range("share", value, 2)
+
+
+@pytest.mark.parametrize("choices", [("rank", "document"), Literal["rank", "document"]])
+def test_choices_may_be_a_literal(choices):
+    """The names of a `Literal` are the same choices as a tuple of them."""
+    assert validate_choice("order", "rank", choices) == "rank"
+    with pytest.raises(ConfigError, match=r"Known: document, rank\. Did you mean 'rank'"):
+        validate_choice("order", "rnak", choices)
 
 
 def test_a_list_of_texts_becomes_a_tuple():
