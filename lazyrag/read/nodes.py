@@ -16,7 +16,7 @@ from lazyrag.data.fields import Schema
 from lazyrag.data.filters import Filter
 from lazyrag.data.node import DocNode, NodeSource
 from lazyrag.data.segment import Segment, store_key
-from lazyrag.errors import ConfigError, StoreError, UnsupportedError
+from lazyrag.errors import ConfigError, StaleNodeError, StoreError, UnsupportedError
 from lazyrag.indexes.postings import RowBlock
 from lazyrag.ledger.tree import Build, LiveGroup, LiveIndex, View
 from lazyrag.storage.database import batches_reaching
@@ -309,6 +309,14 @@ def ensure_complete(build: Build, count: int) -> None:
             " Run docs.maintenance.verify() to see what else is missing, and repair() to"
             " rebuild it."
         )
+
+
+def stale_error(segment: Segment) -> StaleNodeError:
+    """The error for a node that is gone or out of scope: nobody learns which."""
+    return StaleNodeError(
+        f"Node {segment.uid} of group {segment.group!r} is not in the tree: its group, one above it"
+        " or its document was rebuilt, or a restricted Document hides it. Retrieve the node again."
+    )
 
 
 # Factors for the next depth. With half of the hits live or more, the missing ones are near; with

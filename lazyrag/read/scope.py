@@ -25,13 +25,13 @@ from lazyrag.indexes.bm25 import LexicalState
 from lazyrag.ledger.tree import LiveGroup, LiveIndex, View
 from lazyrag.loaders.directory import hash_file
 from lazyrag.models.embedding import CheckedEmbedder
+from lazyrag.read.nodes import stale_error
 from lazyrag.read.snapshot import (
     NOTHING,
     ActiveRead,
     DocumentState,
     LocalSnapshot,
     read,
-    stale_error,
 )
 from lazyrag.read.source import LiveState, Needs
 from lazyrag.types import Embedding, JsonObject, PathLike

@@ -38,7 +38,7 @@ from lazyrag.groups.node_group import Step
 from lazyrag.indexes.bm25 import BM25, LexicalState, Statistics
 from lazyrag.ledger.tree import Build, LiveGroup, LiveIndex, View
 from lazyrag.models.embedding import length_of, other_length_error
-from lazyrag.read.nodes import PAGE, SearchMode, ensure_complete, metric_of
+from lazyrag.read.nodes import PAGE, SearchMode, ensure_complete, metric_of, stale_error
 from lazyrag.read.retries import repeat
 from lazyrag.read.server_search import fetch_rows, make_searchable, rank_text
 from lazyrag.read.source import LiveState, Needs
@@ -625,13 +625,11 @@ class LocalSnapshot(Snapshot):
 
     def preload(self, group: str, hits: Sequence[tuple[NodeKey, float]]) -> None:
         """Read nodes of hits from a server by one request, before several calls of `nodes`."""
-        if not self._nodes.downloads_texts:
-            return
-        rows = self.state.rows
-        keys = [key for (_, number, key), _ in hits if number == self.document_index]
-        missing = [key for key in keys if key not in rows]
-        for segment in self._nodes.segments.get(self.group(group).collection, missing):
-            rows[segment.key] = segment
+        if self._nodes.downloads_texts:
+            keys = [key for (_, number, key), _ in hits if number == self.document_index]
+            missing = [key for key in keys if key not in self.state.rows]
+            segments = self._nodes.segments.get(self.group(group).collection, missing)
+            self.state.rows.update((segment.key, segment) for segment in segments)
 
     def hit(
         self, segment: Segment, score: float | None, merged_from: tuple[str, ...] = ()
@@ -1052,11 +1050,3 @@ def _attempt(
     if active.is_valid():
         return (result,), False
     return None, active.has_moved()
-
-
-def stale_error(segment: Segment) -> StaleNodeError:
-    """The error for a node that is gone or out of scope: nobody learns which."""
-    return StaleNodeError(
-        f"Node {segment.uid} of group {segment.group!r} is not in the tree: its group, one above it"
-        " or its document was rebuilt, or a restricted Document hides it. Retrieve the node again."
-    )
