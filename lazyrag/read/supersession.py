@@ -216,6 +216,9 @@ def _find_amendment(reader: Reader, path: str) -> Supersession | None:
         return None
     written = str(merged_metadata(row).get("title", ""))
     titles = {title_key(path.rpartition("/")[2]), title_key(written)}
+    for root in visible_roots(reader, [root_uid(path)]):
+        first_line = content_text(root.content).strip("# \n").partition("\n")[0]
+        titles.add(title_key(first_line))
     amending: list[tuple[str, str, str, str]] = []
     for title in titles & amendments.keys():
         for day, by in amendments[title]:

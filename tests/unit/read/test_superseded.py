@@ -122,6 +122,21 @@ def test_texts_tell_what_they_amend(text, name):
     assert lines(docs) == []
 
 
+@pytest.mark.parametrize("heading", ["Lease", "# LEASE AGREEMENT", "\n## Lease (2024-03-03) ##"])
+def test_the_first_line_of_a_text_is_a_title(heading):
+    """Whatever its file is called; not another line, and not without the day."""
+    docs = Document()
+    texts = {
+        "scan 7.txt": f"{heading}\n\nDate: 3 March 2024\nThe rent is 900.",
+        "scan 8.txt": f"{heading}\n\nDate: 4 March 2024\nThe rent is 900.",
+        "scan 9.txt": f"Letter\n{heading}\n\nDate: 3 March 2024\nThe rent is 900.",
+        "other.md": AMENDING[0],
+    }
+    docs.add_texts(texts)
+    reason = "inferred: its text amends lease, 2024-03-03"
+    assert lines(docs) == [("scan 7.txt", "other.md", reason)]
+
+
 @pytest.mark.parametrize(
     "text",
     [
