@@ -13,11 +13,15 @@ from lazyrag import (
     DocField,
     DocNode,
     Document,
+    Hit,
     HybridRetriever,
+    RAGContext,
     RetrievalChain,
+    RetrievalResult,
     Retriever,
 )
 from lazyrag.errors import ConfigError, RetrievalError
+from lazyrag.generation.extractive import quote_answer
 from lazyrag.read import superseded
 from lazyrag.retrieval import AsOfRetriever, Recency
 from tests.shelf import Letters
@@ -39,6 +43,11 @@ def shelf(texts=TEXTS, metadata=METADATA, **options):
     docs = Document(**options)
     docs.add_texts(texts, metadata)
     return docs
+
+
+def marked_by(path):
+    """Metadata of a hit whose document another one replaces."""
+    return {"superseded_by": path, "superseded_reason": "declared"}
 
 
 def paths(nodes):
@@ -135,6 +144,29 @@ def test_what_only_the_older_document_says_is_quoted_with_a_mark(as_of):
     mark = "superseded by house-v2.md (version 2 after version 1)"
     assert f"[1] house-v1.md, line 1, {mark}: “Pets are allowed.”" in str(answer)
     assert all(statement.verdict != "not_found" for statement in answer.statements)
+
+
+def test_the_newer_version_is_quoted_first_from_any_of_its_passages():
+    """Its best passage counts, though another one of it was found before."""
+    hits = [
+        Hit("a", "Trains are booked in second class.", 1.0, "fees-v2.md"),
+        Hit("b", "The fee is 90 euros.", 0.9, "fees-v1.md", metadata=marked_by("fees-v2.md")),
+        Hit("c", "The fee is 120 euros.", 0.8, "fees-v2.md"),
+    ]
+    context = RAGContext("How much is the fee?", "", RetrievalResult.from_hits(hits), 0)
+    expected = "“The fee is 120 euros.” [3]\n\n“The fee is 90 euros.” [2]"
+    assert quote_answer(context).response == expected
+
+
+def test_each_older_document_is_marked():
+    """Those of two subjects, though neither newer version was found."""
+    hits = [
+        Hit("a", "Pets are allowed.", 1.0, "pets-v1.md", metadata=marked_by("pets-v2.md")),
+        Hit("b", "Parking is free.", 0.9, "cars-v1.md", metadata=marked_by("cars-v2.md")),
+    ]
+    question = "Are pets allowed? Is parking free?"
+    context = RAGContext(question, "", RetrievalResult.from_hits(hits), 0)
+    assert quote_answer(context).response.count("There is a newer version:") == len(hits)
 
 
 def test_a_newer_version_in_other_words_is_cited_before_the_older_one():
