@@ -34,6 +34,7 @@ TEXTS = {
     "fees-v2.md": "Date: 2023-05-01\nThe fee is 12 euros, more than the rent.",
     "note.md": "The rent of the house, monthly.",
 }
+CYCLE = {"a.md": {"supersedes": "b.md"}, "b.md": {"supersedes": "a.md"}}
 METADATA = {"amendment.md": {"supersedes": "lease_2021.md"}}
 QUESTION = "What is the monthly rent of the house?"
 
@@ -233,9 +234,15 @@ def test_a_result_is_full_however_many_documents_are_later():
 
 def test_cyclic_declarations_end():
     """Two documents that replace each other."""
-    metadata = {"a.md": {"supersedes": "b.md"}, "b.md": {"supersedes": "a.md"}}
-    docs = shelf({"a.md": RENT, "b.md": f"{RENT} Or so."}, metadata)
+    docs = shelf({"a.md": RENT, "b.md": f"{RENT} Or so."}, CYCLE)
     assert set(paths(docs.search(QUESTION, as_of="2024-01-01"))) == {"a.md", "b.md"}
+
+
+@pytest.mark.parametrize("metadata", [CYCLE, {"a.md": {"supersedes": "a.md"}}])
+def test_no_document_is_marked_as_superseded_by_itself(metadata):
+    """Neither by its own metadata nor by those of one that it replaces, too."""
+    hits = shelf({"a.md": RENT, "b.md": f"{RENT} Or so."}, metadata).search(QUESTION)
+    assert [dict(hit.metadata) for hit in hits] == [{}, {}]
 
 
 def test_explain_shows_the_day_and_what_supersedes_a_hit():
