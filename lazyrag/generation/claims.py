@@ -146,10 +146,11 @@ _COMPLETE_NAME = re.compile(
     r"[A-Z][\w’'-]*(?:\.?\s+(?:(?:of|de|von|van|the|la)\s+)?[A-Z][\w’'-]*)*"
 )
 _MAX_TERMS_BETWEEN = 4
+_NEXT_CLAUSE = re.compile(r"(?:[;；,，和与而但]|\b(?:and|while|but)\b)\s*$")
 
 
 def compare_order(pair: ClaimPair) -> Iterator[Mismatch]:
-    """Find two names that the source has the other way round about the same words."""
+    """Find two names that the source has the other way round about the same words, in a clause."""
     claim = pair.claim
     best = pair.best
     names = [
@@ -164,9 +165,9 @@ def compare_order(pair: ClaimPair) -> Iterator[Mismatch]:
         first = best.text.find(first_name)
         second = best.text.find(second_name)
         is_unique = best.text.count(first_name) == best.text.count(second_name) == 1
-        if not is_unique or first >= second:
-            continue
         span = (left[1], right[0])
+        if not is_unique or first >= second or _NEXT_CLAUSE.search(claim.between(*span)):
+            continue
         source_span = (best.start + first + len(first_name), best.start + second)
         terms = _terms_between(claim, span)
         is_same = terms <= _terms_between(best, source_span)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
 from textwrap import dedent
 from typing import Any, NamedTuple
@@ -426,7 +426,7 @@ def choose_quotes(query: str, hits: Sequence[Hit]) -> list[Quote]:
     chosen: list[Quote] = []
     best_of_table: dict[str, float] = {}
     room = MAX_CHARACTERS
-    for below_best, ranked in _rank_by_part(query, passages, _newer_of(query, hits)):
+    for below_best, ranked in _rank_by_part(query, passages, hits):
         is_close = not chosen or below_best <= _CLOSE
         limit = room if is_close else room - MAX_CHARACTERS + _USUAL_CHARACTERS
         quote = _quote_of(ranked, passages[ranked.source], limit)
@@ -445,19 +445,21 @@ def choose_quotes(query: str, hits: Sequence[Hit]) -> list[Quote]:
 
 
 def _rank_by_part(
-    query: str, passages: Sequence[_Passage], newer: Mapping[int, int]
+    query: str, passages: Sequence[_Passage], hits: Sequence[Hit]
 ) -> Iterator[tuple[float, RankedUnit]]:
     """The units that are not far below the best one of a part of a question, each with how far;
     parts take turns. Before a unit of a text that another replaces comes the best one of that.
     """
+    newer = _newer_of(query, hits)
     rankings = []
     for part in split_question(query):
         ranking = _ranked(part, passages)
-        best = {ranked.source: ranked for ranked in reversed(ranking)}
+        best = {hits[ranked.source].source: ranked for ranked in reversed(ranking)}
         near: list[tuple[float, RankedUnit]] = []
         for ranked in ranking:
             below_best = ranking[0].score - ranked.score
-            replacing = best.get(newer.get(ranked.source, 0) - 1)
+            newest = newer.get(ranked.source)
+            replacing = best.get(newest) if newest else None
             if replacing and ranked.score - replacing.score <= _SAYS_THE_SAME:
                 near.append((below_best, replacing))
             near.append((below_best, ranked))
@@ -546,15 +548,18 @@ def quote_answer(context: RAGContext) -> GenerationResult[dict[str, Any]]:
     quotes = choose_quotes(context.query, context.sources)
     language = resolve_language("auto", context.query)
     newer = _newer_of(context.query, context.sources)
-    quoted = set[int]()
+    names = [hit.source for hit in context.sources]
+    quoted = set[str]()
     blocks = []
     if context.metadata.get("weak") or not quotes:
         blocks.append(NO_ANSWER[language])
     for quote in quotes:
-        quoted.add(quote.source + 1)
-        newest = newer.get(quote.source, quote.source + 1)
+        name = names[quote.source]
+        newest = newer.get(quote.source, name)
+        quoted.add(name)
         if newest not in quoted:
-            blocks.append(SUPERSEDED[language].format(f" [{newest}]" if newest else ""))
+            number = f" [{names.index(newest) + 1}]" if newest in names else ""
+            blocks.append(SUPERSEDED[language].format(number))
             quoted.add(newest)
         blocks.append(_written(quote, texts[quote.source]))
     if not quotes:
@@ -571,16 +576,15 @@ def quote_answer(context: RAGContext) -> GenerationResult[dict[str, Any]]:
     return GenerationResult("\n\n".join(blocks), metadata=metadata)
 
 
-def _newer_of(query: str, hits: Sequence[Hit]) -> dict[int, int]:
-    """By the numbers of hits, from 0, the citation number of the first hit of the document that
-    replaces theirs; 0 for none. Not of documents whose version or year the question names.
+def _newer_of(query: str, hits: Sequence[Hit]) -> dict[int, str]:
+    """By the numbers of hits, from 0, the document that replaces theirs. Not of documents whose
+    version or year the question names.
     """
-    first = {hit.source: number for number, hit in reversed([*enumerate(hits, start=1)])}
     newer = {}
     for number, hit in enumerate(hits):
         name = str(hit.metadata.get("superseded_by", ""))
         if name and not is_named(hit.source, query):
-            newer[number] = first.get(name, 0)
+            newer[number] = name
     return newer
 
 

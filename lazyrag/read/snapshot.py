@@ -475,8 +475,7 @@ class LocalSnapshot(Snapshot):
     ) -> Ranking:
         live = self.group(group)
         collection = index.collection
-        if mode == "native":
-            make_searchable(self._nodes.vectors, self.state.view, collection)
+        make_searchable(self._nodes.vectors, self.state.view, collection)
         return self._nodes.nearest(mode, self._verdicts, live, collection, queries, topk, bound)
 
     def rank_text(

@@ -138,7 +138,7 @@ def find_superseding(node: DocNode, as_of: str = "") -> Supersession | None:
         if newer is not None and (not as_of or day_of(node.reader, newer.by) <= as_of):
             newest = newer
             by = newer.by
-    return newest
+    return None if by == node.path else newest  # it replaces itself, by way of others
 
 
 def mark_superseded(node: DocNode, as_of: str = "") -> DocNode:

@@ -11,8 +11,8 @@ from lazyrag.data.filters import matches
 from lazyrag.data.segment import content_text
 from lazyrag.errors import ConfigError, UnsupportedError
 from lazyrag.retrieval import retriever_for
-from lazyrag.stores.memory import MapSegmentStore
-from lazyrag.stores.protocol import StoreLocation, segment_stores
+from lazyrag.stores.memory import MapSegmentStore, MapVectorStore
+from lazyrag.stores.protocol import StoreLocation, segment_stores, vector_stores
 from lazyrag.text.analyzers import analysers
 
 TEXTS = {
@@ -58,6 +58,23 @@ class SearchServer(MapSegmentStore):
             if shared and (filter is None or matches(filter, row.fields)):
                 hits.append((row.key, 10.0 * len(shared)))
         return sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:topk]
+
+
+class RefreshedVectors(MapVectorStore):
+    """Records its requests. It finds what others wrote after a refresh."""
+
+    def __init__(self):
+        super().__init__()
+        self.requests = []
+
+    def refresh(self, collection):
+        """See `Refreshable.refresh`."""
+        self.requests.append("refresh")
+
+    def search(self, collection, vectors, topk, filter=None):  # noqa: A002
+        """See `VectorStore.search`."""
+        self.requests.append("search")
+        return super().search(collection, vectors, topk, filter)
 
 
 def embed(text):
@@ -135,6 +152,19 @@ def test_hybrid_search_has_the_servers_ranking_among_its_parts(opened):
     assert (keyword.settings["ranked by"], scores(keyword.nodes)) == ("SearchServer", SERVED)
     assert "ranked by" not in vector.settings
     assert "SearchServer" in str(hybrid.explain("green tea"))
+
+
+def test_an_exact_search_of_vectors_finds_what_others_wrote():
+    """A refresh goes before the first search of a state; a restricted Document searches so."""
+    with vector_stores.isolated():
+        vector_stores.register("refreshed", RefreshedVectors)
+        with Document(embed=embed, store_conf={"vector_store": {"type": "refreshed"}}) as docs:
+            docs.add_texts(TEXTS)
+            requests = docs.reader.indexer.nodes.vectors.requests
+            view = docs.restricted({"file_name": ["a", "b"]})
+            assert len(Retriever(view, "MediumChunk", "cosine")("tea")) == 2
+            assert requests[:2] == ["refresh", "search"]
+            assert requests.count("refresh") == 1
 
 
 def test_exact_is_equal_on_every_store(opened):

@@ -13,11 +13,15 @@ from lazyrag import (
     DocField,
     DocNode,
     Document,
+    Hit,
     HybridRetriever,
+    RAGContext,
     RetrievalChain,
+    RetrievalResult,
     Retriever,
 )
 from lazyrag.errors import ConfigError, RetrievalError
+from lazyrag.generation.extractive import quote_answer
 from lazyrag.read import superseded
 from lazyrag.retrieval import AsOfRetriever, Recency
 from tests.shelf import Letters
@@ -30,6 +34,7 @@ TEXTS = {
     "fees-v2.md": "Date: 2023-05-01\nThe fee is 12 euros, more than the rent.",
     "note.md": "The rent of the house, monthly.",
 }
+CYCLE = {"a.md": {"supersedes": "b.md"}, "b.md": {"supersedes": "a.md"}}
 METADATA = {"amendment.md": {"supersedes": "lease_2021.md"}}
 QUESTION = "What is the monthly rent of the house?"
 
@@ -39,6 +44,11 @@ def shelf(texts=TEXTS, metadata=METADATA, **options):
     docs = Document(**options)
     docs.add_texts(texts, metadata)
     return docs
+
+
+def marked_by(path):
+    """Metadata of a hit whose document another one replaces."""
+    return {"superseded_by": path, "superseded_reason": "declared"}
 
 
 def paths(nodes):
@@ -137,6 +147,29 @@ def test_what_only_the_older_document_says_is_quoted_with_a_mark(as_of):
     assert all(statement.verdict != "not_found" for statement in answer.statements)
 
 
+def test_the_newer_version_is_quoted_first_from_any_of_its_passages():
+    """Its best passage counts, though another one of it was found before."""
+    hits = [
+        Hit("a", "Trains are booked in second class.", 1.0, "fees-v2.md"),
+        Hit("b", "The fee is 90 euros.", 0.9, "fees-v1.md", metadata=marked_by("fees-v2.md")),
+        Hit("c", "The fee is 120 euros.", 0.8, "fees-v2.md"),
+    ]
+    context = RAGContext("How much is the fee?", "", RetrievalResult.from_hits(hits), 0)
+    expected = "“The fee is 120 euros.” [3]\n\n“The fee is 90 euros.” [2]"
+    assert quote_answer(context).response == expected
+
+
+def test_each_older_document_is_marked():
+    """Those of two subjects, though neither newer version was found."""
+    hits = [
+        Hit("a", "Pets are allowed.", 1.0, "pets-v1.md", metadata=marked_by("pets-v2.md")),
+        Hit("b", "Parking is free.", 0.9, "cars-v1.md", metadata=marked_by("cars-v2.md")),
+    ]
+    question = "Are pets allowed? Is parking free?"
+    context = RAGContext(question, "", RetrievalResult.from_hits(hits), 0)
+    assert quote_answer(context).response.count("There is a newer version:") == len(hits)
+
+
 def test_a_newer_version_in_other_words_is_cited_before_the_older_one():
     """By its number, so that its place is among the citations; not if the question names a year."""
     rent = "The monthly rent is 900 euros."
@@ -201,9 +234,15 @@ def test_a_result_is_full_however_many_documents_are_later():
 
 def test_cyclic_declarations_end():
     """Two documents that replace each other."""
-    metadata = {"a.md": {"supersedes": "b.md"}, "b.md": {"supersedes": "a.md"}}
-    docs = shelf({"a.md": RENT, "b.md": f"{RENT} Or so."}, metadata)
+    docs = shelf({"a.md": RENT, "b.md": f"{RENT} Or so."}, CYCLE)
     assert set(paths(docs.search(QUESTION, as_of="2024-01-01"))) == {"a.md", "b.md"}
+
+
+@pytest.mark.parametrize("metadata", [CYCLE, {"a.md": {"supersedes": "a.md"}}])
+def test_no_document_is_marked_as_superseded_by_itself(metadata):
+    """Neither by its own metadata nor by those of one that it replaces, too."""
+    hits = shelf({"a.md": RENT, "b.md": f"{RENT} Or so."}, metadata).search(QUESTION)
+    assert [dict(hit.metadata) for hit in hits] == [{}, {}]
 
 
 def test_explain_shows_the_day_and_what_supersedes_a_hit():
