@@ -47,11 +47,12 @@ def _kind_of_answer(query: str) -> re.Pattern[str] | None:
 
 
 class _Passage:
-    """A text with its rank, from 0, and the terms of its units."""
+    """A text with its rank, from 0, the terms of its units, and those of its document's name."""
 
-    def __init__(self, text: str, rank: int, *, splits_code: bool = False) -> None:
+    def __init__(self, text: str, rank: int, name: str, *, splits_code: bool = False) -> None:
         self.text = text
         self.rank = rank
+        self.name_terms = frozenset(chinese_terms(name))
         self.units = units_of(text)
         if splits_code:
             parts = [_parts_of_code(text, unit) for unit in self.units]
@@ -194,9 +195,10 @@ def _passages(
     splits_code: bool = False,
 ) -> list[_Passage]:
     """The passages of texts, each read after the one before it if their hits are given."""
+    names = [hit.source for hit in hits] or [""] * len(texts)
     passages = [
-        _Passage(text, rank, splits_code=splits_code)
-        for text, rank in zip(texts, ranks or range(len(texts)), strict=True)
+        _Passage(text, rank, name, splits_code=splits_code)
+        for text, rank, name in zip(texts, ranks or range(len(texts)), names, strict=True)
     ]
     for passage in passages:
         passage.drop_fragments(passages)
@@ -245,6 +247,8 @@ class _Scorer:
                 _BEFORE * self._gain(passage, number, -1, terms),
                 _BEFORE_THAT * self._gain(passage, number, -2, with_previous),
                 _AFTER * self._gain(passage, number, 1, terms),
+                # it stands above all of the text
+                _BEFORE * self._weights.recall(passage.name_terms - terms),
                 _FITS * self._has_new(text),
                 _RANK / (1 + passage.rank),
                 _UNFINISHED * (not FINISHED.search(text)),

@@ -117,6 +117,16 @@ def test_the_row_that_answers_is_quoted_never_a_header_alone(question, text, row
     assert table.splitlines()[2:] == [row]
 
 
+def test_the_file_that_a_question_names_is_quoted():
+    """Its name stands above its text: another file with the same words is not quoted."""
+    meyer = Hit("1", "Total due: 300 euros, payable in ten days.", 1.0, "invoice-2021-meyer.txt")
+    smith = Hit("2", "Total due: 100 euros.", 1.0, "invoice-2022-smith.txt")
+    for hits in ([meyer, smith], [smith, meyer]):
+        quotes = choose_quotes("How much is due of the Meyer invoice of 2021?", hits)
+        assert [hits[quote.source] for quote in quotes][:1] == [meyer]
+    assert len(choose_quotes("How much is due of the Meyer invoice of 2021?", [meyer, smith])) == 1
+
+
 def test_a_heading_is_no_reason_to_quote_what_is_above_it():
     """In a list of questions the answer is below each, and not that of the one before."""
     faq = "# FAQ\n\n## How do I reset it?\n\nOpen the page and enter a number.\n\n"
