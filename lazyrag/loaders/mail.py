@@ -63,8 +63,8 @@ class EmlLoader:
     """Reads a mail: subject, sender, recipients and date as its first lines, then its body, then
     its attachments.
 
-    Of alternative bodies the plain text is read, else the HTML; the HTML, too, if it is much longer
-    than a short plain text, which may only refer to it. Attachments follow as places of kind
+    Of alternative bodies the plain text is read, else the HTML; both if the HTML is much longer than
+    a short plain text, which may only refer to it. Attachments follow as places of kind
     ``attachment``, with their own places. Headers and names of attachments become metadata,
     unread ones with their reasons.
     """
@@ -194,8 +194,8 @@ def _leaves(part: EmailMessage) -> Iterator[EmailMessage]:
 
 
 def _best(alternatives: list[EmailMessage]) -> list[EmailMessage]:
-    """The plain text if it is not blank and does not only refer to the HTML, else the HTML, which
-    may have images as parts.
+    """The plain text if it is not blank, else the HTML, which may have images as parts; both if the
+    former may only refer to the latter.
     """
     plain = [
         part for part in alternatives if part.get_content_type() == "text/plain" and _body(part)
@@ -205,12 +205,12 @@ def _best(alternatives: list[EmailMessage]) -> list[EmailMessage]:
         for part in alternatives
         if part.get_content_type() == "text/html" or part.is_multipart()
     ]
-    if plain and pages and _only_refers(plain[0], pages[-1]):
-        return pages[-1:]
+    if plain and pages and _may_refer(plain[0], pages[-1]):
+        return [plain[0], pages[-1]]
     return plain[:1] or pages[-1:] or alternatives[-1:]
 
 
-def _only_refers(plain: EmailMessage, page: EmailMessage) -> bool:
+def _may_refer(plain: EmailMessage, page: EmailMessage) -> bool:
     """Whether a plain text may only say that the mail has to be displayed as HTML."""
     length = len(_body(plain))
     if length <= _MAX_REFERENCE:
