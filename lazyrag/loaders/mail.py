@@ -63,8 +63,8 @@ class EmlLoader:
     """Reads a mail: subject, sender, recipients and date as its first lines, then its body, then
     its attachments.
 
-    Of alternative bodies the plain text is read, else the HTML; both if the HTML is much longer than
-    a short plain text, which may only refer to it. Attachments follow as places of kind
+    Of alternative bodies the plain text is read, else the HTML; both if the HTML is much longer
+    than a short plain text, which may only refer to it. Attachments follow as places of kind
     ``attachment``, with their own places. Headers and names of attachments become metadata,
     unread ones with their reasons.
     """

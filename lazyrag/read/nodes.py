@@ -29,6 +29,7 @@ from lazyrag.stores.protocol import (
     NativeText,
     NativeVectors,
     RanksInScope,
+    Refreshable,
     SearchPlace,
     SegmentStore,
     VectorSchema,
@@ -162,6 +163,7 @@ class NodeStore:
     def nearest(
         self,
         mode: SearchMode,
+        view: View,
         verdicts: Verdicts,
         group: LiveGroup,
         collection: str,
@@ -179,6 +181,7 @@ class NodeStore:
         def rank(search: VectorSearch, depth: int) -> Ranking:
             return search(collection, queries, depth, filter)[0]
 
+        make_searchable(self.vectors, view, collection)
         may_miss = mode == "native" and not self.reaches_all
         return live_hits(
             verdicts,
@@ -330,6 +333,14 @@ Verdicts: TypeAlias = Callable[[list[int]], Mapping[int, bool]]
 
 Search: TypeAlias = Callable[[int], Ranking]
 """A store's best rows, so many."""
+
+
+def make_searchable(store: object, view: View, collection: str) -> None:
+    """Let a store's own search find what others wrote, before the first one in a live state."""
+    seen = view.handles.setdefault("searchable", set())
+    if isinstance(store, Refreshable) and collection not in seen:
+        store.refresh(collection)
+    seen.add(collection)
 
 
 def live_hits(

@@ -7,19 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from lazyrag.data.filters import Filter
 from lazyrag.data.segment import Segment
 from lazyrag.ledger.tree import LiveGroup, View
-from lazyrag.read.nodes import Verdicts, live_hits
-from lazyrag.stores.protocol import FindsRows, NativeText, RanksInScope, Refreshable, RowScope
+from lazyrag.read.nodes import Verdicts, live_hits, make_searchable
+from lazyrag.stores.protocol import FindsRows, NativeText, RanksInScope, RowScope
 from lazyrag.types import Ranking
 
 _MOST_ROWS = 20  # that are read with a ranking; of a deeper one few are shown
-
-
-def make_searchable(store: object, view: View, collection: str) -> None:
-    """Let a store's own search find what others wrote, before the first one in a live state."""
-    seen = view.handles.setdefault("searchable", set())
-    if isinstance(store, Refreshable) and collection not in seen:
-        store.refresh(collection)
-    seen.add(collection)
 
 
 def rank_text(

@@ -40,7 +40,7 @@ from lazyrag.ledger.tree import Build, LiveGroup, LiveIndex, View
 from lazyrag.models.embedding import length_of, other_length_error
 from lazyrag.read.nodes import PAGE, SearchMode, ensure_complete, metric_of, stale_error
 from lazyrag.read.retries import repeat
-from lazyrag.read.server_search import fetch_rows, make_searchable, rank_text
+from lazyrag.read.server_search import fetch_rows, rank_text
 from lazyrag.read.source import LiveState, Needs
 from lazyrag.storage.database import batches_reaching
 from lazyrag.stores.protocol import RowScope
@@ -474,9 +474,10 @@ class LocalSnapshot(Snapshot):
         mode: SearchMode,
     ) -> Ranking:
         live = self.group(group)
-        collection = index.collection
-        make_searchable(self._nodes.vectors, self.state.view, collection)
-        return self._nodes.nearest(mode, self._verdicts, live, collection, queries, topk, bound)
+        view = self.state.view
+        return self._nodes.nearest(
+            mode, view, self._verdicts, live, index.collection, queries, topk, bound
+        )
 
     def rank_text(
         self, group: str, analyser: str, terms: Sequence[str], topk: int, filters: FilterLike | None
