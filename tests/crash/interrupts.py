@@ -406,7 +406,7 @@ class DocumentCase(Case):
                     "SELECT count(*) FROM ledger WHERE holder <> ''"
                 ).fetchone()
             return "the lease is still held" if held else ""
-        other = sqlite3.connect(self.uri, timeout=0.0, isolation_level=None)
+        other = sqlite3.connect(self.uri, timeout=1.0, isolation_level=None)
         try:
             other.execute("BEGIN IMMEDIATE")
             [holders] = other.execute("SELECT count(*) FROM ledger WHERE holder <> ''").fetchone()
