@@ -95,6 +95,7 @@ _STORED_S = 30 * 24 * 3600.0  # finished jobs
 _BESIDE = (("delete_files", "update_metadata"), ("add_texts", "add_files"))
 _BESIDE_BYTES = 1 << 20  # of their arguments and files
 _BESIDE_LOOK_S = 0.03
+_BESIDE_THREAD = "lazyrag beside a job"
 _LOOK_S = 0.2  # between two looks at a job's row, and between two looks for a job
 _PAUSE_S = 1.0  # after another program had the right to write
 _TURN_S = 2.0  # that a change of a model works before it lets other jobs go first
@@ -566,29 +567,37 @@ class Worker:
     @contextmanager
     def _with_others_beside(self, stop: threading.Event) -> Iterator[None]:
         """Run other jobs beside that of the block."""
-        ended = threading.Event()
+        is_running = threading.Lock()  # an Event may hang after an interrupt
+        is_running.acquire()
         threads = []
-        for kinds in () if self._beside else _BESIDE:
-            other = Worker(self._docs, self._guard)
-            other._beside = kinds
-            threads.append(
-                threading.Thread(target=other._run_beside, args=(ended, stop), daemon=True)
-            )
-            threads[-1].start()
         try:
+            for kinds in () if self._beside else _BESIDE:
+                other = Worker(self._docs, self._guard)
+                other._beside = kinds
+                thread = threading.Thread(
+                    target=other._run_beside,
+                    args=(is_running, stop),
+                    name=_BESIDE_THREAD,
+                    daemon=True,
+                )
+                thread.start()
+                threads.append(thread)
             yield
         finally:
-            ended.set()
+            is_running.release()
             for thread in threads:
                 thread.join()
 
-    def _run_beside(self, ended: threading.Event, stop: threading.Event) -> None:
+    def _run_beside(self, is_running: threading.Lock, stop: threading.Event) -> None:
         pause = _BESIDE_LOOK_S
-        while not (stop.is_set() or ended.wait(pause)):
+        while not stop.is_set():
+            if is_running.acquire(timeout=pause):
+                is_running.release()  # for the threads beside
+                return
             began = time.monotonic()
             with suppress(StoreError):  # the next time may be soon enough
                 while (
-                    not ended.is_set()
+                    is_running.locked()
                     and (job := self.run_one(stop)) is not None
                     and job.is_finished
                 ):

@@ -288,13 +288,9 @@ class DocumentCase(Case):
         docs = self.docs
 
         def job(turn: int) -> object:
-            jobs = Jobs(docs)
-            submitted = jobs.submit("add_texts", {"texts": {"job": f"tea of a job {turn}"}})
-            until = time.monotonic() + 10
-            while not jobs.get(submitted.id).is_finished and time.monotonic() < until:
-                # a thread beside an interrupted job may be at another one for a moment
-                if self.worker.run_one() is None:
-                    time.sleep(0.01)
+            Jobs(docs).submit("add_texts", {"texts": {"job": f"tea of a job {turn}"}})
+            while self.worker.run_one() is not None:
+                pass
 
         def cancel(_: int) -> object:
             made = Jobs(docs).submit("delete_files", {"documents": ["a.txt"]}, key="one")
@@ -406,7 +402,7 @@ class DocumentCase(Case):
                     "SELECT count(*) FROM ledger WHERE holder <> ''"
                 ).fetchone()
             return "the lease is still held" if held else ""
-        other = sqlite3.connect(self.uri, timeout=1.0, isolation_level=None)
+        other = sqlite3.connect(self.uri, timeout=0.0, isolation_level=None)
         try:
             other.execute("BEGIN IMMEDIATE")
             [holders] = other.execute("SELECT count(*) FROM ledger WHERE holder <> ''").fetchone()
@@ -656,6 +652,9 @@ def _problem(
     """What is wrong with an object after an interrupt, whose traceback is still there."""
     if raised is not None and not _has_come_from(raised, interrupter.error):
         return f"raised {_describe(raised)}"
+    for thread in threading.enumerate():
+        if thread.name == "lazyrag beside a job" and thread.is_alive():
+            thread.join(5)  # it ends what it has begun
     states = [one for _, one in looks]
 
     def goes_on() -> str:
