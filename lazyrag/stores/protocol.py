@@ -44,10 +44,9 @@ from lazyrag.indexes.dense import (
     DenseBlock,
     DenseIndex,
     DenseState,
-    VectorQuery,
     checked_queries,
 )
-from lazyrag.indexes.postings import Allocate, Masks, ranked
+from lazyrag.indexes.postings import Allocate, Masks
 from lazyrag.indexes.sparse import SparseIndex, SparsePart, SparseState
 from lazyrag.registry import Registry
 from lazyrag.storage.arrays import Arrays
@@ -1091,13 +1090,9 @@ def rank_rows(
     """Rank some rows here; see `VectorStore.search`."""
     if not rows:
         return []
-    if isinstance(query, dict):
-        [ranking] = searched(state_of_rows(rows, schema), [query], topk, None)
-        return ranking
-    keys, vectors, _ = _columns(rows, is_sparse=False)
-    exact = VectorQuery(query.astype(np.float64), schema.metric)
-    scores = exact.scores(vectors.astype(np.float64))
-    return ranked(lambda at: [keys[row] for row in at], np.arange(len(rows)), scores, topk)
+    queries = [query] if isinstance(query, dict) else query[None]
+    [ranking] = searched(state_of_rows(rows, schema), queries, topk, None)
+    return ranking
 
 
 def _is_settled(

@@ -18,11 +18,12 @@ from lazyrag.errors import (
     UnknownKeywordError,
     UnsupportedError,
 )
+from lazyrag.stores.memory import MapVectorStore
 from lazyrag.stores.milvus import MilvusVectorStore
 from lazyrag.stores.milvus_client import MilvusConnection
 from lazyrag.stores.milvus_encoding import Layout, decode_row, encode_rows, milvus_query, window_of
 from lazyrag.stores.milvus_index import IndexSettings
-from lazyrag.stores.protocol import VectorRow, VectorSchema, vector_stores
+from lazyrag.stores.protocol import VectorRow, VectorSchema, rank_rows, vector_stores
 from lazyrag.testing.samples import FIELDS, SCHEMA
 from lazyrag.types import SPARSE
 from tests.hard_fields import SCHEMA as HARD_FIELDS
@@ -308,6 +309,21 @@ def test_queries_that_milvus_cannot_rank_rows_for() -> None:
     assert milvus_query(zero, L2) is zero
     assert milvus_query({1: -1.0}, SPARSE_SCHEMA) is None
     assert milvus_query({1: 1.0, 2**40: -1.0}, SPARSE_SCHEMA) == {1: 1.0}
+
+
+def test_rows_that_are_ranked_here_are_in_the_order_of_a_store_in_memory() -> None:
+    """By distances that are too small to show in the scores."""
+    tiny = np.float32(1.1754944e-38)
+    vectors = np.array([[0, tiny, tiny], [tiny, tiny, tiny]], np.float32)
+    rows = [VectorRow(name, vector, {}) for name, vector in zip("ab", vectors, strict=True)]
+    schema = VectorSchema(3, "l2", {})
+    store = MapVectorStore()
+    store.open()
+    store.create("c", schema)
+    store.upsert("c", rows)
+    for topk in (1, 2):
+        rankings = store.search("c", vectors, topk)
+        assert [rank_rows(query, topk, schema, rows) for query in vectors] == rankings
 
 
 def test_a_window_is_no_longer_than_messages_and_milvus_allow() -> None:
