@@ -116,7 +116,8 @@ def test_a_kill_costs_an_ingestion_time_and_no_node(
                 assert sorted(texts) == sorted([*expected, "oolong"])
 
 
-@pytest.mark.slow
+# In a network without another OpenSearch: beside that of the other tests it may not end.
+@pytest.mark.deep
 def test_a_process_of_a_cluster_is_killed_in_an_ingestion_and_in_queries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
