@@ -71,9 +71,9 @@ class GroupStatus:
             present model.
         reason: Why it or an index over it will be built again when it is next used, see
             `IngestReport.rebuilt`; "" for not at all.
-        agreement: How far its vectors agree with the words of its texts, if a hybrid search of this
-            program has measured that since the last change, see `lazyrag.read.agreement`: from 1,
-            as those of a model that works, to 0, which leaves them out.
+        agreement: How far its vectors agree with the words of its texts, from 1, as those of a
+            model that works, to 0, which leaves them out; see `lazyrag.read.agreement`. None if no
+            hybrid search of this program has measured it since the last change.
     """
 
     name: str
@@ -83,12 +83,12 @@ class GroupStatus:
     nodes: int
     indexes: tuple[str, ...]
     reason: str = ""
-    agreement: float = 1.0
+    agreement: float | None = None
 
     @property
     def vector_problem(self) -> str:
         """What hybrid search does with vectors that do not agree with the words; "" for nothing."""
-        if self.agreement == 1:
+        if self.agreement is None or self.agreement == 1:
             return ""
         effect = "have less weight in" if self.agreement else "are left out of"
         return f"vectors {effect} hybrid search, agreement {self.agreement}: check the model"
@@ -157,14 +157,15 @@ def describe_status(indexer: Indexer) -> DocumentStatus:
 def _group_status(indexer: Indexer, name: str, group: LiveGroup) -> GroupStatus:
     reason = indexer.planner.reason(Step(name))
     indexes = []
-    agreements = [1.0]
+    agreements = []
     for index in group.indexes.values():
         step = index_step(name, index)
         reason = reason or indexer.planner.reason(step)
         if index.complete and indexer.planner.index_key(step) == index.key:
             indexes.append(index.name)
-            measured = agreement, (name, ANALYSER, index.name), None, None  # of `LocalSnapshot`
-            agreements.append(indexer.last_view.handles.get(measured, 1.0))
+            # the key of `LocalSnapshot.measured` for a Document that is not restricted
+            measured = agreement, (name, ANALYSER, index.name), None, None
+            agreements.append(indexer.last_view.handles.get(measured))
     return GroupStatus(
         name,
         indexer.definitions.is_current(group),
@@ -173,7 +174,7 @@ def _group_status(indexer: Indexer, name: str, group: LiveGroup) -> GroupStatus:
         group.nodes,
         tuple(sorted(indexes)),
         reason,
-        min(agreements),
+        min((known for known in agreements if known is not None), default=None),
     )
 
 

@@ -98,7 +98,7 @@ class GroupCount(BaseModel):
     is_complete: bool = True
     indexes: list[str] = []
     reason: str = ""
-    agreement: float = 1.0
+    agreement: float | None = None
 
 
 class Status(BaseModel):
