@@ -247,7 +247,7 @@ class _Scorer:
                 _BEFORE * self._gain(passage, number, -1, terms),
                 _BEFORE_THAT * self._gain(passage, number, -2, with_previous),
                 _AFTER * self._gain(passage, number, 1, terms),
-                # it stands above all of the text
+                # the name stands above all of the text
                 _BEFORE * self._weights.recall(passage.name_terms - terms),
                 _FITS * self._has_new(text),
                 _RANK / (1 + passage.rank),

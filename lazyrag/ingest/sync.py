@@ -37,7 +37,6 @@ from lazyrag.loaders.directory import Listing
 from lazyrag.models.embedding import batch_size_of, is_embeddable
 from lazyrag.progress.calls import ProgressTask
 from lazyrag.text.tokens import token_counters
-from lazyrag.types import PathReasons
 from lazyrag.validation import (
     validate_boolean,
     validate_choice,
@@ -170,7 +169,7 @@ class SyncPlan:
 
     files: IngestReport
     steps: tuple[PlannedStep, ...]
-    unseen: PathReasons
+    unseen: tuple[tuple[str, str], ...]
     diffs: tuple[GroupDiff, ...] = ()
     formats: tuple[PlannedFormat, ...] = ()
 

@@ -49,7 +49,7 @@ from lazyrag.stores.protocol import (
 )
 from lazyrag.stores.sqlite import MapFileSegmentStore
 from lazyrag.stores.sqlite_vectors import MapFileVectorStore
-from lazyrag.types import SPARSE, Embeddings, PathReasons
+from lazyrag.types import SPARSE, Embeddings
 
 _PATIENCE_S = 10.0
 _MAX_DEATHS = 2  # of programs that read a store, after which the store is taken for damaged
@@ -112,7 +112,7 @@ class DocumentStatus:
     name: str
     documents: int
     groups: tuple[GroupStatus, ...]
-    failed: PathReasons
+    failed: tuple[tuple[str, str], ...]
     waiting: int
     writer: str
     errors: tuple[ErrorInfo, ...] = ()

@@ -336,7 +336,7 @@ Search: TypeAlias = Callable[[int], Ranking]
 
 
 def make_searchable(store: object, view: View, collection: str) -> None:
-    """Let a store's own search find what others wrote, before the first one in a live state."""
+    """Refresh a collection once per live state, so that searches find what other programs wrote."""
     seen = view.handles.setdefault("searchable", set())
     if isinstance(store, Refreshable) and collection not in seen:
         store.refresh(collection)

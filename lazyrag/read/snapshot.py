@@ -623,7 +623,7 @@ class LocalSnapshot(Snapshot):
         self.state.view.tree.expected = {segment.document_id for segment in segments}
         return nodes
 
-    def preload(self, group: str, hits: Sequence[tuple[NodeKey, float]]) -> None:
+    def preload(self, group: str, hits: Hits) -> None:
         """Read nodes of hits from a server by one request, before several calls of `nodes`."""
         if self._nodes.downloads_texts:
             keys = [key for (_, number, key), _ in hits if number == self.document_index]

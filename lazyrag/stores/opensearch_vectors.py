@@ -159,9 +159,7 @@ class OpenSearchVectorStore(OpenSearchRows[VectorRow]):
         return [rank(vector) for vector in np.asarray(vectors)]
 
     def _checked(self, collection: str, vectors: Embeddings, topk: int) -> VectorSchema:
-        """The schema of a collection, in which what this object wrote can be found, for queries
-        that fit it.
-        """
+        """The schema of a collection for queries that fit it; refreshes what this object wrote."""
         shape = self._shape(collection)
         schema = VectorSchema(shape.dimension, shape.metric, shape.schema)
         check_queries(schema, vectors, topk)
