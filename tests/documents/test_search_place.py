@@ -155,7 +155,7 @@ def test_hybrid_search_has_the_servers_ranking_among_its_parts(opened):
 
 
 def test_an_exact_search_of_vectors_finds_what_others_wrote():
-    """A refresh goes before the first search of a state; a restricted Document searches so."""
+    """The first vector search of a state refreshes its collection, restricted or not."""
     with vector_stores.isolated():
         vector_stores.register("refreshed", RefreshedVectors)
         with Document(embed=embed, store_conf={"vector_store": {"type": "refreshed"}}) as docs:

@@ -124,7 +124,9 @@ def test_texts_tell_what_they_amend(text, name):
 
 @pytest.mark.parametrize("heading", ["Lease", "# LEASE AGREEMENT", "\n## Lease (2024-03-03) ##"])
 def test_the_first_line_of_a_text_is_a_title(heading):
-    """Whatever its file is called; not another line, and not without the day."""
+    """An amendment finds its document by the first line and the day, under any file name; a title
+    on another line and another day do not match.
+    """
     docs = Document()
     texts = {
         "scan 7.txt": f"{heading}\n\nDate: 3 March 2024\nThe rent is 900.",
