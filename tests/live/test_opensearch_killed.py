@@ -116,7 +116,7 @@ def test_a_kill_costs_an_ingestion_time_and_no_node(
                 assert sorted(texts) == sorted([*expected, "oolong"])
 
 
-# In a network without another OpenSearch: beside that of the other tests it may not end.
+# By hand: it hung once beside the other live tests, for a reason that is not known.
 @pytest.mark.deep
 def test_a_process_of_a_cluster_is_killed_in_an_ingestion_and_in_queries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
