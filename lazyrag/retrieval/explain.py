@@ -106,7 +106,8 @@ class ExplainedHit(JsonRecord):
             so on.
         fused: The score that the contributions add up to; None without a fusion.
         node: The node.
-        superseded: What replaces its document, as in the metadata of a hit; {} for nothing. See
+        superseded: What replaces its document in the end, with the names that the metadata of a hit
+            has; {} for nothing. With ``as_of`` a hit may have an earlier version there. See
             `lazyrag.read.superseded`.
     """
 
