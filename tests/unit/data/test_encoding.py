@@ -189,7 +189,7 @@ VALUES = [
                     "documents": 1,
                     "nodes": 2,
                 }
-                | {"indexes": ["en"], "reason": "", "agreement": 1.0}
+                | {"indexes": ["en"], "reason": "", "agreement": None}
             ],
             "failed": [["a", "load"]],
             "waiting": 0,
