@@ -80,6 +80,8 @@ _OF_VERSIONS = re.compile(
     "(?<![a-z])(?:upgrad(?:e|ing)|migrat(?:e|ing|ion)|releases?|change(?:log|s)|what.?s.new)"
     "(?![a-z])|升级|迁移|发布|更新"
 )
+# beside a date they do not tell another document
+_REVISED = re.compile("(?<![a-z])(?:amended|revised|updated)(?![a-z])|修[订正改][版本稿]?(?!案)")
 _LOOKED_AT = 2_000  # characters of a text
 _VALUE = r"[^\w\n]*(?P<day>\w[^\n]{3,40})"
 _FROM = (
@@ -211,6 +213,8 @@ def read_edition(path: str) -> Edition:
         True
         >>> read_edition("terms/contract_2021.pdf")[:3]
         ('terms/contract', (2021, 1, 1), '2021')
+        >>> read_edition("terms/contract_2023 (revised).pdf").series
+        'terms/contract'
         >>> read_edition("report-2023.md")[:3]
         ('', (), '2023')
     """
@@ -221,7 +225,7 @@ def read_edition(path: str) -> Edition:
     day, label = _first_day(periods)
     version = _VERSION.search(rest)
     rest = _SUFFIX.sub("", _VERSION.sub(" ", rest, count=1)).strip()
-    stem = " ".join(re.findall(r"[^\W_]+", rest))
+    stem = " ".join(re.findall(r"[^\W_]+", _REVISED.sub(" ", rest)))
     order: tuple[int, ...] = ()
     if version is not None:
         label = version["number"] or version["edition"]
