@@ -59,8 +59,6 @@ class _Passage:
             self.units = list(itertools.chain.from_iterable(parts))
         self.headers = [""] * len(self.units)
         self.terms = [frozenset(chinese_terms(self.words(unit))) for unit in self.units]
-        self.all_terms = frozenset[str]().union(*self.terms)
-        self.announcing = frozenset[str]()
 
     def words(self, unit: Unit) -> str:
         """The text of a unit."""
@@ -81,8 +79,8 @@ class _Passage:
         return any(is_part(words, part) and words != part for words in map(self.words, self.units))
 
     def read_after(self, before: _Passage | None) -> None:
-        """Find the header of each row, whose terms are those of the row too, and what announces the
-        code in which the text begins.
+        """Find the header of each row, whose terms are those of the row too, as those of what
+        announces it are of the code in which the text begins.
 
         Args:
             before: The passage before it in its document.
@@ -92,7 +90,8 @@ class _Passage:
         header = ""
         if before and before.units:
             header = before.headers[-1]
-            self.announcing = before.terms[-1] if self.units[0].kind == "code" else frozenset()
+            if self.units[0].kind == "code":
+                self.terms[0] |= before.terms[-1]
         end = self.units[0].start
         for number, unit in enumerate(self.units):
             between = self.text[end : unit.start].strip("|:-+= \t\n\r")  # but for a rule
@@ -122,18 +121,19 @@ _ROWS = {"row", "record"}
 
 
 class _Weights:
-    """Weights of a query's terms: rare ones among the passages count more.
+    """Weights of a query's terms: those in few units of the passages count more, those in none not
+    at all.
 
     The weights of all terms add up to 1, so that `recall` is a share of the query.
     """
 
     def __init__(self, query: str, passages: Sequence[_Passage]) -> None:
+        units = [terms | passage.name_terms for passage in passages for terms in passage.terms]
         weights = {}
         for term in chinese_terms(_ASKS_NUMBER.sub(" ", query)):
-            count = sum(term in passage.all_terms for passage in passages)
-            rarity = math.log1p((len(passages) - count + 0.5) / (count + 0.5))
-            # pairs of Chinese characters repeat the single ones
-            weights[term] = rarity if len(term) > 1 or term.isascii() else 0.4 * rarity
+            count = sum(term in terms for terms in units)
+            if count:
+                weights[term] = math.log1p(len(units) / count)
         total = math.fsum(weights.values()) or 1.0
         self._of = {term: weight / total for term, weight in weights.items()}
 
@@ -261,8 +261,6 @@ class _Scorer:
         other, and a heading not what is above it.
         """
         near = number + step
-        if near == -1:
-            return self._weights.recall(passage.announcing - terms)
         if not 0 <= near < len(passage.units):
             return 0.0
         neighbour = passage.units[near]
@@ -366,12 +364,12 @@ MAX_CHARACTERS = 600
 """Of all quotations of an answer."""
 _USUAL_CHARACTERS = 300
 _MAX_QUOTES = 3
-_CLOSE = 1.5
+_CLOSE = 2.5
 """How much below the best score a unit may exceed the usual number of characters."""
 _ANNOUNCED = ("sentence", "item", "code")
 _SAYS_THE_SAME = 6.0  # not fitted
 """How much below a unit of an older text one of a newer text is about the same."""
-_FAR = 4.0
+_FAR = 5.0
 """How much below the best score a unit is not quoted."""
 _FAR_ROW = 1.0  # not fitted
 """How much below the best row of its table a row is not quoted."""
@@ -416,8 +414,8 @@ def choose_quotes(query: str, hits: Sequence[Hit]) -> list[Quote]:
         hits: Best first.
 
     Returns:
-        Quotations by source, that of the best quotation first, in the order of its text. [] if the
-        texts have no words, or only units longer than the limit.
+        Quotations by document, that of the best quotation first, in the order of its text. [] if
+        the texts have no words, or only units longer than the limit.
 
     Example:
         >>> text = "# Tea\n\nIt is old. Green tea wants water of 80 degrees."
@@ -443,8 +441,13 @@ def choose_quotes(query: str, hits: Sequence[Hit]) -> list[Quote]:
             room -= quote.size
         if len(chosen) == _MAX_QUOTES:
             break
-    by_source = {quote.source: rank for rank, quote in reversed([*enumerate(chosen)])}
-    chosen.sort(key=lambda quote: (by_source[quote.source], quote.start))
+    ranks: dict[str | int, int] = {}  # of documents
+    places = {}
+    for rank, quote in enumerate(chosen):
+        hit = hits[quote.source]
+        of_document = ranks.setdefault(hit.document_id or quote.source, rank)
+        places[quote] = (of_document, hit.chunk_id, quote.start)
+    chosen.sort(key=places.__getitem__)
     return _joined(chosen, texts)
 
 

@@ -127,6 +127,17 @@ def test_the_file_that_a_question_names_is_quoted():
     assert len(choose_quotes("How much is due of the Meyer invoice of 2021?", [meyer, smith])) == 1
 
 
+def test_in_few_texts_the_words_of_the_question_decide():
+    """Words that no text has are no part of its weights, and those in every text are rare there."""
+    texts = [
+        f"# 标的\n采购绿茶{weight}公斤。\n# 交付\n应于{year}年4月送货。逾期支付违约金。\n# 付款\n30日内付款。"
+        for year, weight in ((2023, 500), (2024, 800))
+    ]
+    hits = [Hit(str(number), text, 1.0, f"{number}.md") for number, text in enumerate(texts)]
+    [quote] = choose_quotes("违约金是多少", hits)
+    assert texts[quote.source][quote.start : quote.end] == "逾期支付违约金。"
+
+
 def test_a_heading_is_no_reason_to_quote_what_is_above_it():
     """In a list of questions the answer is below each, and not that of the one before."""
     faq = "# FAQ\n\n## How do I reset it?\n\nOpen the page and enter a number.\n\n"
