@@ -89,6 +89,7 @@ class Inference:
     Args:
         values: The values that it names.
         levels: Names of files by how well their documents match: above 0, at most 1.
+        is_chosen: Whether a chat model chose the values.
 
     Example:
         >>> str(Inference([("company", "3M"), ("year", "2018")], {}))
@@ -97,9 +98,14 @@ class Inference:
 
     values: Sequence[NamedValue]
     levels: Mapping[float, Collection[str]]
+    is_chosen: bool = False
 
     def __str__(self) -> str:
-        return ", ".join(f"{field}: {value}" for field, value in self.values)
+        return ", ".join(self.choices())
+
+    def choices(self) -> list[str]:
+        """The values as `infer_filters` takes them."""
+        return [f"{field}: {value}" for field, value in self.values]
 
 
 def value_key(field: str, value: object) -> str:
