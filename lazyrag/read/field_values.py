@@ -186,7 +186,9 @@ def _infer(
     is_inferred = _filter_of(choice)
     periods, rest = find_periods(question[:_MOST_ASKED])
     asked = [*filter(any, (_chosen_part(period, is_inferred) for period in periods))]
-    named = _find_named(rest, dictionary, is_dated=bool(periods), is_wide=is_wide)
+    # in a question in small letters any word may be a name, if there is a date as well
+    takes_all = is_wide or (bool(periods) and rest == rest.lower())
+    named = _find_named(rest, dictionary, takes_all=takes_all, is_wide=is_wide)
     entries = dictionary.entries(set(map(min, named.values())))
     values: list[NamedValue] = []
     documents: set[int] = set()
@@ -256,11 +258,9 @@ def _names_by_level(
 
 
 def _find_named(
-    text: str, dictionary: VisibleDictionary, *, is_dated: bool, is_wide: bool
+    text: str, dictionary: VisibleDictionary, *, takes_all: bool, is_wide: bool
 ) -> dict[str, set[int]]:
     """The keys that a question names, with their documents, the longest first; see `_infer`."""
-    # in a question in small letters any word may be a name, if there is a date as well
-    takes_all = is_wide or (is_dated and text == text.lower())
     spans = [*_spans(text, takes_all=takes_all), *_han_spans(text)]
     forms = {text[slice(*span)]: _forms(text[slice(*span)]) for span in spans}
     documents_of = dict(dictionary.documents(set(itertools.chain.from_iterable(forms.values()))))
