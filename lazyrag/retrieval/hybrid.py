@@ -82,9 +82,9 @@ _ASCII_WORDS = re.compile("[0-9A-Za-z][!-~]*")
 _OTHER = "Pass embed= a model of that language; explain() has the share of unknown letters."
 
 _DISAGREEMENT = (
-    "Hybrid search leaves the vectors out: they agree with the words of their texts no more than"
-    " random ones. Is the model right, and its prefixes and pooling? Pass weights=[0.6, 0.4] to"
-    " use them."
+    "Hybrid search leaves the vectors of {} out: they agree with the words of their texts no more"
+    " than random ones. Is the model right, and its prefixes and pooling? Pass weights=[0.6, 0.4]"
+    " to use them."
 )
 
 _PARAMETERS = "fusion_method weights topk depth dedupe vector_retriever bm25_retriever".split()
@@ -137,7 +137,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         ['green tea', 'green salad']
     """
 
-    _default_pair: Sequence[Any] = ()  # the retrievers, where the weights are the default ones
+    _has_defaults = False  # the fusion and weights of `over`
 
     def __init__(
         self,
@@ -229,7 +229,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
             **fusion_kw,
         )
         hybrid._least_depth = OVER_LEAST_DEPTH
-        hybrid._default_pair = (vector, keyword) if has_defaults else ()
+        hybrid._has_defaults = has_defaults
         return hybrid
 
     @known_keywords
@@ -282,19 +282,25 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
 
     def run(self, query: Query, snapshot: Snapshot) -> LazyStage:
         """Run the retrievers and fuse their results. By default vectors that do not agree with the
-        words of their texts have less weight, or none.
+        words of their texts have less weight, or none: those of each embed key by themselves.
         """
-        agreement = 1.0
-        if self._default_pair:
-            vector, keyword = self._default_pair
-            agreement = vector.agreement(keyword, snapshot)
-        if agreement == 1:
+        if not self._has_defaults:
             return self._fused(query, snapshot)
-        if agreement == 0:
-            warn_user(_DISAGREEMENT, UserWarning)
+        pair: Any = self.retrievers
+        vector, keyword = pair
+        agreements = vector.agreements(keyword, snapshot)
+        if min(agreements.values(), default=1) == 1:
+            return self._fused(query, snapshot)
+        if names := [repr(key) for key, measured in agreements.items() if measured == 0]:
+            warn_user(_DISAGREEMENT.format(", ".join(names)), UserWarning)
+        agreement = max(agreements.values())
+        adapted = copy.copy(self)
+        if agreement:
+            adapted.retrievers = vector.with_key_weights(agreements), keyword
         vector_weight, keyword_weight = OVER_WEIGHTS
-        adapted = self._reweighted([vector_weight * agreement, keyword_weight])
-        return adapted._fused(query, snapshot, agreement=agreement)
+        adapted = adapted._reweighted([vector_weight * agreement, keyword_weight])
+        shown = agreements if len(agreements) > 1 else agreement
+        return adapted._fused(query, snapshot, agreement=shown)
 
     def _fused(self, query: Query, snapshot: Snapshot, **settings: Any) -> LazyStage:
         limit = self._limit(query)
@@ -427,7 +433,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         if weights is None:
             return self
         clone = copy.copy(self)
-        clone._default_pair = ()
+        clone._has_defaults = False
         clone._set_weights(self._checked_weights(weights))
         return clone
 
