@@ -7,12 +7,12 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, Self, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
-from lazyrag.data.filters import And, Condition, Filter, Not, matches
+from lazyrag.data.filters import And, Filter, field_names, matches
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import Segment
 from lazyrag.errors import ConfigError, NotRegisteredError, known_names, warn_user
@@ -885,6 +885,7 @@ def describe_excluding_condition(condition: Filter, fields: Fields) -> str:
         fields: The node's.
 
     Example:
+        >>> from lazyrag.data.filters import Condition
         >>> condition = And(Condition("year", "gt", 2000), Condition("author", "eq", "A"))
         >>> describe_excluding_condition(condition, {"year": 2004, "author": "B"})
         "The filter author == 'A' excludes it: its author is 'B'."
@@ -894,15 +895,7 @@ def describe_excluding_condition(condition: Filter, fields: Fields) -> str:
     while isinstance(condition, And):
         condition = next(part for part in condition.filters if not matches(part, fields))
     has = []
-    for name in dict.fromkeys(_field_names(condition)):
+    for name in dict.fromkeys(field_names(condition)):
         value = fields.get(name)
         has.append(f"it has no {name}" if value is None else f"its {name} is {value_text(value)}")
     return f"The filter {filter_text(condition)} excludes it{': ' if has else ''}{', '.join(has)}."
-
-
-def _field_names(condition: Filter) -> Iterator[str]:
-    if isinstance(condition, Condition):
-        yield condition.field
-    else:
-        for part in (condition.filter,) if isinstance(condition, Not) else condition.filters:
-            yield from _field_names(part)
