@@ -115,7 +115,7 @@ class FieldRetriever(WrappingRetriever):
             return inference
         removed = [f"-{value}" for value in candidates if value not in chosen]
         wide = infer_values(reader, question, [*self._choice, *removed], is_wide=True)
-        return replace(wide, is_chosen=True) if wide and wide.levels else None
+        return replace(wide, note=" (chosen by the chat model)") if wide and wide.levels else None
 
 
 def _choose(model: ChatModel, question: str, candidates: Sequence[str]) -> list[str]:
@@ -179,9 +179,6 @@ def prefer(
             parts = shares.setdefault(key, [0.0] * len(stages))
             if not any(parts[1:]):  # else another document of that name matches better
                 parts[number] = level * best + (0.0 if parts[0] else score)
-    settings = {"inferred": str(preference)}
-    if preference.is_chosen:
-        settings["chosen by"] = "chat model"
     fused = LazyStage(
         "fusion",
         "fields",
@@ -191,6 +188,6 @@ def prefer(
         source.embed_key,
         tuple(stages.values()),
         {key: tuple(parts) for key, parts in shares.items()},
-        settings,
+        {"inferred": str(preference)},
     )
     return fused.cut(topk)

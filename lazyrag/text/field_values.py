@@ -89,7 +89,7 @@ class Inference:
     Args:
         values: The values that it names.
         levels: Names of files by how well their documents match: above 0, at most 1.
-        is_chosen: Whether a chat model chose the values.
+        note: Who chose the values, where it is not the rules.
 
     Example:
         >>> str(Inference([("company", "3M"), ("year", "2018")], {}))
@@ -98,10 +98,10 @@ class Inference:
 
     values: Sequence[NamedValue]
     levels: Mapping[float, Collection[str]]
-    is_chosen: bool = False
+    note: str = ""
 
     def __str__(self) -> str:
-        return ", ".join(self.choices())
+        return ", ".join(self.choices()) + self.note
 
     def choices(self) -> list[str]:
         """The values as `infer_filters` takes them."""

@@ -391,7 +391,7 @@ def test_a_chat_model_chooses_of_the_values_that_exist(httpserver, question, cho
     chat = choosing(model, *chosen)
     retriever = FieldRetriever(Retriever(docs, "MediumChunk", "bm25"), model=chat)
     explanation = str(retriever.explain(question))
-    assert ("chosen by=chat model" in explanation) == bool(expected)
+    assert ("(chosen by the chat model)" in explanation) == bool(expected)
     assert inferred_values(retriever, question) == expected
     assert paths(retriever(question)) == [hit.path for hit in retriever.explain(question)]
     assert len(model.requests) == 1
