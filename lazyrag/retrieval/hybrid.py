@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import chain
+from operator import attrgetter
 from typing import Any, Literal, TypeAlias
 
 from lazyrag.data.filters import FilterLike
@@ -37,6 +38,7 @@ from lazyrag.retrieval.base import (
     WrappingRetriever,
     check_retrievers,
     hits_of,
+    load_from,
     skipped_stage,
 )
 from lazyrag.retrieval.retriever import Retriever, matched_share, validate_documents
@@ -249,7 +251,8 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
             topk: Another limit for this call.
             weights: Other weights for this call.
         """
-        return BaseRetriever.__call__(self._reweighted(weights), query, filters, topk)
+        hybrid = self if weights is None else self._reweighted(weights)
+        return BaseRetriever.__call__(hybrid, query, filters, topk)
 
     @known_keywords
     def trace(
@@ -264,7 +267,8 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
 
         A retriever of weight 0 is among them without nodes.
         """
-        return BaseRetriever.trace(self._reweighted(weights), query, filters, topk)
+        hybrid = self if weights is None else self._reweighted(weights)
+        return BaseRetriever.trace(hybrid, query, filters, topk)
 
     def prepare(self, query: Query) -> None:
         """Prepare the retrievers that run, with a warning for those whose model cannot read the
@@ -429,9 +433,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
             return {}
         return {part: why for part, why in reasons.items() if why}
 
-    def _reweighted(self, weights: WeightsLike | None) -> HybridRetriever:
-        if weights is None:
-            return self
+    def _reweighted(self, weights: WeightsLike) -> HybridRetriever:
         clone = copy.copy(self)
         clone._has_defaults = False
         clone._set_weights(self._checked_weights(weights))
@@ -536,14 +538,8 @@ class _FusedStage(LazyStage):
         if group and not others:
             for part in self.snapshot.parts:
                 part.preload(group, hits)
-        missing = dict(hits)
-        nodes: dict[NodeKey, DocNode] = {}
         # a Document's own nodes first
-        for source in sorted(self._sources, key=lambda source: source.has_aliases):
-            scores = {key: missing.pop(key) for key, _ in source.hits if key in missing}
-            if scores:
-                nodes.update(zip(scores, source.load(list(scores.items())), strict=True))
-        return [nodes[key] for key, _ in hits]
+        return load_from(sorted(self._sources, key=attrgetter("has_aliases")), hits)
 
     def _origins(self) -> Origins:
         """Map each Document node to the external nodes with the same uid."""

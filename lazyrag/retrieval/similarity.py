@@ -243,8 +243,8 @@ class Similarity:
     name: str
     func: AnyCallable
     mode: Mode
-    descend: bool
-    batch: bool
+    descend: bool = True
+    batch: bool = False
     search: Callable[..., Search] | None = None
 
     def make_search(self, kwargs: Keywords) -> Search:
@@ -769,33 +769,19 @@ def _dense(vector: list[float] | Embedding) -> FloatArray:
 
 
 for _similarity in (
-    Similarity(
-        "bm25", bm25, "text", descend=True, batch=True, search=partial(TermSearch, analyser="en")
-    ),
+    Similarity("bm25", bm25, "text", batch=True, search=partial(TermSearch, analyser="en")),
     Similarity(
         "bm25_chinese",
         bm25_chinese,
         "text",
-        descend=True,
         batch=True,
         search=partial(TermSearch, analyser="zh"),
     ),
-    Similarity(
-        "cosine",
-        cosine,
-        "embedding",
-        descend=True,
-        batch=False,
-        search=partial(VectorSearch, metric="cosine"),
-    ),
-    Similarity(
-        "ip", ip, "embedding", descend=True, batch=False, search=partial(VectorSearch, metric="ip")
-    ),
+    Similarity("cosine", cosine, "embedding", search=partial(VectorSearch, metric="cosine")),
+    Similarity("ip", ip, "embedding", search=partial(VectorSearch, metric="ip")),
 ):
     similarities.register(_similarity.name, _similarity)
-OWN_METRIC = Similarity(
-    "cosine or ip", nearest, "embedding", descend=True, batch=False, search=VectorSearch
-)
+OWN_METRIC = Similarity("cosine or ip", nearest, "embedding", search=VectorSearch)
 """The metric of each collection, where no similarity is named."""
 
 
