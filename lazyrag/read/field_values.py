@@ -70,7 +70,7 @@ def infer_values(
     transaction = ledger.reading() if reader.scope is None else nullcontext()
     with transaction:
         inference = _infer(question, VisibleDictionary(reader), choice, is_wide=is_wide)
-    return inference if inference.levels or is_wide else None
+    return inference if inference.levels or (is_wide and inference.values) else None
 
 
 def count_values(reader: Reader, field: str) -> dict[Any, int]:
