@@ -296,11 +296,8 @@ class Retriever(BaseRetriever[T_co]):
             return {}
         from lazyrag.read.agreement import agreement  # for the default hybrid alone
 
-        agreements = {}
-        for key in self._embed_keys:
-            measured = snapshot.parts[0].measured(agreement, self.group, analyser, key)
-            agreements[key] = measured
-        return agreements
+        measured = partial(snapshot.parts[0].measured, agreement, self.group, analyser)
+        return {key: measured(key) for key in self._embed_keys}
 
     def with_key_weights(self, weights: Mapping[str, float]) -> Self:
         """Return a copy that weighs the rankings of its embed keys, and leaves those of weight 0

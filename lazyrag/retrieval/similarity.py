@@ -294,8 +294,6 @@ class Similarity:
         if not self.batch:
             return nodes, self._scores(values)
         pairs = returned if isinstance(returned, (list, tuple)) else [returned]
-        if len(pairs) == len(nodes) and all(map(_is_pair_of, pairs, nodes)):
-            return nodes, self._scores([score for _, score in pairs])
         return self._scored_subset(pairs, nodes)
 
     def _failure(self, exc: Exception) -> str:
@@ -375,11 +373,6 @@ class Similarity:
                 )
             raise RetrievalError(msg)
         return score
-
-
-def _is_pair_of(pair: Any, node: DocNode) -> bool:
-    """Whether a result of a batch function is a pair of this node and its score."""
-    return isinstance(pair, (list, tuple)) and len(pair) == 2 and pair[0] is node
 
 
 class _FunctionSearch:
