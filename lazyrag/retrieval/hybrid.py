@@ -92,10 +92,6 @@ _DISAGREEMENT = (
 _PARAMETERS = "fusion_method weights topk depth dedupe vector_retriever bm25_retriever".split()
 
 
-def _least_share(text: str) -> float:
-    return LEAST_SHARES.get(main_language(text), LEAST_SHARE)
-
-
 class HybridRetriever(BaseRetriever[list[DocNode]]):
     """Hybrid search: runs several retrievers and fuses their results into one ranking (spec 003).
 
@@ -325,7 +321,9 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
                 else:
                     inputs.append(skipped_stage(part, snapshot, "its weight is 0", "weight"))
             language_analyser = "" if left_out else self._language_analyser(query, snapshot)
-            if language_analyser and matched_share(inputs[1]) < _least_share(query.text):
+            if language_analyser and matched_share(inputs[1]) < LEAST_SHARES.get(
+                main_language(query.text), LEAST_SHARE
+            ):
                 (vector, vector_weight), (keyword, weight) = self._weighted()
                 across = replace(query, language_analyser=language_analyser)
                 names = " ".join(_ASCII_WORDS.findall(composed_form(query.text)))

@@ -10,9 +10,8 @@ from typing import Any
 
 from lazyrag.data.filters import Condition, Filter
 from lazyrag.errors import AnswerWarning, GenerationError, warn_user
-from lazyrag.models.chat import ChatCallable, UnreadableAnswerError, as_chat_model, visible
+from lazyrag.models.chat import ChatCallable, UnreadableAnswerError, as_chat_model
 from lazyrag.models.protocols import ChatModel
-from lazyrag.models.structured_output import find_json
 from lazyrag.ranking.fusion import rank_by_sum
 from lazyrag.read.field_values import infer_values
 from lazyrag.read.scope import Reader
@@ -123,15 +122,15 @@ def _choose(model: ChatModel, question: str, candidates: Sequence[str]) -> list[
 
     Raises:
         GenerationError: If the model fails.
-        UnreadableAnswerError: If its answer has no JSON list.
+        UnreadableAnswerError: If its answer has no JSON.
     """
+    from lazyrag.transforms.llm import read_json  # for a chat model alone
+
     prompt = _PROMPTS[resolve_language("auto", question)]
     values = json.dumps(candidates, ensure_ascii=False)  # so that no value ends the list
     answer = model.chat(prompt.format(query=question, values=values)).text
-    parsed = find_json(visible(answer), lambda value: isinstance(value, list))
-    if parsed is None:
-        raise UnreadableAnswerError(f"the chat model's answer has no JSON list: {answer!r:.80}")
-    return [value for value in candidates if value in parsed.value]
+    chosen = read_json(answer, is_cut=False)
+    return [value for value in candidates if value in chosen]
 
 
 def inferred_values(retriever: Any, question: str) -> dict[str, list[str]]:
