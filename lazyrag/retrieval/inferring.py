@@ -93,7 +93,7 @@ class FieldRetriever(WrappingRetriever):
             inference = infer_values(reader, question, self._choice)
             if self._choose is not None:
                 inference = self._second_opinion(reader, question, inference)
-            if inference is not None:
+            if inference:
                 return inference
         return None
 
