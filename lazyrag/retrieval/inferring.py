@@ -117,8 +117,8 @@ class FieldRetriever(WrappingRetriever):
         return replace(wide, note=" (chosen by the chat model)")
 
 
-def _choose(model: ChatModel, question: str, candidates: Sequence[str]) -> list[str]:
-    """The values that a chat model chooses.
+def _choose(model: ChatModel, question: str, candidates: Sequence[str]) -> list[Any]:
+    """What a chat model chooses; it may have made some up.
 
     Raises:
         GenerationError: If the model fails.
@@ -129,8 +129,7 @@ def _choose(model: ChatModel, question: str, candidates: Sequence[str]) -> list[
     prompt = _PROMPTS[resolve_language("auto", question)]
     values = json.dumps(candidates, ensure_ascii=False)  # so that no value ends the list
     answer = model.chat(prompt.format(query=question, values=values)).text
-    chosen = read_json(answer, is_cut=False)
-    return [value for value in candidates if value in chosen]
+    return read_json(answer, is_cut=False)
 
 
 def inferred_values(retriever: Any, question: str) -> dict[str, list[str]]:
