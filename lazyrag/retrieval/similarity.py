@@ -255,10 +255,10 @@ class Similarity:
         """
         return _FunctionSearch(self, kwargs) if self.search is None else self.search(**kwargs)
 
-    def rank(
+    def scored(
         self, query: str | list[float] | SparseVector, nodes: Sequence[DocNode], **kwargs: Any
-    ) -> list[tuple[DocNode, float]]:
-        """Score nodes, best first by this similarity's direction, ties by uid.
+    ) -> tuple[Sequence[DocNode], FloatArray]:
+        """Score nodes by the function.
 
         Args:
             query: Text, or the query's vector, by mode.
@@ -266,22 +266,12 @@ class Similarity:
             kwargs: Passed to the function.
 
         Returns:
-            Pairs (node, score); a batch function may leave nodes out.
+            The n nodes that have a score, in no particular order, and their (n,) scores; a batch
+            function may leave nodes out.
 
         Raises:
             RetrievalError: If the function raises, or returns something that its prototype does not
                 allow.
-        """
-        sign = -1.0 if self.descend else 1.0
-        ranked, scores = self.scored(query, nodes, **kwargs)
-        pairs = zip(ranked, scores.tolist(), strict=True)
-        return sorted(pairs, key=lambda pair: (sign * pair[1], pair[0].uid))
-
-    def scored(
-        self, query: str | list[float] | SparseVector, nodes: Sequence[DocNode], **kwargs: Any
-    ) -> tuple[Sequence[DocNode], FloatArray]:
-        """See `rank`: the n nodes that have a score, in no particular order, and their (n,)
-        scores.
         """
         func = self.func
         try:
