@@ -112,9 +112,8 @@ class FieldRetriever(WrappingRetriever):
             return inference
         removed = [f"-{value}" for value in candidates if value not in chosen]
         wide = infer_values(reader, question, [*self._choice, *removed], is_wide=True)
-        if wide is None or not wide.levels:
-            return None
-        return replace(wide, note=" (chosen by the chat model)")
+        note = " (chosen by the chat model)"
+        return replace(wide, note=note) if wide and wide.levels else None
 
 
 def _choose(model: ChatModel, question: str, candidates: Sequence[str]) -> list[Any]:

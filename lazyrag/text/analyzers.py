@@ -523,11 +523,13 @@ def term_spans(text: str, terms: frozenset[str]) -> list[tuple[int, int, str]]:
         for word in [*normal_words(match.group()), *part_words(composed_form(name))]:
             matching = terms.intersection(word_terms(word, language) or [STOP_MARK + word])
             spans += [(match.start(), match.end(), term) for term in matching]
-    for term in filter(_is_part_of_run, terms):
-        spans += [
-            (match.start(), match.end(), term)
-            for match in re.finditer(re.escape(plain_term(term)), normal)
-        ]
+    # else they are words: these are cut from runs of letters without spaces
+    for term in terms:
+        if _is_cjk(term) or is_unspaced(term):
+            spans += [
+                (match.start(), match.end(), term)
+                for match in re.finditer(re.escape(plain_term(term)), normal)
+            ]
     return sorted((starts[first], ends[last - 1], term) for first, last, term in spans)
 
 
@@ -562,11 +564,6 @@ def _in_normal_form(text: str) -> tuple[str, Sequence[int], Sequence[int]]:
     ):
         return normal, range(len(text)), range(1, len(text) + 1)
     return aligned(text, normal_form)
-
-
-def _is_part_of_run(term: str) -> bool:
-    """Whether a term is cut from a run of letters without spaces between words."""
-    return _is_cjk(term) or is_unspaced(term)
 
 
 def _is_cjk(term: str) -> bool:
