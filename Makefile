@@ -93,6 +93,7 @@ proof: $(VENV)/installed-test  ## Measure search on real tasks beside others: do
 	$(BIN)/python benchmarks/recall.py
 	$(BIN)/python benchmarks/documentation.py --hybrid
 	$(BIN)/python benchmarks/quality.py --cost --sets cranfield
+	$(BIN)/python benchmarks/compare_commits.py 8b304b5d17 --nodes 100000 --only "BM25, memory" "BM25, file" "hybrid, memory" "hybrid, file" docs.search
 	$(BIN)/python benchmarks/report.py
 
 bench-full: $(VENV)/installed-test build/peers/installed  ## Measure at a million nodes: takes long, and gigabytes of memory.

@@ -4,10 +4,10 @@
 
 Each text of Cranfield, XQuAD (English, Spanish, Hindi, Chinese) and CMRC 2018 is a node. Vectors are
 those of the shared English model, of the shared Chinese model, and random ones, which depend on the
-text alone. The default hybrid, which measures the agreement of vectors and words
-(`lazyrag.read.agreement`), is compared with the same weights as a fixed choice, and with its two
-parts, on each half of the questions, every second one. The share is the part of the vectors' weight
-that stays.
+text alone; or those of the English model beside random ones, under two embed keys. The default
+hybrid, which measures the agreement of vectors and words (`lazyrag.read.agreement`), is compared
+with the same weights as a fixed choice, and with its two parts, on each half of the questions,
+every second one. The share is the part of the vectors' weight that stays.
 
 It needs the shared data beside the checkout; LAZYRAG_SHARED names another folder.
 """
@@ -71,11 +71,13 @@ def embedders() -> Mapping[str, Any]:
         document_prefix="",
         max_tokens=512,
     )
-    return {
+    models: dict[str, Any] = {
         "English model": CachedEmbedder(english, cache / "agreement.db"),
         "Chinese model": CachedEmbedder(chinese, cache / "agreement.db"),
         "random": random_vector,
     }
+    both = {"good": models["English model"], "broken": models["random"]}
+    return {**models, "English model and random": both}
 
 
 def measure(name: str, vectors: str, embedder: Any) -> list[results.Row]:

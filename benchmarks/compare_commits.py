@@ -1,7 +1,8 @@
 """Compare the working tree with another commit: queries, ingestion and opening, side by side in one
 run.
 
-    python benchmarks/compare_commits.py [COMMIT] [--nodes 1000 100000] [--quick] [--check RATIO]
+    python benchmarks/compare_commits.py [COMMIT] [--nodes 1000 100000] [--only NAME ...] [--quick]
+        [--check RATIO]
 
 The other commit (default: HEAD) is checked out into a temporary git worktree. Each side runs in a
 process of its own, with the same interpreter and the same driver (`engines/reading.py`), and builds
@@ -9,9 +10,10 @@ the same Documents; only the package differs. Sides take turns in the order A B 
 else the machine does hits both. The table shows medians in milliseconds and their ratio: below 1,
 the working tree is faster. The column "answers" tells whether both sides find the same nodes with
 the same scores. Nodes are lines of real English texts, 100 files of them, resampled; vectors are
-made without a model. --quick measures 1,000 nodes only, in fewer rounds. With --check the exit
-status is 1 where a ratio is above the one given: for people, as a shared machine is too noisy for
-CI. Results go to build/bench.
+made without a model. --only measures the queries whose names begin with one of those given, such as
+docs.search, in more rounds, and nothing else. --quick measures 1,000 nodes only, in fewer rounds.
+With --check the exit status is 1 where a ratio is above the one given: for people, as a shared
+machine is too noisy for CI. Results go to build/bench.
 """
 
 from __future__ import annotations
@@ -51,6 +53,7 @@ class Plan:
 
 
 FULL = Plan(queries=30, rounds=4, slow_rounds=3)
+FEW = Plan(queries=30, rounds=10, slow_rounds=0)
 QUICK = Plan(queries=30, rounds=2, slow_rounds=3)
 
 
@@ -111,13 +114,14 @@ def side_by_side(
     return {"before_ms": first, "now_ms": second, "ratio": second / first}
 
 
-def run(root: Path, count: int, plan: Plan) -> list[Row]:
-    """Measure everything at one size.
+def run(root: Path, count: int, plan: Plan, only: tuple[str, ...] = ()) -> list[Row]:
+    """Measure everything, or some queries, at one size.
 
     Args:
         root: The checkout of the other commit.
         count: How many nodes.
         plan: How often.
+        only: With what names of queries begin; () for everything.
     """
     corpus = make_corpus("en", count + FEW_FILES * FEW_LINES)
     texts, queries = corpus.texts(), make_queries(corpus, max(plan.queries, COMPARED))
@@ -135,6 +139,8 @@ def run(root: Path, count: int, plan: Plan) -> list[Row]:
         before, now = sides
         rows = []
         for name in before.call("figures"):
+            if only and not name.startswith(only):
+                continue
             answers = (
                 "" if "explain" in name else compare_answers(before, now, name, queries[:COMPARED])
             )
@@ -150,7 +156,7 @@ def run(root: Path, count: int, plan: Plan) -> list[Row]:
             "add a .txt, first answer": lambda one, turn: one.call("add_file", text=few[turn]),
             f"ingest {FEW_FILES} files": lambda one, turn: one.call("ingest", query=queries[turn]),
         }
-        for name, measure in slow.items():
+        for name, measure in () if only else slow.items():
             rows.append(
                 {
                     "figure": name,
@@ -183,6 +189,9 @@ def main() -> int:
         "--quick", action="store_true", help="1,000 nodes and fewer rounds: about half a minute"
     )
     parser.add_argument(
+        "--only", nargs="+", default=(), metavar="NAME", help="queries whose names begin so"
+    )
+    parser.add_argument(
         "--check", type=float, metavar="RATIO", help="fail if a ratio is above this one"
     )
     options = parser.parse_args()
@@ -190,11 +199,13 @@ def main() -> int:
         print(f"no {RETRIEVAL}: set LAZYRAG_SHARED to the folder of the shared data")
         return 2
     commit = git("rev-parse", "--short=10", f"{options.commit}^{{commit}}")
-    plan = QUICK if options.quick else FULL
+    plan = FEW if options.only else FULL
+    if options.quick:
+        plan = QUICK
     rows: list[Row] = []
     with checkout(commit) as root:
         for count in options.nodes or (SIZES[:1] if options.quick else SIZES):
-            rows += (found := run(root, count, plan))
+            rows += (found := run(root, count, plan, tuple(options.only)))
             print(
                 f"\n{figure(count)} nodes; before: {commit}, now: the working tree\n{table(found, COLUMNS)}",
                 flush=True,

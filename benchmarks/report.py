@@ -907,6 +907,16 @@ def cost(runs: Sequence[Run]) -> str:
     )
 
 
+def compare(runs: Sequence[Run]) -> str:
+    """Queries of two commits side by side."""
+    lines = [
+        [row["figure"], f"{row['before_ms']:.2f}", f"{row['now_ms']:.2f}", f"{row['ratio']:.2f}"]
+        for row in runs[0]["rows"]
+    ]
+    head = ["query", "before, ms", "now, ms", "ratio"]
+    return "\n\n".join([markdown(head, lines), provenance(runs)])
+
+
 def _of(system: str, measure: str) -> Reach:
     return lambda rows: rows[system][measure] if system in rows else None
 
@@ -978,6 +988,7 @@ PAGES: dict[str, Tables] = {
         "recall": recall,
         "documentation": documentation,
         "cost": cost,
+        "compare": compare,
     },
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -31,7 +32,7 @@ def save(name: str, rows: Sequence[Row], **facts: Any) -> Path:
     path = FOLDER / f"{name}.json"
     found = {
         "benchmark": name.partition("-")[0],
-        "command": " ".join(["python", *map(shown, sys.argv)]),
+        "command": shlex.join(["python", *map(shown, sys.argv)]),
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": machine.describe(),
         **facts,

@@ -99,6 +99,7 @@ class Reading:
             f"BM25, restricted, {where}": restricted_words,
             f"hybrid, restricted, {where}": restricted_hybrid,
             f"hybrid, explain(), {where}": hybrid.explain,
+            f"docs.search, {where}": lambda query: docs.search(query, TOPK, group=GROUP),
         }
 
     def retrievers(self, docs: Any) -> tuple[Any, Any, Any]:

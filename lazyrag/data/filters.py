@@ -18,6 +18,7 @@ Every store is held to what `matches` says:
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -233,16 +234,17 @@ def both(first: Filter | None, second: Filter | None) -> Filter | None:
     return And(first, second)
 
 
-def has_condition(filter: Filter) -> bool:  # noqa: A002
-    """Whether a filter has any condition; ``And()``, made of an empty list of rules, has none.
+def field_names(filter: Filter) -> list[str]:  # noqa: A002
+    """The field of each condition of a filter; ``And()``, made of an empty list of rules, has none.
 
     Example:
-        >>> has_condition(And()), has_condition(~Condition("year", "exists"))
-        (False, True)
+        >>> field_names(And()), field_names(~Condition("year", "exists"))
+        ([], ['year'])
     """
-    if isinstance(filter, Not):
-        return has_condition(filter.filter)
-    return isinstance(filter, Condition) or any(has_condition(part) for part in filter.filters)
+    if isinstance(filter, Condition):
+        return [filter.field]
+    parts = (filter.filter,) if isinstance(filter, Not) else filter.filters
+    return list(itertools.chain.from_iterable(map(field_names, parts)))
 
 
 def bind_filter(filter: Filter, schema: Schema) -> Filter:  # noqa: A002  the word of the domain

@@ -10,13 +10,13 @@ import functools
 import itertools
 import json
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 from lazyrag.data.encoding import ErrorInfo
 from lazyrag.data.fields import BUILT_IN_FIELDS, DocField, Schema, parse_value
-from lazyrag.data.filters import And, Filter, FilterLike, Not, Or, both, matches
+from lazyrag.data.filters import Filter, FilterLike, both, field_names, matches
 from lazyrag.data.segment import (
     LAZY_ROOT_NAME,
     Location,
@@ -210,7 +210,7 @@ def matching_documents(reader: Reader, rows: Sequence[ValuesRow], bound: Filter)
 
     The ledger has the declared fields; for the built-in ones the root nodes are read.
     """
-    names = set(_field_names(bound))
+    names = set(field_names(bound))
     if names.isdisjoint(BUILT_IN_FIELDS):
         texts = [_texts_with(row, names) for row in rows]
         matching = {
@@ -237,16 +237,6 @@ def visible_roots(reader: Reader, uids: Sequence[str]) -> list[Segment]:
         return [node.segment for node in snapshot.walk(LAZY_ROOT_NAME, None, {"document_id": uids})]
 
     return reader.read(read, ROOT_STEPS)
-
-
-def _field_names(condition: Filter) -> Iterator[str]:
-    if isinstance(condition, (And, Or)):
-        for part in condition.filters:
-            yield from _field_names(part)
-    elif isinstance(condition, Not):
-        yield from _field_names(condition.filter)
-    else:
-        yield condition.field
 
 
 def _texts_with(row: DocumentRow | ValuesRow, names: Iterable[str]) -> tuple[str, ...]:

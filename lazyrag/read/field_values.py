@@ -56,9 +56,11 @@ _WITHOUT_NAMES = 0.5
 _ALL = 2**31 - 1
 
 
-def infer_values(reader: Reader, question: str, choice: Sequence[str] = ()) -> Inference | None:
-    """What a question names of the values of visible documents, see `_infer`; None for nothing, or
-    if the ledger has no keys of them yet.
+def infer_values(
+    reader: Reader, question: str, choice: Sequence[str] = (), *, is_wide: bool = False
+) -> Inference | None:
+    """What a question names of the values of visible documents, see `_infer`; None for nothing that
+    tells them apart, or if the ledger has no keys of them yet.
     """
     view = reader.indexer.now()
     ledger = reader.indexer.ledger
@@ -67,7 +69,8 @@ def infer_values(reader: Reader, question: str, choice: Sequence[str] = ()) -> I
     # else filters may read root nodes, which may have to be built
     transaction = ledger.reading() if reader.scope is None else nullcontext()
     with transaction:
-        return _infer(question, VisibleDictionary(reader), choice)
+        inference = _infer(question, VisibleDictionary(reader), choice, is_wide=is_wide)
+    return inference if inference.levels or (is_wide and inference.values) else None
 
 
 def count_values(reader: Reader, field: str) -> dict[Any, int]:
@@ -169,20 +172,23 @@ class VisibleDictionary:
 
 
 def _infer(
-    question: str, dictionary: VisibleDictionary, choice: Sequence[str] = ()
-) -> Inference | None:
-    """What a question names; None for nothing that tells the documents apart.
+    question: str, dictionary: VisibleDictionary, choice: Sequence[str], *, is_wide: bool
+) -> Inference:
+    """What a question names; without levels if nothing tells the documents apart.
 
     Args:
         question: The question.
         dictionary: Where names and values are looked up.
         choice: Fields and values that are left out, ``"-year: 2018"``, or the only ones,
             ``"name"``. All of none.
+        is_wide: Whether all words may be names, also those inside another name.
     """
     is_inferred = _filter_of(choice)
     periods, rest = find_periods(question[:_MOST_ASKED])
     asked = [*filter(any, (_chosen_part(period, is_inferred) for period in periods))]
-    named = _find_named(rest, dictionary, is_dated=bool(periods))
+    # in a question in small letters any word may be a name, if there is a date as well
+    takes_all = is_wide or (bool(periods) and rest == rest.lower())
+    named = _find_named(rest, dictionary, takes_all=takes_all, is_wide=is_wide)
     entries = dictionary.entries(set(map(min, named.values())))
     values: list[NamedValue] = []
     documents: set[int] = set()
@@ -198,7 +204,7 @@ def _infer(
         keys = {value_key(*next(values_of(period))) for period in asked}
         documents = documents.union(*dictionary.documents(keys).values())
     if not dictionary.tells_apart(len(documents)):
-        return None
+        return Inference(values, {})
     files = dictionary.keys.files(documents)
     matching = {number: weight * _level(file.periods, asked) for number, file in files.items()}
     if any(matching.values()):
@@ -206,7 +212,7 @@ def _infer(
     else:  # the question names no period, or none of theirs
         matching = dict.fromkeys(files, weight * _WITHIN)
     levels = _names_by_level(matching, files, documents, dictionary)
-    return Inference(list(dict.fromkeys(values)), levels) if levels else None
+    return Inference(list(dict.fromkeys(values)), levels)
 
 
 def _filter_of(choice: Sequence[str]) -> Callable[[NamedValue], bool]:
@@ -251,10 +257,10 @@ def _names_by_level(
     return levels
 
 
-def _find_named(text: str, dictionary: VisibleDictionary, *, is_dated: bool) -> dict[str, set[int]]:
-    """The keys that a question names, with their documents; where they overlap, the longest."""
-    # in a question in small letters any word may be a name, if there is a date as well
-    takes_all = is_dated and text == text.lower()
+def _find_named(
+    text: str, dictionary: VisibleDictionary, *, takes_all: bool, is_wide: bool
+) -> dict[str, set[int]]:
+    """The keys that a question names, with their documents, the longest first; see `_infer`."""
     spans = [*_spans(text, takes_all=takes_all), *_han_spans(text)]
     forms = {text[slice(*span)]: _forms(text[slice(*span)]) for span in spans}
     documents_of = dict(dictionary.documents(set(itertools.chain.from_iterable(forms.values()))))
@@ -278,7 +284,8 @@ def _find_named(text: str, dictionary: VisibleDictionary, *, is_dated: bool) -> 
         for key in forms[text[slice(*span)]]:
             members = set(documents_of.get(key, ()))
             if taken.isdisjoint(range(*span)) and dictionary.tells_apart(len(members)):
-                taken.update(range(*span))
+                if not is_wide:
+                    taken.update(range(*span))
                 named[key] = members
     return named
 

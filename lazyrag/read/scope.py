@@ -13,7 +13,7 @@ from lazyrag.data.filters import (
     FilterLike,
     bind_filter,
     both,
-    has_condition,
+    field_names,
     matches,
     parse_filter,
 )
@@ -119,7 +119,7 @@ class Reader:
                 " the whole Document instead."
             )
         bound = self.bind(filters)
-        if bound is None or not has_condition(bound):
+        if bound is None or not field_names(bound):
             raise ConfigError(f"The filter of restricted() must have a condition; got {filters!r}.")
         scope = both(self.scope, bound)
         return type(self)(self.indexer, scope, self.unscoped, shares_statistics=shares_statistics)

@@ -299,6 +299,17 @@ class LoadedStage(LazyStage):
         return dict(self._sources)
 
 
+def load_from(sources: Iterable[Any], hits: Hits) -> list[DocNode]:
+    """Load hits from the first of several stages, or inputs of a fusion, that has each."""
+    missing = dict(hits)
+    nodes: dict[NodeKey, DocNode] = {}
+    for source in sources:
+        scores = {key: missing.pop(key) for key, _ in source.hits if key in missing}
+        if scores:
+            nodes.update(zip(scores, source.load(list(scores.items())), strict=True))
+    return [nodes[key] for key, _ in hits]
+
+
 def node_key(node: DocNode, snapshot: Snapshot) -> NodeKey:
     """The key of a node in a read."""
     part = snapshot.index_of(node)

@@ -9,7 +9,7 @@ import math
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, overload
+from typing import Any, overload
 
 from lazyrag.data.encoding import to_dict
 from lazyrag.data.filters import And, Condition, Filter, FilterLike, Not, Or, parse_filter
@@ -98,13 +98,13 @@ class ExplainedHit(JsonRecord):
         path: Its document.
         number: Its ordinal in its group and document.
         text: The beginning of its text, on one line.
-        standings: Its standing in each stage, retrievers first, with those of the nodes that it
-            represents.
         merged_from: Uids of the other retrieved nodes that it represents.
         contributions: What each input of the last fusion added to its score there, by the input's
             name; empty without a fusion. Of inputs with one name the second is ``"name (2)"`` and
             so on.
         fused: The score that the contributions add up to; None without a fusion.
+        standings: Its standing in each stage, retrievers first, with those of the nodes that it
+            represents.
         node: The node.
         superseded: What replaces its document in the end, with the names that the metadata of a hit
             has; {} for nothing. With ``as_of`` a hit may have an earlier version there. See
@@ -118,13 +118,12 @@ class ExplainedHit(JsonRecord):
     path: str
     number: int
     text: str
-    standings: tuple[Standing, ...]
     merged_from: tuple[str, ...] = ()
     contributions: Mapping[str, float] = field(default_factory=lambda: EMPTY, hash=False)
     fused: float | None = None
+    standings: tuple[Standing, ...] = ()
     node: DocNode | Any = field(default=None, compare=False, repr=False)
     superseded: Metadata = field(default_factory=lambda: EMPTY, hash=False, repr=False)
-    _last: ClassVar[str] = "standings"
 
     @property
     def superseded_by(self) -> str:
@@ -543,10 +542,10 @@ def _hit(tracks: Tracks, rank: int, node: DocNode) -> ExplainedHit:
         node.path,
         node.number,
         beginning[:_TEXT_SHOWN],
-        tuple(standings),
         tuple(dict.fromkeys(retrieved)),
         track.contributions,
         track.fused,
+        tuple(standings),
         node,
         newest.to_metadata() if newest else EMPTY,
     )

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import chain
+from operator import attrgetter
 from typing import Any, Literal, TypeAlias
 
 from lazyrag.data.filters import FilterLike
@@ -37,6 +38,7 @@ from lazyrag.retrieval.base import (
     WrappingRetriever,
     check_retrievers,
     hits_of,
+    load_from,
     skipped_stage,
 )
 from lazyrag.retrieval.retriever import Retriever, matched_share, validate_documents
@@ -82,16 +84,12 @@ _ASCII_WORDS = re.compile("[0-9A-Za-z][!-~]*")
 _OTHER = "Pass embed= a model of that language; explain() has the share of unknown letters."
 
 _DISAGREEMENT = (
-    "Hybrid search leaves the vectors out: they agree with the words of their texts no more than"
-    " random ones. Is the model right, and its prefixes and pooling? Pass weights=[0.6, 0.4] to"
-    " use them."
+    "Hybrid search leaves the vectors of {} out: they agree with the words of their texts no more"
+    " than random ones. Is the model right, and its prefixes and pooling? Pass weights=[0.6, 0.4]"
+    " to use them."
 )
 
 _PARAMETERS = "fusion_method weights topk depth dedupe vector_retriever bm25_retriever".split()
-
-
-def _least_share(text: str) -> float:
-    return LEAST_SHARES.get(main_language(text), LEAST_SHARE)
 
 
 class HybridRetriever(BaseRetriever[list[DocNode]]):
@@ -137,7 +135,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         ['green tea', 'green salad']
     """
 
-    _default_pair: Sequence[Any] = ()  # the retrievers, where the weights are the default ones
+    _has_defaults = False  # the fusion and weights of `over`
 
     def __init__(
         self,
@@ -229,7 +227,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
             **fusion_kw,
         )
         hybrid._least_depth = OVER_LEAST_DEPTH
-        hybrid._default_pair = (vector, keyword) if has_defaults else ()
+        hybrid._has_defaults = has_defaults
         return hybrid
 
     @known_keywords
@@ -249,7 +247,8 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
             topk: Another limit for this call.
             weights: Other weights for this call.
         """
-        return BaseRetriever.__call__(self._reweighted(weights), query, filters, topk)
+        hybrid = self if weights is None else self._reweighted(weights)
+        return BaseRetriever.__call__(hybrid, query, filters, topk)
 
     @known_keywords
     def trace(
@@ -264,7 +263,8 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
 
         A retriever of weight 0 is among them without nodes.
         """
-        return BaseRetriever.trace(self._reweighted(weights), query, filters, topk)
+        hybrid = self if weights is None else self._reweighted(weights)
+        return BaseRetriever.trace(hybrid, query, filters, topk)
 
     def prepare(self, query: Query) -> None:
         """Prepare the retrievers that run, with a warning for those whose model cannot read the
@@ -282,19 +282,25 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
 
     def run(self, query: Query, snapshot: Snapshot) -> LazyStage:
         """Run the retrievers and fuse their results. By default vectors that do not agree with the
-        words of their texts have less weight, or none.
+        words of their texts have less weight, or none: those of each embed key by themselves.
         """
-        agreement = 1.0
-        if self._default_pair:
-            vector, keyword = self._default_pair
-            agreement = vector.agreement(keyword, snapshot)
-        if agreement == 1:
+        if not self._has_defaults:
             return self._fused(query, snapshot)
-        if agreement == 0:
-            warn_user(_DISAGREEMENT, UserWarning)
+        pair: Any = self.retrievers
+        vector, keyword = pair
+        agreements = vector.agreements(keyword, snapshot)
+        if min(agreements.values(), default=1) == 1:
+            return self._fused(query, snapshot)
+        if names := [repr(key) for key, measured in agreements.items() if measured == 0]:
+            warn_user(_DISAGREEMENT.format(", ".join(names)), UserWarning)
+        agreement = max(agreements.values())
+        adapted = copy.copy(self)
+        if agreement:
+            adapted.retrievers = vector.with_key_weights(agreements), keyword
         vector_weight, keyword_weight = OVER_WEIGHTS
-        adapted = self._reweighted([vector_weight * agreement, keyword_weight])
-        return adapted._fused(query, snapshot, agreement=agreement)
+        adapted = adapted._reweighted([vector_weight * agreement, keyword_weight])
+        shown = agreements if len(agreements) > 1 else agreement
+        return adapted._fused(query, snapshot, agreement=shown)
 
     def _fused(self, query: Query, snapshot: Snapshot, **settings: Any) -> LazyStage:
         limit = self._limit(query)
@@ -315,7 +321,9 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
                 else:
                     inputs.append(skipped_stage(part, snapshot, "its weight is 0", "weight"))
             language_analyser = "" if left_out else self._language_analyser(query, snapshot)
-            if language_analyser and matched_share(inputs[1]) < _least_share(query.text):
+            if language_analyser and matched_share(inputs[1]) < LEAST_SHARES.get(
+                main_language(query.text), LEAST_SHARE
+            ):
                 (vector, vector_weight), (keyword, weight) = self._weighted()
                 across = replace(query, language_analyser=language_analyser)
                 names = " ".join(_ASCII_WORDS.findall(composed_form(query.text)))
@@ -423,11 +431,9 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
             return {}
         return {part: why for part, why in reasons.items() if why}
 
-    def _reweighted(self, weights: WeightsLike | None) -> HybridRetriever:
-        if weights is None:
-            return self
+    def _reweighted(self, weights: WeightsLike) -> HybridRetriever:
         clone = copy.copy(self)
-        clone._default_pair = ()
+        clone._has_defaults = False
         clone._set_weights(self._checked_weights(weights))
         return clone
 
@@ -530,14 +536,8 @@ class _FusedStage(LazyStage):
         if group and not others:
             for part in self.snapshot.parts:
                 part.preload(group, hits)
-        missing = dict(hits)
-        nodes: dict[NodeKey, DocNode] = {}
         # a Document's own nodes first
-        for source in sorted(self._sources, key=lambda source: source.has_aliases):
-            scores = {key: missing.pop(key) for key, _ in source.hits if key in missing}
-            if scores:
-                nodes.update(zip(scores, source.load(list(scores.items())), strict=True))
-        return [nodes[key] for key, _ in hits]
+        return load_from(sorted(self._sources, key=attrgetter("has_aliases")), hits)
 
     def _origins(self) -> Origins:
         """Map each Document node to the external nodes with the same uid."""

@@ -8,7 +8,14 @@ from dataclasses import replace
 from lazyrag.data.node import DocNode
 from lazyrag.ranking.fusion import rank_by_sum
 from lazyrag.read.snapshot import Hits, NodeKey, Snapshot
-from lazyrag.retrieval.base import DEFAULT_TOPK, LazyStage, LoadedStage, Query, WrappingRetriever
+from lazyrag.retrieval.base import (
+    DEFAULT_TOPK,
+    LazyStage,
+    LoadedStage,
+    Query,
+    WrappingRetriever,
+    load_from,
+)
 from lazyrag.retrieval.stages import NodeRetriever
 from lazyrag.text.question_parts import split_question
 
@@ -90,12 +97,7 @@ class _MergedStage(LazyStage):
 
     def load(self, hits: Hits) -> list[DocNode]:
         """See `LazyStage.load`."""
-        missing = dict(hits)
-        nodes: dict[NodeKey, DocNode] = {}
-        for stage in self.inputs:
-            scores = {key: missing.pop(key) for key, _ in stage.hits if key in missing}
-            nodes.update(zip(scores, stage.load(list(scores.items())), strict=True))
-        return [nodes[key] for key, _ in hits]
+        return load_from(self.inputs, hits)
 
 
 def _take_in_turn(rankings: Sequence[Hits]) -> dict[NodeKey, tuple[float, ...]]:

@@ -7,12 +7,12 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, Self, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
-from lazyrag.data.filters import And, Condition, Filter, Not, matches
+from lazyrag.data.filters import And, Filter, field_names, matches
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import Segment
 from lazyrag.errors import ConfigError, NotRegisteredError, known_names, warn_user
@@ -196,6 +196,7 @@ class Retriever(BaseRetriever[T_co]):
         self._set_topk(topk)
         self._set_output(output_format, join)
         self._feedback: tuple[Sequence[DocNode], float] | None = None
+        self._key_weights: Sequence[float] | None = None
         self.sources = dict.fromkeys((doc.reader for doc in self._documents), self._needs())
 
     def _check_search(self, index: str) -> None:
@@ -286,16 +287,27 @@ class Retriever(BaseRetriever[T_co]):
         tells = terms.analyser in ("en", "zh")
         return terms.analyser if tells and same_nodes and search.mode == "exact" else ""
 
-    def agreement(self, keyword: Retriever[Any], snapshot: Snapshot) -> float:
-        """How far the vectors agree with the words that a keyword search ranks, see
-        `lazyrag.read.agreement`; 1 with several Documents or embed keys.
+    def agreements(self, keyword: Retriever[Any], snapshot: Snapshot) -> dict[str, float]:
+        """How far the vectors of each embed key agree with the words that a keyword search ranks,
+        see `lazyrag.read.agreement`; {} with several Documents.
         """
         analyser = self.language_analyser(keyword)
-        if not analyser or len(snapshot.parts) != 1 or len(self._embed_keys) != 1:
-            return 1.0
+        if not analyser or len(snapshot.parts) != 1:
+            return {}
         from lazyrag.read.agreement import agreement  # for the default hybrid alone
 
-        return snapshot.parts[0].measured(agreement, self.group, analyser, self._embed_keys[0])
+        measured = partial(snapshot.parts[0].measured, agreement, self.group, analyser)
+        return {key: measured(key) for key in self._embed_keys}
+
+    def with_key_weights(self, weights: Mapping[str, float]) -> Self:
+        """Return a copy that weighs the rankings of its embed keys, and leaves those of weight 0
+        out.
+        """
+        clone = copy.copy(self)
+        clone._embed_keys = tuple(filter(weights.get, self._embed_keys))
+        clone._rankings = clone._embed_keys
+        clone._key_weights = [weights[key] for key in clone._embed_keys]
+        return clone
 
     def has_other_languages(self, query: Query, snapshot: Snapshot, analyser: str) -> bool:
         """Whether the group of one Document has nodes in other languages than the query, whose
@@ -411,7 +423,9 @@ class Retriever(BaseRetriever[T_co]):
         begun = time.perf_counter()
         from lazyrag.ranking.fusion import fusions, rank_by_sum  # for several embed keys alone
 
-        contributions = fusions["rrf"].contributions([ranking.hits for ranking in rankings])
+        contributions = fusions["rrf"].contributions(
+            [ranking.hits for ranking in rankings], weights=self._key_weights
+        )
         fused = LazyStage(
             "fusion",
             "rrf",
@@ -868,6 +882,7 @@ def describe_excluding_condition(condition: Filter, fields: Fields) -> str:
         fields: The node's.
 
     Example:
+        >>> from lazyrag.data.filters import Condition
         >>> condition = And(Condition("year", "gt", 2000), Condition("author", "eq", "A"))
         >>> describe_excluding_condition(condition, {"year": 2004, "author": "B"})
         "The filter author == 'A' excludes it: its author is 'B'."
@@ -877,15 +892,7 @@ def describe_excluding_condition(condition: Filter, fields: Fields) -> str:
     while isinstance(condition, And):
         condition = next(part for part in condition.filters if not matches(part, fields))
     has = []
-    for name in dict.fromkeys(_field_names(condition)):
+    for name in dict.fromkeys(field_names(condition)):
         value = fields.get(name)
         has.append(f"it has no {name}" if value is None else f"its {name} is {value_text(value)}")
     return f"The filter {filter_text(condition)} excludes it{': ' if has else ''}{', '.join(has)}."
-
-
-def _field_names(condition: Filter) -> Iterator[str]:
-    if isinstance(condition, Condition):
-        yield condition.field
-    else:
-        for part in (condition.filter,) if isinstance(condition, Not) else condition.filters:
-            yield from _field_names(part)

@@ -243,8 +243,8 @@ class Similarity:
     name: str
     func: AnyCallable
     mode: Mode
-    descend: bool
-    batch: bool
+    descend: bool = True
+    batch: bool = False
     search: Callable[..., Search] | None = None
 
     def make_search(self, kwargs: Keywords) -> Search:
@@ -255,10 +255,10 @@ class Similarity:
         """
         return _FunctionSearch(self, kwargs) if self.search is None else self.search(**kwargs)
 
-    def rank(
+    def scored(
         self, query: str | list[float] | SparseVector, nodes: Sequence[DocNode], **kwargs: Any
-    ) -> list[tuple[DocNode, float]]:
-        """Score nodes, best first by this similarity's direction, ties by uid.
+    ) -> tuple[Sequence[DocNode], FloatArray]:
+        """Score nodes by the function.
 
         Args:
             query: Text, or the query's vector, by mode.
@@ -266,22 +266,12 @@ class Similarity:
             kwargs: Passed to the function.
 
         Returns:
-            Pairs (node, score); a batch function may leave nodes out.
+            The n nodes that have a score, in no particular order, and their (n,) scores; a batch
+            function may leave nodes out.
 
         Raises:
             RetrievalError: If the function raises, or returns something that its prototype does not
                 allow.
-        """
-        sign = -1.0 if self.descend else 1.0
-        ranked, scores = self.scored(query, nodes, **kwargs)
-        pairs = zip(ranked, scores.tolist(), strict=True)
-        return sorted(pairs, key=lambda pair: (sign * pair[1], pair[0].uid))
-
-    def scored(
-        self, query: str | list[float] | SparseVector, nodes: Sequence[DocNode], **kwargs: Any
-    ) -> tuple[Sequence[DocNode], FloatArray]:
-        """See `rank`: the n nodes that have a score, in no particular order, and their (n,)
-        scores.
         """
         func = self.func
         try:
@@ -294,8 +284,6 @@ class Similarity:
         if not self.batch:
             return nodes, self._scores(values)
         pairs = returned if isinstance(returned, (list, tuple)) else [returned]
-        if len(pairs) == len(nodes) and all(map(_is_pair_of, pairs, nodes)):
-            return nodes, self._scores([score for _, score in pairs])
         return self._scored_subset(pairs, nodes)
 
     def _failure(self, exc: Exception) -> str:
@@ -375,11 +363,6 @@ class Similarity:
                 )
             raise RetrievalError(msg)
         return score
-
-
-def _is_pair_of(pair: Any, node: DocNode) -> bool:
-    """Whether a result of a batch function is a pair of this node and its score."""
-    return isinstance(pair, (list, tuple)) and len(pair) == 2 and pair[0] is node
 
 
 class _FunctionSearch:
@@ -769,33 +752,19 @@ def _dense(vector: list[float] | Embedding) -> FloatArray:
 
 
 for _similarity in (
-    Similarity(
-        "bm25", bm25, "text", descend=True, batch=True, search=partial(TermSearch, analyser="en")
-    ),
+    Similarity("bm25", bm25, "text", batch=True, search=partial(TermSearch, analyser="en")),
     Similarity(
         "bm25_chinese",
         bm25_chinese,
         "text",
-        descend=True,
         batch=True,
         search=partial(TermSearch, analyser="zh"),
     ),
-    Similarity(
-        "cosine",
-        cosine,
-        "embedding",
-        descend=True,
-        batch=False,
-        search=partial(VectorSearch, metric="cosine"),
-    ),
-    Similarity(
-        "ip", ip, "embedding", descend=True, batch=False, search=partial(VectorSearch, metric="ip")
-    ),
+    Similarity("cosine", cosine, "embedding", search=partial(VectorSearch, metric="cosine")),
+    Similarity("ip", ip, "embedding", search=partial(VectorSearch, metric="ip")),
 ):
     similarities.register(_similarity.name, _similarity)
-OWN_METRIC = Similarity(
-    "cosine or ip", nearest, "embedding", descend=True, batch=False, search=VectorSearch
-)
+OWN_METRIC = Similarity("cosine or ip", nearest, "embedding", search=VectorSearch)
 """The metric of each collection, where no similarity is named."""
 
 

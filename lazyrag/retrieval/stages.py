@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias, cast
+from typing import Any, Literal, Protocol, TypeAlias, cast
 
 from lazyrag.data.encoding import to_dict
 from lazyrag.data.filters import FilterLike
@@ -63,14 +63,13 @@ class JsonRecord:
     """Base of the dataclasses that can be written as JSON."""
 
     __slots__ = ()
-    _last: ClassVar[str] = ""  # the field that comes last in JSON
 
     def to_dict(self) -> JsonObject:
         """Return its fields, ready for JSON."""
-        public = [field for field in fields(cast("Any", self)) if field.repr]
         return {
             field.name: to_dict(getattr(self, field.name))
-            for field in sorted(public, key=lambda field: bool(field.name == self._last))
+            for field in fields(cast("Any", self))
+            if field.repr
         }
 
 
@@ -124,8 +123,8 @@ class Reason(JsonRecord):
         message: The reason in one sentence.
         rank: Its rank before it was dropped, from 1; None where it had none.
         score: Its score there; None where it had none.
-        inputs: Where none of several retrievers returned it: the reason of each.
         cause: The reason for programs.
+        inputs: Where none of several retrievers returned it: the reason of each.
     """
 
     uid: str
@@ -133,9 +132,8 @@ class Reason(JsonRecord):
     message: str
     rank: int | None = None
     score: float | None = None
-    inputs: tuple[Reason, ...] = ()
     cause: Cause = "dropped"
-    _last: ClassVar[str] = "inputs"
+    inputs: tuple[Reason, ...] = ()
 
     def __str__(self) -> str:
         lines = [f"{self.stage}: {self.message}"]

@@ -438,11 +438,15 @@ def _characters_pairs_and_words(run: str, segmenter: Segmenter | None = None) ->
 
 
 def longer_terms(words: list[str], segmenter: Segmenter) -> list[str]:
-    """Words of three characters and more, each after those inside it."""
-    terms = []
+    """Words of three characters and more, each after the dictionary's words of three inside it, as
+    jieba's search mode finds them.
+    """
+    terms: list[str] = []
     for word in words:
+        if len(word) > 3:
+            triples = [word[start : start + 3] for start in range(len(word) - 2)]
+            terms += filter(segmenter.is_word, triples)
         if len(word) > 2:
-            terms += _inner_words(word, 3, segmenter)
             terms.append(word)
     return terms
 
@@ -519,11 +523,13 @@ def term_spans(text: str, terms: frozenset[str]) -> list[tuple[int, int, str]]:
         for word in [*normal_words(match.group()), *part_words(composed_form(name))]:
             matching = terms.intersection(word_terms(word, language) or [STOP_MARK + word])
             spans += [(match.start(), match.end(), term) for term in matching]
-    for term in filter(_is_part_of_run, terms):
-        spans += [
-            (match.start(), match.end(), term)
-            for match in re.finditer(re.escape(plain_term(term)), normal)
-        ]
+    # else they are words: these are cut from runs of letters without spaces
+    for term in terms:
+        if _is_cjk(term) or is_unspaced(term):
+            spans += [
+                (match.start(), match.end(), term)
+                for match in re.finditer(re.escape(plain_term(term)), normal)
+            ]
     return sorted((starts[first], ends[last - 1], term) for first, last, term in spans)
 
 
@@ -558,11 +564,6 @@ def _in_normal_form(text: str) -> tuple[str, Sequence[int], Sequence[int]]:
     ):
         return normal, range(len(text)), range(1, len(text) + 1)
     return aligned(text, normal_form)
-
-
-def _is_part_of_run(term: str) -> bool:
-    """Whether a term is cut from a run of letters without spaces between words."""
-    return _is_cjk(term) or is_unspaced(term)
 
 
 def _is_cjk(term: str) -> bool:
@@ -769,24 +770,6 @@ def tagged_words(text: str) -> list[tuple[str, str]]:
         [('王伟', 'nr'), ('在', 'p'), ('北京', 'ns')]
     """
     return chinese_segmenter().tag(text)
-
-
-def inner_words(word: str, length: int) -> list[str]:
-    """The dictionary's words of a given length inside a longer word, as jieba's search mode finds
-    them.
-
-    Example:
-        >>> inner_words("中国科学院", 3)
-        ['科学院']
-    """
-    return _inner_words(word, length, chinese_segmenter())
-
-
-def _inner_words(word: str, length: int, segmenter: Segmenter) -> list[str]:
-    if len(word) <= length:
-        return []
-    pieces = [word[start : start + length] for start in range(len(word) - length + 1)]
-    return list(filter(segmenter.is_word, pieces))
 
 
 class RustSegmenter:

@@ -89,6 +89,7 @@ class Inference:
     Args:
         values: The values that it names.
         levels: Names of files by how well their documents match: above 0, at most 1.
+        note: Who chose the values, where it is not the rules.
 
     Example:
         >>> str(Inference([("company", "3M"), ("year", "2018")], {}))
@@ -97,9 +98,14 @@ class Inference:
 
     values: Sequence[NamedValue]
     levels: Mapping[float, Collection[str]]
+    note: str = ""
 
     def __str__(self) -> str:
-        return ", ".join(f"{field}: {value}" for field, value in self.values)
+        return ", ".join(self.choices()) + self.note
+
+    def choices(self) -> list[str]:
+        """The values as `infer_filters` takes them."""
+        return [f"{field}: {value}" for field, value in self.values]
 
 
 def value_key(field: str, value: object) -> str:

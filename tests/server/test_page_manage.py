@@ -445,11 +445,11 @@ def test_health_and_groups_name_vectors_that_are_left_out(tmp_path, language, wo
     pages = ["/s/notes/activity/health", "/s/notes/groups"]
     HybridRetriever.over(docs, "FineChunk").build()
     assert [words in client.get(page, headers=headers).text for page in pages] == [False, False]
-    with pytest.warns(UserWarning, match="leaves the vectors out"):
+    with pytest.warns(UserWarning, match="leaves the vectors of 'default' out"):
         HybridRetriever.over(docs, "FineChunk")("word3")
     assert [words in client.get(page, headers=headers).text for page in pages] == [True, True]
     search = "/s/notes/search?q=word3&group=FineChunk&explain=1"
-    with pytest.warns(UserWarning, match="leaves the vectors out"):
+    with pytest.warns(UserWarning, match="leaves the vectors of 'default' out"):
         found = client.get(search).text
     assert len(re.findall(r"Vector</b><span>not used", found)) == 1
     status = client.get("/api/v1/sets/notes/status").json()

@@ -4,6 +4,7 @@ documents a search prefers.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from contextlib import closing
 
@@ -12,13 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lazyrag import DataType, DocField, Document, HybridRetriever, Retriever, migrate
-from lazyrag.errors import ConfigError
+from lazyrag.errors import AnswerWarning, ConfigError
 from lazyrag.ledger.field_keys import FieldKeys
+from lazyrag.models import HttpChatModel
 from lazyrag.retrieval import AsOfRetriever, FieldRetriever
 from lazyrag.retrieval.hybrid import default_retriever
 from lazyrag.retrieval.inferring import inferred_values
 from lazyrag.stores.sqlite import StoreFile
 from tests.earlier_formats import drop_field_keys
+from tests.model_server import Model, answered, failed
 from tests.shelf import Letters
 
 SALES = "The sales of the shops grew."
@@ -348,3 +351,65 @@ def test_a_value_that_changes_while_it_is_read_is_left_out(monkeypatch):
     monkeypatch.setattr(FieldKeys, "values", change)
     assert docs.field_values("company") == {"B": 1}
     assert docs.field_values("company") == {"A": 1, "B": 1}
+
+
+NAMES = {f"{name} {year}.txt": SALES for name in ("Acme", "Pear", "Bond") for year in (2018, 2019)}
+
+
+def choosing(model, *names):
+    """A chat model on a server that chooses values, and one that is not in the list."""
+    message = {"content": json.dumps([*names, "name: House"])}
+    model.faults = [answered({"choices": [{"message": message}]})] * 20
+    return HttpChatModel(model.url, "m")
+
+
+@pytest.mark.parametrize(
+    ("question", "chosen", "expected"),
+    [
+        ("sales of pear", ["name: Pear"], {"name": ["Pear"]}),
+        ("Did Pear help sales of acme?", ["name: Acme"], {"name": ["Acme"]}),
+        ("Sales of Acme in 2019", ["year: 2019"], {"year": ["2019"]}),
+        ("Sales of Acme in 2019", [], {}),
+    ],
+)
+def test_a_chat_model_chooses_of_the_values_that_exist(httpserver, question, chosen, expected):
+    """Names in small letters too; explain says so, and one question is asked once."""
+    docs = shelf(NAMES)
+    model = Model(httpserver)
+    chat = choosing(model, *chosen)
+    retriever = FieldRetriever(Retriever(docs, "MediumChunk", "bm25"), model=chat)
+    explanation = str(retriever.explain(question))
+    assert ("(chosen by the chat model)" in explanation) == bool(expected)
+    assert inferred_values(retriever, question) == expected
+    assert paths(retriever(question)) == [hit.path for hit in retriever.explain(question)]
+    assert len(model.requests) == 1
+
+
+def test_a_chat_model_sees_no_value_of_hidden_documents(httpserver):
+    """Nor a value that the caller removes."""
+    docs = shelf(NAMES)
+    view = docs.restricted({"file_name": [name for name in NAMES if not name.startswith("Pear")]})
+    model = Model(httpserver)
+    retriever = Retriever(view, "MediumChunk", "bm25")
+    choosing_retriever = FieldRetriever(retriever, ["-year"], model=choosing(model, "name: Acme"))
+    assert choosing_retriever("Sales of Acme, Pear and Bond in 2019")[0].path.startswith("Acme")
+    [body] = model.bodies
+    listed = body["messages"][-1]["content"].split("\n")[3]
+    assert sorted(json.loads(listed)) == ["name: Acme", "name: Bond"]
+
+
+@pytest.mark.parametrize(
+    "fault", [failed(400), answered({"choices": [{"message": {"content": "?"}}]})]
+)
+def test_rules_infer_where_a_chat_model_fails(httpserver, fault):
+    """With a warning, once a call."""
+    docs = shelf(NAMES)
+    model = Model(httpserver)
+    retriever = Retriever(docs, "MediumChunk", "bm25")
+    model.faults = [fault]
+    with pytest.warns(AnswerWarning, match="rules alone") as warnings:
+        nodes = FieldRetriever(retriever, model=HttpChatModel(model.url, "m"))(QUESTION)
+    assert [(node.path, node.score) for node in nodes] == [
+        (node.path, node.score) for node in FieldRetriever(retriever)(QUESTION)
+    ]
+    assert len(warnings) == 1

@@ -700,6 +700,11 @@ def embed_at_random(text):
     return np.random.default_rng(list(text.encode())).standard_normal(32)
 
 
+def embed_weakly(text):
+    """A vector that is mostly random."""
+    return np.concatenate([embed_topic(text), 5 * embed_at_random(text)])
+
+
 def topic_documents(embed, count=80):
     """A Document over texts by topic."""
     docs = Document(embed=embed)
@@ -740,16 +745,32 @@ class TestAgreement:
 
     def test_weak_vectors_have_less_weight(self):
         """Vectors that are mostly random keep a part of their weight."""
-
-        def embed_weakly(text):
-            return np.concatenate([embed_topic(text), 5 * embed_at_random(text)])
-
         docs = topic_documents(embed_weakly)
         settings = fusion_settings(docs)
         assert 0 < settings["agreement"] < 1
         weaker = f"have less weight in hybrid search, agreement {settings['agreement']}"
         assert weaker in str(docs.status())
         assert settings["weights"] == (0.6 * settings["agreement"], 0.4)
+
+    def test_each_of_several_models_has_its_own_agreement(self):
+        """A broken one beside one that works changes nothing, a weak one has less weight."""
+        query = "own7 a1 b2"
+        alone = HybridRetriever.over(topic_documents(embed_topic), "FineChunk")
+        docs = topic_documents({"good": embed_topic, "broken": embed_at_random})
+        hybrid = HybridRetriever.over(docs, "FineChunk")
+        with pytest.warns(UserWarning, match="the vectors of 'broken' out"):
+            nodes = hybrid(query)
+        expected = [(node.text, node.score) for node in alone(query)]
+        assert [(node.text, node.score) for node in nodes] == expected
+        with pytest.warns(UserWarning, match="the vectors of 'broken' out"):
+            assert fusion_settings(docs, query)["agreement"] == {"good": 1, "broken": 0}
+        weak = topic_documents({"good": embed_topic, "weak": embed_weakly})
+        settings = fusion_settings(weak, query)
+        assert settings["weights"] == (0.6, 0.4)
+        assert 0 < settings["agreement"]["weak"] < settings["agreement"]["good"]
+        broken = topic_documents({"broken": embed_at_random, "other": embed_at_random})
+        with pytest.warns(UserWarning, match="the vectors of 'broken', 'other' out"):
+            assert fusion_settings(broken, query)["weights"] == (0, 0.4)
 
     def test_chosen_weights_stay(self):
         """Passed to a call or to the constructor."""

@@ -445,6 +445,7 @@ def test_cosine_over_nodes_with_dicts_is_a_retrieval_error(folder):
 
     docs = in_lines(folder(FILES), embed=weights)
     hits = Retriever(docs, "line")("tea")
-    assert similarities["ip"].rank(weights("tea"), hits)[0][0].uid in {hit.uid for hit in hits}
+    nodes, scores = similarities["ip"].scored(weights("tea"), hits)
+    assert scores.tolist() == pytest.approx([hit.score for hit in nodes])
     with pytest.raises(RetrievalError, match="sparse"):
-        similarities["cosine"].rank(weights("tea"), hits)
+        similarities["cosine"].scored(weights("tea"), hits)
