@@ -7,8 +7,10 @@ import math
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 from itertools import chain
 from typing import Any, Literal, TypeAlias
 
@@ -42,6 +44,7 @@ from lazyrag.retrieval.base import (
 from lazyrag.retrieval.retriever import Retriever, matched_share, validate_documents
 from lazyrag.retrieval.similarity import similarities, validate_feedback
 from lazyrag.retrieval.stages import NodeRetriever, Origins, Searchable, Stage, StageKind
+from lazyrag.stores.protocol import BatchesSearches
 from lazyrag.text.analyzers import composed_form
 from lazyrag.text.scripts import FOREIGN_WORD, main_language
 from lazyrag.types import DayLike, InferFilters, Keywords, Parts
@@ -77,6 +80,7 @@ LEAST_SHARES = {"th": 0.145}
 """The same for other languages: Thai words become several terms each."""
 NAMES_WEIGHT = 1 / 8  # of the weight of keyword search
 
+_NO_BATCH: AbstractContextManager[object] = nullcontext()
 _ASCII_WORDS = re.compile("[0-9A-Za-z][!-~]*")
 
 _OTHER = "Pass embed= a model of that language; explain() has the share of unknown letters."
@@ -307,13 +311,20 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
                 fusing = fusing.with_weights(
                     [0.0 if part in left_out else weight for part, weight in self._weighted()]
                 )
-            for part, weight in self._weighted():
-                if part in left_out:
-                    inputs.append(skipped_stage(part, snapshot, left_out[part]))
-                elif weight:
-                    inputs.append(part.run_part(query, snapshot, depth))
-                else:
-                    inputs.append(skipped_stage(part, snapshot, "its weight is 0", "weight"))
+            begun = time.perf_counter()
+            batch = _NO_BATCH
+            if self._is_ranked_by_stores and not left_out:
+                batch = self._batch(query, snapshot, depth)
+            with batch:
+                batch_s = time.perf_counter() - begun
+                for part, weight in self._weighted():
+                    if part in left_out:
+                        inputs.append(skipped_stage(part, snapshot, left_out[part]))
+                    elif weight:
+                        inputs.append(part.run_part(query, snapshot, depth))
+                    else:
+                        inputs.append(skipped_stage(part, snapshot, "its weight is 0", "weight"))
+            inputs[0].seconds += batch_s
             language_analyser = "" if left_out else self._language_analyser(query, snapshot)
             if language_analyser and matched_share(inputs[1]) < _least_share(query.text):
                 (vector, vector_weight), (keyword, weight) = self._weighted()
@@ -329,6 +340,17 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         if self._dedupe is not None:
             last = self._without_equal_texts(last, snapshot)
         return last.cut(limit)
+
+    def _batch(
+        self, query: Query, snapshot: Snapshot, depth: int
+    ) -> AbstractContextManager[object]:
+        """Within, a server answers the searches of the retrievers by one request, if it can."""
+        store = snapshot.parts[0].indexer.nodes.vectors
+        if not isinstance(store, BatchesSearches):
+            return _NO_BATCH
+        return store.batch_searches(
+            [partial(part.run_part, query, snapshot, depth) for part in self.running]
+        )
 
     def _language_analyser(self, query: Query, snapshot: Snapshot) -> str:
         """The analyser for a search across languages, or "". It needs a vector and a keyword
@@ -436,6 +458,9 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         self._weights = weights
         self._weighted_fusing = self._fusing.with_weights(weights)
         self._set_running(part for part, weight in self._weighted() if weight)
+        self._is_ranked_by_stores = all(
+            isinstance(part, Retriever) and part.is_ranked_by_store for part in self.running
+        )
 
     def _weighted(self) -> Iterator[tuple[BaseRetriever[Any], float]]:
         return zip(self.retrievers, self._weights or [1.0] * len(self.retrievers), strict=True)

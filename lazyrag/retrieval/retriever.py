@@ -208,6 +208,7 @@ class Retriever(BaseRetriever[T_co]):
                 " not compare. Search one Document, or pass index='exact'."
             )
         mode = "native" if ranks_text else getattr(search, "mode", "exact")
+        self.is_ranked_by_store = mode == "native"
         if mode != "exact" and not all(
             self._may_rank(document.reader, mode) for document in self._documents
         ):

@@ -11,7 +11,9 @@ from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from itertools import count, islice
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -50,6 +52,7 @@ from lazyrag.stores.opensearch_encoding import (
 )
 from lazyrag.stores.protocol import (
     TRANSIENT_STATUSES,
+    DeferredSearchError,
     Feature,
     Pushed,
     StoreLocation,
@@ -85,6 +88,26 @@ _BULK_ROWS = 500
 _BULK_CHARACTERS = 4_000_000  # of a request, unless a single row has more; servers take 100 MB
 _SHARDS_WAIT = "10s"
 _BULK_RESULTS = "items.*.status,items.*.result,items.*.error"  # a quarter of a complete answer
+
+_Request: TypeAlias = "tuple[tuple[str, ...], str, JsonObject]"
+"""A search: the nodes that it is sent to, its collection and body."""
+
+
+@dataclass
+class _SearchBatch:
+    """Searches that are sent together.
+
+    Args:
+        requests: Those that were called.
+        answers: Those that were answered, with the answers; None before they are sent.
+    """
+
+    requests: list[_Request] = field(default_factory=list)
+    answers: list[tuple[_Request, JsonObject]] | None = None
+
+
+_NO_BATCH = _SearchBatch(answers=[])
+_BATCH = ContextVar("batch", default=_NO_BATCH)
 
 Row = TypeVar("Row", Segment, VectorRow)
 Action: TypeAlias = "tuple[str, str]"
@@ -241,40 +264,67 @@ class OpenSearchRows(ABC, Generic[Row]):
 
     def refresh(self, collection: str) -> None:
         """See `Refreshable.refresh`."""
-        with self._refreshing, self._refreshed([collection]):
-            answer = self._run(collection, lambda client: client.indices.refresh(index=collection))
-            raise_for_shards(collection, answer)
+        with self._refreshing:
+            self._refresh([collection])
 
     def refresh_written(self, collections: Iterable[str]) -> None:
         """Make what was written to collections visible to searches: one request for many of them.
         After a failure, the next call or query repeats it.
         """
-        connection = self._opened()
-        with self._refreshing:
+        with self._refreshing:  # another thread may be refreshing what this one wrote
             written = sorted(self._unrefreshed.intersection(collections))
             for some in batches(written, _NAMES_AT_ONCE):
-                names = ",".join(some)
-                with self._refreshed(some):
-                    answer = connection.run(
-                        lambda client: client.indices.refresh(index=names),  # noqa: B023
-                        wait_s=connection.wait_s,
-                    )
-                    raise_for_shards(names, answer)
-
-    def _refresh_own(self, collection: str) -> None:
-        """Let a search find what this object wrote."""
-        with self._refreshing:  # another thread may be refreshing what this one wrote
-            if collection in self._unrefreshed:
-                self.refresh(collection)
+                self._refresh(some)
 
     @contextmanager
-    def _refreshed(self, collections: Sequence[str]) -> Iterator[None]:
-        """Note that collections are being refreshed: what is written meanwhile needs another one.
-        After a failure, all of them do.
+    def batch_searches(self, searches: Iterable[Callable[[], object]]) -> Iterator[None]:
+        """See `BatchesSearches.batch_searches`. Searches of other clusters are sent alone."""
+        batch = _SearchBatch()
+        token = _BATCH.set(batch)
+        try:
+            for search in searches:
+                with suppress(DeferredSearchError):
+                    search()
+            requests = [request for request in batch.requests if request[0] == self._uris]
+            lines: list[JsonObject] = []
+            for _, collection, body in requests:
+                lines += [{"index": collection, **_COMPLETE}, body]
+            batch.answers = []
+            if requests:
+                with suppress(StoreError):  # some clusters do not allow `_msearch`
+                    answer = self._opened().run(lambda client: client.msearch(body=lines))
+                    pairs = zip(requests, answer["responses"], strict=True)
+                    batch.answers = [pair for pair in pairs if "error" not in pair[1]]
+            yield
+        finally:
+            _BATCH.reset(token)
+
+    def _search(self, collection: str, body: JsonObject) -> JsonObject:
+        """The answer to a search; in a batch, the one that came with the others."""
+        request = self._uris, collection, body
+        batch = _BATCH.get()
+        if batch.answers is None:
+            batch.requests.append(request)
+            raise DeferredSearchError
+        for answered, answer in batch.answers:
+            if answered == request:
+                return answer
+        return self._run(
+            collection, lambda client: client.search(index=collection, body=body, params=_COMPLETE)
+        )
+
+    def _refresh(self, collections: Sequence[str]) -> None:
+        """Refresh collections: what is written meanwhile needs another one. After a failure, all of
+        them do.
         """
+        names = ",".join(collections)
+        waits = not self._unrefreshed.isdisjoint(collections)
         self._unrefreshed.difference_update(collections)
         try:
-            yield
+            answer = self._run(
+                collections[0], lambda client: client.indices.refresh(index=names), waits=waits
+            )
+            raise_for_shards(names, answer)
         except StoreError:
             self._unrefreshed.update(collections)
             raise
@@ -368,10 +418,7 @@ class OpenSearchRows(ABC, Generic[Row]):
         if after:
             request["search_after"] = [after]
         while page > 0:
-            answer = self._run(
-                collection,
-                lambda client: client.search(index=collection, body=request, params=_COMPLETE),
-            )
+            answer = self._search(collection, request)
             raise_for_shards(collection, answer)
             hits = answer["hits"]["hits"]
             yield from hits
@@ -558,17 +605,18 @@ class OpenSearchSegmentStore(OpenSearchRows[Segment]):
             )
         if not terms:
             return iter(())
-        self._refresh_own(collection)
+        self.refresh_written([collection])
         pushed = push_down(filter, FilterDialect(shape.schema))
         query: Query = {"must": [{"match": {f"{TERMS}.{analyser}": {"query": join_terms(terms)}}}]}
         if pushed.native is not None:
             query["filter"] = [pushed.native]
+        has_source = has_rows or pushed.rest is not None
         body = {
             "query": {"bool": query},
             "sort": [{"_score": "desc"}, {KEY: "asc"}],
-            "_source": _SOURCE if has_rows or pushed.rest is not None else False,
+            "_source": _SOURCE if has_source else False,
         }
-        page = PAGE if has_rows or pushed.rest is not None else MAX_HITS
+        page = PAGE if has_source else MAX_HITS
         hits = self._hits(
             collection, body, page=page if pushed.rest is not None else min(topk, page)
         )

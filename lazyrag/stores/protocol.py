@@ -12,6 +12,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import (
@@ -516,6 +517,22 @@ class FindsRows(NativeText, Protocol):
         filter: Filter | None = None,
     ) -> list[tuple[Segment, float]]:
         """As `search_text`, with the rows in place of their keys."""
+
+
+class DeferredSearchError(Exception):
+    """Raised by a search that is sent later, see `BatchesSearches`."""
+
+
+@runtime_checkable
+class BatchesSearches(Protocol):
+    """A store whose server answers several searches in one request."""
+
+    def batch_searches(
+        self, searches: Iterable[Callable[[], object]]
+    ) -> AbstractContextManager[None]:
+        """Call searches to learn their requests, and send these together; within, the same searches
+        get the answers. Searches let `DeferredSearchError` pass.
+        """
 
 
 @runtime_checkable

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from opensearchpy import OpenSearch
 
 from lazyrag import Document, HybridRetriever, Retriever
-from lazyrag.errors import ConfigError, SchemaMismatchError
+from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError
 from lazyrag.stores.opensearch_vectors import OpenSearchVectorStore
 from lazyrag.stores.protocol import VectorRow, VectorSchema
 from lazyrag.testing import VectorStoreContract
@@ -95,7 +96,7 @@ def test_a_document_whose_nodes_and_vectors_are_on_one_cluster(
 
 
 def test_how_many_requests_a_search_makes(opensearch_address: str, tmp_path: Path) -> None:
-    """A vector search asks for a ranking and for its nodes, a hybrid search for two rankings and
+    """A vector search asks for a ranking and for its nodes, a hybrid search for both rankings and
     for its nodes; nothing is refreshed until something is written, and the fused order is that of
     the two rankings.
     """
@@ -108,7 +109,7 @@ def test_how_many_requests_a_search_makes(opensearch_address: str, tmp_path: Pat
         by_vector = Retriever(docs, "MediumChunk", "cosine", topk=50)
         by_words = Retriever(docs, "MediumChunk", "bm25", topk=50)
         hybrid = HybridRetriever(by_words, by_vector, topk=10, depth=50)
-        searches = {by_vector: Counter(_search=1, _mget=1), hybrid: Counter(_search=2, _mget=1)}
+        searches = {by_vector: Counter(_search=1, _mget=1), hybrid: Counter(_msearch=1, _mget=1)}
         for retriever, expected in searches.items():
             retriever("tea ioio 7")
             requests: Counter[str] = Counter()
@@ -123,3 +124,29 @@ def test_how_many_requests_a_search_makes(opensearch_address: str, tmp_path: Pat
         view = docs.restricted({"file_name": ["003", "007"]}, statistics="shared")
         narrow = HybridRetriever.over(view, "MediumChunk", topk=10)
         assert {node.path for node in narrow("tea ioio 7")} == {"003", "007"}
+
+
+def test_a_search_that_a_batch_does_not_answer_is_sent_alone(opensearch_address: str) -> None:
+    """Its collection is missing, or the batch has none such."""
+    with closing(OpenSearchVectorStore(opensearch_address, {}, ONE_COPY)) as store:
+        store.open()
+        store.create("lr_v", VectorSchema(2, "ip", SCHEMA))
+        store.upsert("lr_v", [VectorRow(key, np.ones(2, np.float32)) for key in "ab"])
+        nearest = partial(store.search_natively, "lr_v", np.ones((1, 2), np.float32))
+        alone = nearest(2)
+        store.create("lr_w", VectorSchema(2, "ip", SCHEMA))
+        missing = partial(store.search_natively, "lr_w", np.ones((1, 2), np.float32), 1)
+        missing()  # it knows the collection from now on
+        with closing(OpenSearch(opensearch_address)) as client:
+            client.indices.delete(index="lr_w")
+        requests: Counter[str] = Counter()
+        with counted_requests(requests), store.batch_searches([partial(nearest, 2), missing]):
+            assert nearest(2) == alone
+            assert requests == Counter(_msearch=1)
+            assert nearest(1) == [alone[0][:1]]
+            with pytest.raises(StoreError, match="no collection 'lr_w'"):
+                missing()
+        assert requests == Counter(_msearch=1, _search=2)
+        with counted_requests(requests), store.batch_searches([lambda: None]):
+            assert nearest(2) == alone
+        assert requests == Counter(_msearch=1, _search=3)
