@@ -330,6 +330,8 @@ class BaseRetriever(Generic[T_co]):
     """The Documents that it reads, and what must be built for that."""
     output_format: OutputFormat | None = None
     """The form of its results; None for nodes."""
+    is_ranked_by_store = False
+    """Whether a store's own search ranks its nodes."""
     _join: bool | str = False
     own_topk: int | None = None
     """The ``topk`` that its user set: so much it contributes to a combination without one; None for

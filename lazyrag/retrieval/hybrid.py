@@ -80,7 +80,6 @@ LEAST_SHARES = {"th": 0.145}
 """The same for other languages: Thai words become several terms each."""
 NAMES_WEIGHT = 1 / 8  # of the weight of keyword search
 
-_NO_BATCH: AbstractContextManager[object] = nullcontext()
 _ASCII_WORDS = re.compile("[0-9A-Za-z][!-~]*")
 
 _OTHER = "Pass embed= a model of that language; explain() has the share of unknown letters."
@@ -312,10 +311,8 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
                     [0.0 if part in left_out else weight for part, weight in self._weighted()]
                 )
             begun = time.perf_counter()
-            batch = _NO_BATCH
-            if self._is_ranked_by_stores and not left_out:
-                batch = self._batch(query, snapshot, depth)
-            with batch:
+            is_batch = self._is_ranked_by_stores and not left_out
+            with self._batch(query, snapshot, depth) if is_batch else nullcontext():
                 batch_s = time.perf_counter() - begun
                 for part, weight in self._weighted():
                     if part in left_out:
@@ -347,9 +344,9 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         """Within, a server answers the searches of the retrievers by one request, if it can."""
         store = snapshot.parts[0].indexer.nodes.vectors
         if not isinstance(store, BatchesSearches):
-            return _NO_BATCH
+            return nullcontext()
         return store.batch_searches(
-            [partial(part.run_part, query, snapshot, depth) for part in self.running]
+            partial(part.run_part, query, snapshot, depth) for part in self.running
         )
 
     def _language_analyser(self, query: Query, snapshot: Snapshot) -> str:
@@ -458,9 +455,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         self._weights = weights
         self._weighted_fusing = self._fusing.with_weights(weights)
         self._set_running(part for part, weight in self._weighted() if weight)
-        self._is_ranked_by_stores = all(
-            isinstance(part, Retriever) and part.is_ranked_by_store for part in self.running
-        )
+        self._is_ranked_by_stores = all(part.is_ranked_by_store for part in self.running)
 
     def _weighted(self) -> Iterator[tuple[BaseRetriever[Any], float]]:
         return zip(self.retrievers, self._weights or [1.0] * len(self.retrievers), strict=True)

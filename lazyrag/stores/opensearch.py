@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from itertools import count, islice
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -92,22 +91,9 @@ _BULK_RESULTS = "items.*.status,items.*.result,items.*.error"  # a quarter of a 
 _Request: TypeAlias = "tuple[tuple[str, ...], str, JsonObject]"
 """A search: the nodes that it is sent to, its collection and body."""
 
-
-@dataclass
-class _SearchBatch:
-    """Searches that are sent together.
-
-    Args:
-        requests: Those that were called.
-        answers: Those that were answered, with the answers; None before they are sent.
-    """
-
-    requests: list[_Request] = field(default_factory=list)
-    answers: list[tuple[_Request, JsonObject]] | None = None
-
-
-_NO_BATCH = _SearchBatch(answers=[])
-_BATCH = ContextVar("batch", default=_NO_BATCH)
+# of a batch: those that it records, and those that it has sent, with the answers
+_RECORDED: ContextVar[list[_Request] | None] = ContextVar("recorded", default=None)
+_ANSWERED: ContextVar[Sequence[tuple[_Request, JsonObject]]] = ContextVar("answered", default=())
 
 Row = TypeVar("Row", Segment, VectorRow)
 Action: TypeAlias = "tuple[str, str]"
@@ -279,38 +265,43 @@ class OpenSearchRows(ABC, Generic[Row]):
     @contextmanager
     def batch_searches(self, searches: Iterable[Callable[[], object]]) -> Iterator[None]:
         """See `BatchesSearches.batch_searches`. Searches of other clusters are sent alone."""
-        batch = _SearchBatch()
-        token = _BATCH.set(batch)
+        recorded: list[_Request] = []
+        recording = _RECORDED.set(recorded)
         try:
             for search in searches:
                 with suppress(DeferredSearchError):
                     search()
-            requests = [request for request in batch.requests if request[0] == self._uris]
-            lines: list[JsonObject] = []
-            for _, collection, body in requests:
-                lines += [{"index": collection, **_COMPLETE}, body]
-            batch.answers = []
-            if requests:
-                with suppress(StoreError):  # some clusters do not allow `_msearch`
-                    answer = self._opened().run(lambda client: client.msearch(body=lines))
-                    pairs = zip(requests, answer["responses"], strict=True)
-                    batch.answers = [pair for pair in pairs if "error" not in pair[1]]
+        finally:
+            _RECORDED.reset(recording)
+        requests = [request for request in recorded if request[0] == self._uris]
+        lines: list[JsonObject] = []
+        for _, collection, body in requests:
+            lines += [{"index": collection, **_COMPLETE}, body]
+        answered: list[tuple[_Request, JsonObject]] = []
+        if requests:
+            with suppress(StoreError):  # some clusters do not allow `_msearch`
+                answer = self._opened().run(lambda client: client.msearch(body=lines))
+                pairs = zip(requests, answer["responses"], strict=True)
+                answered = [pair for pair in pairs if "error" not in pair[1]]
+        answering = _ANSWERED.set(answered)
+        try:
             yield
         finally:
-            _BATCH.reset(token)
+            _ANSWERED.reset(answering)
 
     def _search(self, collection: str, body: JsonObject) -> JsonObject:
         """The answer to a search; in a batch, the one that came with the others."""
         request = self._uris, collection, body
-        batch = _BATCH.get()
-        if batch.answers is None:
-            batch.requests.append(request)
+        recorded = _RECORDED.get()
+        if recorded is not None:
+            recorded.append(request)
             raise DeferredSearchError
-        for answered, answer in batch.answers:
+        for answered, answer in _ANSWERED.get():
             if answered == request:
                 return answer
+        index = None if "pit" in body else collection  # the point in time names it
         return self._run(
-            collection, lambda client: client.search(index=collection, body=body, params=_COMPLETE)
+            collection, lambda client: client.search(index=index, body=body, params=_COMPLETE)
         )
 
     def _refresh(self, collections: Sequence[str]) -> None:
@@ -617,10 +608,25 @@ class OpenSearchSegmentStore(OpenSearchRows[Segment]):
             "_source": _SOURCE if has_source else False,
         }
         page = PAGE if has_source else MAX_HITS
-        hits = self._hits(
-            collection, body, page=page if pushed.rest is not None else min(topk, page)
-        )
+        if pushed.rest is None and topk <= page:
+            return islice(self._hits(collection, body, page=topk), topk)
+        hits = self._hits_of_one_state(collection, body, page)
         return islice((hit for hit in hits if self._meets(hit, pushed.rest)), topk)
+
+    def _hits_of_one_state(
+        self, collection: str, body: JsonObject, page: int
+    ) -> Iterator[dict[str, Any]]:
+        """The hits of a search, see `_hits`; what is written between two pages changes no score."""
+        created = self._run(
+            collection,
+            lambda client: client.create_pit(index=collection, params={"keep_alive": "1m"}),
+        )
+        pit = created["pit_id"]
+        try:
+            yield from self._hits(collection, {**body, "pit": {"id": pit}}, page=page)
+        finally:
+            with suppress(StoreError):  # it expires
+                self._run(collection, lambda client: client.delete_pit(body={"pit_id": pit}))
 
     def _decode(self, source: Mapping[str, Any]) -> Segment:
         return decode_segment(source)
