@@ -558,7 +558,6 @@ class OpenSearchSegmentStore(OpenSearchRows[Segment]):
         name without the digest, in place of those that it replaces.
         """
         live = [*collections]
-        connection = self._opened()
         self.refresh_written(live)
         actions: list[dict[str, Any]] = []
         unpublished = [name for name in live if name not in self._published]
@@ -567,9 +566,10 @@ class OpenSearchSegmentStore(OpenSearchRows[Segment]):
             others = {"index": f"{alias}_*", "alias": alias, "must_exist": False}
             actions += [{"remove": others}, {"add": {"index": collection, "alias": alias}}]
         if actions:
-            connection.run(
+            self._run(
+                unpublished[0],
                 lambda client: client.indices.update_aliases(body={"actions": actions}),
-                wait_s=connection.wait_s,
+                waits=True,
             )
             self._published.update(unpublished)
 
