@@ -818,7 +818,7 @@ class WholeOpenSearch(WholeEngine, BareOpenSearch):
 
     def connect(self, position: str) -> None:
         """A client."""
-        self.client = self.library.OpenSearch(position)
+        self.client = self.library.OpenSearch(position, timeout=120)  # of a busy machine
         self.name = f"{COLLECTION}_whole"
 
     def open(self, position: str) -> None:

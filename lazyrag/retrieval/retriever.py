@@ -209,8 +209,9 @@ class Retriever(BaseRetriever[T_co]):
                 " not compare. Search one Document, or pass index='exact'."
             )
         mode = "native" if ranks_text else getattr(search, "mode", "exact")
+        self._is_ranked_by_store = mode == "native"
         if mode != "exact" and not all(
-            self._may_rank(document.reader, mode) for document in self._documents
+            self._may_rank(document.reader) for document in self._documents
         ):
             raise ConfigError(
                 f"index={index!r} ranks by nodes that a restricted Document hides. Pass"
@@ -219,9 +220,9 @@ class Retriever(BaseRetriever[T_co]):
                 " the set's store_conf, or statistics = 'shared'."
             )
 
-    def _may_rank(self, reader: Reader, mode: str) -> bool:
-        """Whether a store may rank in a mode: hidden nodes influence nothing, or may do so."""
-        if mode != "native":
+    def _may_rank(self, reader: Reader) -> bool:
+        """Whether an inexact search may rank: hidden nodes influence nothing, or may do so."""
+        if not self._is_ranked_by_store:
             return not reader.hides_statistics
         return reader.allows_server(vectors=isinstance(self.search, VectorSearch))
 
@@ -487,15 +488,14 @@ class Retriever(BaseRetriever[T_co]):
 
     def _engine(self, ranked: LazyStage) -> str:
         """Name the store that ranked; "" for our own ranking."""
-        search = self.search
-        ranks_text = isinstance(search, TextSearch)
-        if not ranks_text and getattr(search, "mode", "") != "native":
+        if not self._is_ranked_by_store:
             return ""
+        search = self.search
         part = ranked.snapshot.parts[0]
         key = search.analyser if isinstance(search, TextSearch) else str(ranked.embed_key)
         if (self.group, key) in part.state.unranked:
             return ""
-        return part.indexer.nodes.ranking_store(vectors=not ranks_text)
+        return part.indexer.nodes.ranking_store(vectors=isinstance(search, VectorSearch))
 
     def _ranking_name(self, ranked: LazyStage) -> str:
         name = self.similarity.name

@@ -559,14 +559,9 @@ _SEVERAL = re.compile(r"(?:\w+\.)*(?:list|sequence|iterable)\[", re.IGNORECASE)
 indexes: Registry[Callable[[Similarity, Keywords], Search]] = Registry(
     "index", entry_point_group="lazyrag.indexes"
 )
-"""From a similarity and its keywords to the search."""
-
-
-def exact_index(similarity: Similarity, kwargs: Keywords) -> Search:
-    """``"exact"``: by the similarity's own index or, without one, node by node; ``"default"`` is
-    the same, except where ``store_conf`` leaves the ranking to a server.
-    """
-    return similarity.make_search(kwargs)
+"""From a similarity and its keywords to the search. ``"default"`` is ``"exact"``, except where
+``store_conf`` leaves the ranking to a server.
+"""
 
 
 def approximate_index(similarity: Similarity, kwargs: Keywords) -> Search:
@@ -611,8 +606,8 @@ def server_index(similarity: Similarity, kwargs: Keywords) -> Search:
 
 
 indexes.register("ann", approximate_index)
-indexes.register("default", exact_index)
-indexes.register("exact", exact_index)
+indexes.register("default", Similarity.make_search)
+indexes.register("exact", Similarity.make_search)
 indexes.register("native", server_index)
 indexes.register("server", server_index)
 indexes.register("smart_embedding_index", smart_embedding_index)
@@ -754,14 +749,10 @@ def _dense(vector: list[float] | Embedding) -> FloatArray:
 for _similarity in (
     Similarity("bm25", bm25, "text", batch=True, search=partial(TermSearch, analyser="en")),
     Similarity(
-        "bm25_chinese",
-        bm25_chinese,
-        "text",
-        batch=True,
-        search=partial(TermSearch, analyser="zh"),
+        "bm25_chinese", bm25_chinese, "text", batch=True, search=partial(TermSearch, analyser="zh")
     ),
-    Similarity("cosine", cosine, "embedding", search=partial(VectorSearch, metric="cosine")),
-    Similarity("ip", ip, "embedding", search=partial(VectorSearch, metric="ip")),
+    Similarity("cosine", cosine, "embedding", search=partial(VectorSearch, "cosine")),
+    Similarity("ip", ip, "embedding", search=partial(VectorSearch, "ip")),
 ):
     similarities.register(_similarity.name, _similarity)
 OWN_METRIC = Similarity("cosine or ip", nearest, "embedding", search=VectorSearch)

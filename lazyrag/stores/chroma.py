@@ -274,11 +274,10 @@ class ChromaVectorStore:
 
         def search(target: _ChromaCollection) -> list[Ranking]:
             state = None if self._connection.uri else target.copy(self._exact_rows)
+            if state is None:
+                state = target.cached_part(filter)
             if state is not None:
                 return searched(state, vectors, topk, filter)
-            part = target.cached_part(filter)
-            if part is not None:
-                return searched(part, vectors, topk, filter)
             return self._ranked(target, vectors, topk, filter, rank)
 
         return self._run(collection, search)
@@ -335,9 +334,8 @@ class ChromaVectorStore:
                 f"There is no collection {collection!r} in Chroma at {self._connection.address}."
                 " Create it first."
             )
-            if self._connection.folder is None:
-                raise StoreError(msg, store=_STORE, collection=collection) from exc
-            raise StoreDamagedError(msg, store=_STORE, collection=collection) from exc
+            error = StoreError if self._connection.folder is None else StoreDamagedError
+            raise error(msg, store=_STORE, collection=collection) from exc
 
     def _find(self, collection: str) -> _ChromaCollection:
         """Look a collection up in Chroma; CollectionGoneError if it is not there."""

@@ -276,8 +276,8 @@ Hit: TypeAlias = "tuple[dict[str, Any], float]"
 """A row as Milvus returns it, and its raw score, see `Candidate`."""
 
 
-class _TooDeepError(Exception):
-    """A search needs more rows at once than an answer may hold."""
+class _NotRankedError(Exception):
+    """Milvus cannot rank rows for a query, or an answer cannot hold as many as needed."""
 
 
 @dataclass(slots=True)
@@ -408,11 +408,9 @@ class _MilvusCollection:
                     for values, raw_score in hits(number, depth)
                 ]
 
-            if hits.queries[number] is None:
-                return self._rank_all(query, topk, expression, rest)
             try:
                 ranking = exact_ranking(query, topk, self.schema, fetch, rest=rest)
-            except _TooDeepError:
+            except _NotRankedError:
                 return self._rank_all(query, topk, expression, rest)
             # Of dense rows only those of length 0 are aside, under the cosine, by which they score
             # 0.
@@ -579,9 +577,9 @@ class _Hits:
         self._first: tuple[int, dict[int, list[Hit]]] | None = None
 
     def __call__(self, number: int, depth: int) -> list[Hit]:
-        """The ``depth`` nearest rows to a query; _TooDeepError where no answer may hold so many."""
-        if depth > self._collection.window:
-            raise _TooDeepError
+        """The ``depth`` nearest rows to a query; `_NotRankedError` if Milvus cannot say."""
+        if self.queries[number] is None or depth > self._collection.window:
+            raise _NotRankedError
         if self._first is None:
             self._first = depth, self._fetch(range(len(self.queries)), depth)
         first, hits = self._first

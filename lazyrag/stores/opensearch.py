@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import suppress
 from itertools import count, islice
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -241,40 +241,30 @@ class OpenSearchRows(ABC, Generic[Row]):
 
     def refresh(self, collection: str) -> None:
         """See `Refreshable.refresh`."""
-        with self._refreshing, self._refreshed([collection]):
-            answer = self._run(collection, lambda client: client.indices.refresh(index=collection))
-            raise_for_shards(collection, answer)
+        with self._refreshing:
+            self._refresh([collection])
 
     def refresh_written(self, collections: Iterable[str]) -> None:
         """Make what was written to collections visible to searches: one request for many of them.
         After a failure, the next call or query repeats it.
         """
-        connection = self._opened()
-        with self._refreshing:
+        with self._refreshing:  # another thread may be refreshing what this one wrote
             written = sorted(self._unrefreshed.intersection(collections))
             for some in batches(written, _NAMES_AT_ONCE):
-                names = ",".join(some)
-                with self._refreshed(some):
-                    answer = connection.run(
-                        lambda client: client.indices.refresh(index=names),  # noqa: B023
-                        wait_s=connection.wait_s,
-                    )
-                    raise_for_shards(names, answer)
+                self._refresh(some)
 
-    def _refresh_own(self, collection: str) -> None:
-        """Let a search find what this object wrote."""
-        with self._refreshing:  # another thread may be refreshing what this one wrote
-            if collection in self._unrefreshed:
-                self.refresh(collection)
-
-    @contextmanager
-    def _refreshed(self, collections: Sequence[str]) -> Iterator[None]:
-        """Note that collections are being refreshed: what is written meanwhile needs another one.
-        After a failure, all of them do.
+    def _refresh(self, collections: Sequence[str]) -> None:
+        """Refresh collections: what is written meanwhile needs another one. After a failure, all of
+        them do.
         """
+        names = ",".join(collections)
+        waits = not self._unrefreshed.isdisjoint(collections)
         self._unrefreshed.difference_update(collections)
         try:
-            yield
+            answer = self._run(
+                collections[0], lambda client: client.indices.refresh(index=names), waits=waits
+            )
+            raise_for_shards(names, answer)
         except StoreError:
             self._unrefreshed.update(collections)
             raise
@@ -370,7 +360,10 @@ class OpenSearchRows(ABC, Generic[Row]):
         while page > 0:
             answer = self._run(
                 collection,
-                lambda client: client.search(index=collection, body=request, params=_COMPLETE),
+                # a point in time names its collection
+                lambda client: client.search(
+                    index=None if "pit" in request else collection, body=request, params=_COMPLETE
+                ),
             )
             raise_for_shards(collection, answer)
             hits = answer["hits"]["hits"]
@@ -520,7 +513,6 @@ class OpenSearchSegmentStore(OpenSearchRows[Segment]):
         name without the digest, in place of those that it replaces.
         """
         live = [*collections]
-        connection = self._opened()
         self.refresh_written(live)
         actions: list[dict[str, Any]] = []
         unpublished = [name for name in live if name not in self._published]
@@ -529,9 +521,10 @@ class OpenSearchSegmentStore(OpenSearchRows[Segment]):
             others = {"index": f"{alias}_*", "alias": alias, "must_exist": False}
             actions += [{"remove": others}, {"add": {"index": collection, "alias": alias}}]
         if actions:
-            connection.run(
+            self._run(
+                unpublished[0],
                 lambda client: client.indices.update_aliases(body={"actions": actions}),
-                wait_s=connection.wait_s,
+                waits=True,
             )
             self._published.update(unpublished)
 
@@ -558,21 +551,37 @@ class OpenSearchSegmentStore(OpenSearchRows[Segment]):
             )
         if not terms:
             return iter(())
-        self._refresh_own(collection)
+        self.refresh_written([collection])
         pushed = push_down(filter, FilterDialect(shape.schema))
         query: Query = {"must": [{"match": {f"{TERMS}.{analyser}": {"query": join_terms(terms)}}}]}
         if pushed.native is not None:
             query["filter"] = [pushed.native]
+        has_source = has_rows or pushed.rest is not None
         body = {
             "query": {"bool": query},
             "sort": [{"_score": "desc"}, {KEY: "asc"}],
-            "_source": _SOURCE if has_rows or pushed.rest is not None else False,
+            "_source": _SOURCE if has_source else False,
         }
-        page = PAGE if has_rows or pushed.rest is not None else MAX_HITS
-        hits = self._hits(
-            collection, body, page=page if pushed.rest is not None else min(topk, page)
-        )
+        page = PAGE if has_source else MAX_HITS
+        if pushed.rest is None and topk <= page:
+            return islice(self._hits(collection, body, page=topk), topk)
+        hits = self._hits_of_one_state(collection, body, page)
         return islice((hit for hit in hits if self._meets(hit, pushed.rest)), topk)
+
+    def _hits_of_one_state(
+        self, collection: str, body: JsonObject, page: int
+    ) -> Iterator[dict[str, Any]]:
+        """The hits of a search, see `_hits`; what is written between two pages changes no score."""
+        created = self._run(
+            collection,
+            lambda client: client.create_pit(index=collection, params={"keep_alive": "1m"}),
+        )
+        pit = created["pit_id"]
+        try:
+            yield from self._hits(collection, {**body, "pit": {"id": pit}}, page=page)
+        finally:
+            with suppress(StoreError):  # it expires
+                self._run(collection, lambda client: client.delete_pit(body={"pit_id": pit}))
 
     def _decode(self, source: Mapping[str, Any]) -> Segment:
         return decode_segment(source)

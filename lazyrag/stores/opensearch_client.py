@@ -161,9 +161,8 @@ class OpenSearchConnection:
         library = self._library
         if isinstance(fault, (library.ConnectionTimeout, library.SSLError)):
             return False
-        if not isinstance(fault, library.ConnectionError):
-            return fault.status_code in TRANSIENT_STATUSES
-        return True
+        is_lost = isinstance(fault, library.ConnectionError)
+        return is_lost or fault.status_code in TRANSIENT_STATUSES
 
     def _may_reach(self, fault: Any, tries: int) -> bool:
         """Whether the next try may reach a node: after an unreachable one it goes to another."""

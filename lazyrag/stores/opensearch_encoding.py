@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from lazyrag.data.fields import DataType, DocField, Schema, read_schema, schema_text
+from lazyrag.data.fields import DataType, Schema, read_schema, schema_text
 from lazyrag.data.filters import Condition
 from lazyrag.data.segment import (
     EMPTY,
@@ -127,7 +127,10 @@ class Shape:
                 SEGMENT: {"type": "keyword", "index": False, "doc_values": False},
                 PRESENT: {"type": "keyword"},
                 _FIELD: _object(
-                    {name: {"type": _index_type(field)} for name, field in self.schema.items()}
+                    {
+                        name: {"type": _INDEX_TYPES[field.element_type or field.data_type]}
+                        for name, field in self.schema.items()
+                    }
                 ),
                 _ARRAYS: _object({name: {"type": "keyword"} for name in arrays}),
                 TERMS: _object(dict.fromkeys(self.analysers, terms)),
@@ -149,10 +152,6 @@ class Shape:
         return {"settings": {**ours, **settings}, "mappings": mapping}
 
 
-def _index_type(field: DocField) -> str:
-    return _INDEX_TYPES[field.element_type or field.data_type]
-
-
 def _object(properties: Mapping[str, Any]) -> JsonObject:
     return {"type": "object", "dynamic": False, "properties": dict(properties)}
 
@@ -169,8 +168,12 @@ def read_shape(mapping: Mapping[str, Any], collection: str = "") -> Shape | None
     layout = meta.get("layout", 1)
     if layout not in _LAYOUTS:
         check_layout(layout, "OpenSearch", STORE, collection)
-    vectors = (meta.get("dimension", 0), meta.get("metric", "cosine"))
-    return Shape(read_schema(meta["schema"]), tuple(meta["analysers"]), *vectors)
+    return Shape(
+        read_schema(meta["schema"]),
+        tuple(meta["analysers"]),
+        meta.get("dimension", 0),
+        meta.get("metric", "cosine"),
+    )
 
 
 def space_of(metric: Metric) -> str:

@@ -163,7 +163,7 @@ class OpenSearchVectorStore(OpenSearchRows[VectorRow]):
         shape = self._shape(collection)
         schema = VectorSchema(shape.dimension, shape.metric, shape.schema)
         check_queries(schema, vectors, topk)
-        self._refresh_own(collection)
+        self.refresh_written([collection])
         return schema
 
     def _best(

@@ -562,6 +562,31 @@ def test_rows_come_with_their_ranking(store):
     assert sorted((row for row, _ in pairs), key=lambda row: row.number) == rows[:7]
 
 
+@pytest.mark.parametrize("content", ["coffee " * 9, "tea " * 40])
+def test_writes_between_two_pages_of_a_ranking_change_nothing(
+    store, opensearch_address, monkeypatch, content
+):
+    """They raise or lower all scores: no row is left out, and none comes twice."""
+    author = {"author": "green tea"}
+    rows = [segment(number, "tea " * (number % 7 + 1), fields=author) for number in range(2_500)]
+    store.upsert(C, rows)
+    store.refresh(C)
+    search = OpenSearch.search
+
+    def and_write(*args, **kwargs):
+        answer = search(*args, **kwargs)
+        monkeypatch.setattr(OpenSearch, "search", search)
+        with opened(opensearch_address) as other:
+            other.upsert(C, [segment(number, content) for number in range(3_000, 5_000)])
+            other.refresh(C)
+        return answer
+
+    monkeypatch.setattr(OpenSearch, "search", and_write)
+    contains_tea = Condition("author", "contains", "tea")
+    keys = [key for key, _ in store.search_text(C, "en", ["tea"], 2_500, contains_tea)]
+    assert sorted(keys) == sorted(row.key for row in rows)
+
+
 def test_other_tools_read_the_documents(store, client):
     """Text, path, span and typed fields under readable names, searched and highlighted by the
     server.
