@@ -21,7 +21,7 @@ from lazyrag.errors import (
     StoreError,
 )
 from lazyrag.groups.node_group import LOADING, Definitions, GroupGraph, Step
-from lazyrag.ingest.dataset import Dataset, SettledFiles
+from lazyrag.ingest.dataset import Dataset
 from lazyrag.ingest.engine import IngestionEngine
 from lazyrag.ingest.load_files import Loading, is_worker_of
 from lazyrag.ingest.model_identity import note_models
@@ -185,7 +185,6 @@ class Indexer:
         self.report: IngestReport | None = None
         # why steps were done for all documents since the last sync
         self.rebuilt: dict[str, str] = {}
-        self.settled: SettledFiles | None = None  # since the last sync
         self.loading = Loading(options.processes, options.limits, options.readers)
         self.engine = IngestionEngine(
             self.ledger,
@@ -553,8 +552,8 @@ class Indexer:
             self._dropped = {
                 name: self.planner.reason(Step(name)) for name in self.ledger.tree.groups
             }
-            rows = sorted(self.ledger.documents.all().values(), key=lambda row: row.identity)
             lost = self.ledger.builds.missing(old.id)
+            rows = self.ledger.documents.in_order()
             live = [row for row in rows if row.status == "live" and row.id not in lost]
 
             pending = (PendingVersion(row, self.renewed(row.uid, row), beside=True) for row in live)
