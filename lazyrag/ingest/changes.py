@@ -134,7 +134,8 @@ def _delete_missing(indexer: Indexer, comparison: FileComparison) -> None:
         indexer.ledger.documents.tombstone(numbers, "deleted")
     if changes.withheld:
         missing = len(changes.withheld)
-        count = missing + len(changes.unchanged) + len(changes.touched) + len(comparison.settled)
+        known = sum(map(_is_of_dataset, comparison.rows.values()))
+        count = known + len(comparison.settled)
         msg = (
             f"{missing} of {count} files are missing from {indexer.where}, which may be a mistake."
             " Their documents are kept; call sync(max_deleted=1) to delete them."

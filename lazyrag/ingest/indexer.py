@@ -467,7 +467,9 @@ class Indexer:
         self.ensure_root()
         step = self.planner.served(step, self.ledger.tree)
         self._requested.add(step)
-        self.failures.warn_or_raise(LOADING, lambda: self.ledger.tree.document_count)
+        self.failures.warn_or_raise(
+            LOADING, lambda names: self.count_done(LOADING, self.planner.plan_live(), names)
+        )
         rebuild = self.planner.plan_step(step)
         plan = rebuild.plan
         self._has_noted = False
@@ -558,9 +560,8 @@ class Indexer:
 
             pending = (PendingVersion(row, self.renewed(row.uid, row), beside=True) for row in live)
             self.engine.ingest(pending, rebuild.plan, "renew root nodes", len(live))
-            self.failures.warn_or_raise(
-                LOADING, lambda: self.ledger.builds.count_live(rebuild.groups[0])
-            )
+            count_done = functools.partial(self.count_done, LOADING, rebuild.plan)
+            self.failures.warn_or_raise(LOADING, count_done)
         self._switch(rebuild)
 
     def _switch(self, rebuild: Rebuild) -> None:
@@ -592,18 +593,21 @@ class Indexer:
                 lacking |= builds.missing_cover(index.group, index.id)
         return lacking
 
-    def count_done(self, step: Step, plan: BuildPlan) -> int:
-        """Number of documents for which a step is done."""
+    def count_done(self, step: Step, plan: BuildPlan, names: Collection[str] | None) -> int:
+        """Number of documents for which a step is done; among some identities, or among all."""
         builds = self.ledger.builds
-        for index in plan.indexes:
-            if index.step == step:
-                return builds.count_covered(index.id)
-        if step == LOADING:
-            return builds.count_live(plan.root)
-        for group in plan.groups:
-            if Step(group.name) == step:
-                return builds.count_live(group.id)
-        return 0
+        index = next((index for index in plan.indexes if index.step == step), None)
+        groups = {Step(group.name): group.id for group in plan.groups}
+        groups[LOADING] = plan.root
+        group = groups.get(step) if index is None else index.group
+        if group is None:
+            return 0
+        if names is None:
+            return builds.count_live(group) if index is None else builds.count_covered(index.id)
+        documents = [row.id for row in self.ledger.documents.named(names).values()]
+        live = builds.live(documents).values()
+        numbers = [groups_of[group].number for groups_of in live if group in groups_of]
+        return len(numbers) if index is None else len(builds.covered(index.id, numbers))
 
     def stored_root(self, collection: str, build: Build) -> Segment:
         """Read a root node whose text is to be taken over.
