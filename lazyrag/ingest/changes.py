@@ -340,7 +340,6 @@ class _UnsettledFiles:
             self.skipped.append((file.identity, reason))
         elif row is not None and self._is_settled(file, row):
             self.settled.append(file.identity)
-            self._hashes.pop(file.identity)
             self.metadata.pop(file.identity, None)
         else:
             self._files.append(file)
@@ -372,8 +371,13 @@ class _UnsettledFiles:
         return str(json.loads(row.loaded)["skipped"])
 
     def _is_settled(self, file: FoundFile, row: DocumentRow) -> bool:
-        is_same = _is_of_dataset(row) and _known_file(row, self._lost).matches(file)
-        return is_same and self.config_hash(file) == row.config_hash
+        if not _is_of_dataset(row) or not _known_file(row, self._lost).matches(file):
+            return False
+        config_hash = self._hash_config(file)
+        if config_hash == row.config_hash:
+            return True
+        self._hashes[file.identity] = config_hash
+        return False
 
     def config_hash(self, file: FoundFile) -> str:
         """Hash the loader and the user metadata of a file, once as long as it is not settled."""

@@ -117,7 +117,7 @@ def new_row(identity: str) -> DocumentRow:
     return DocumentRow(0, root_uid(identity), identity)
 
 
-def document_row(row: Sequence[Any]) -> DocumentRow:
+def document_row(row: tuple[Any, ...]) -> DocumentRow:
     """A row of `DOCUMENT_COLUMNS` as a value."""
     number, uid, identity, origin, status, size, mtime_ns, inode, *rest = row
     signature = None if size is None else Signature(size, mtime_ns, inode)
@@ -495,9 +495,8 @@ class DocumentTable(_LedgerTable):
 
     def in_order(self) -> Iterator[DocumentRow]:
         """Yield all documents in the order of identities, including deleted ones; read in pages."""
-        query = f"SELECT identity, {DOCUMENT_COLUMNS} FROM document WHERE ledger = ?"  # noqa: S608
-        for _, *columns in rows_by_identity(self._db.reading, query, self._db.id):
-            yield document_row(columns)
+        rows = rows_by_identity(self._db.reading, DOCUMENT_COLUMNS, "ledger = ?", self._db.id)
+        return map(document_row, rows)
 
     def all(self) -> dict[str, DocumentRow]:
         """All documents by identity, including deleted ones."""

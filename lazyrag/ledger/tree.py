@@ -12,7 +12,6 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from operator import itemgetter
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -271,12 +270,11 @@ class Tree:
         if uids is not None:
             yield from self._documents_among(uids)
             return
-        query = (
-            "SELECT identity, id, uid FROM document WHERE ledger = ? AND since <= ? AND until > ?"
-        )
+        condition = "ledger = ? AND since <= ? AND until > ?"
         state = (self._ledger, self.changes, self.changes)
-        for identity, number, uid in rows_by_identity(self._reading, query, *state):
-            yield LiveDocument(number, uid, identity)
+        rows = rows_by_identity(self._reading, "id, uid, identity", condition, *state)
+        for number, uid, name in rows:
+            yield LiveDocument(number, uid, read_text(name))
 
     def _documents_among(self, uids: Collection[str]) -> list[LiveDocument]:
         query = (
@@ -370,21 +368,29 @@ class Tree:
             return select_in(connection, query, values, *first)
 
 
-def rows_by_identity(reading: Reading, query: str, *values: Any) -> Iterator[tuple[Any, ...]]:
+def rows_by_identity(
+    reading: Reading, columns: str, condition: str, *values: Any
+) -> Iterator[tuple[Any, ...]]:
     """Yield rows of documents in the order of their identities: that of code points, as Python
     sorts texts.
 
     Args:
         reading: Opens a transaction; each page is read in one.
-        query: Selects the identity first, and ends with a condition.
-        values: Its parameters.
+        columns: The columns, of which the third is the identity.
+        condition: Which documents.
+        values: Parameters of the condition.
     """
+    query = f"SELECT {columns} FROM document WHERE {condition}"  # noqa: S608
     # SQLite keeps texts that are no valid UTF-8 as BLOBs, after all others; see also
     # `lazyrag.storage.postgres`. There are few, if any.
     with reading() as connection:
-        blobs = connection.execute(f"{query} AND identity >= x''", values).fetchall()
-    others = sorted((read_text(name), *columns) for name, *columns in blobs)
-    yield from heapq.merge(_pages_by_identity(reading, query, values), others, key=itemgetter(0))
+        others = connection.execute(f"{query} AND identity >= x''", values).fetchall()
+    others.sort(key=_identity_of)
+    yield from heapq.merge(_pages_by_identity(reading, query, values), others, key=_identity_of)
+
+
+def _identity_of(row: tuple[Any, ...]) -> str:
+    return read_text(row[2])
 
 
 def _pages_by_identity(
@@ -399,7 +405,7 @@ def _pages_by_identity(
         yield from page
         if len(page) < _PAGE:
             return
-        after = page[-1][0]
+        after = page[-1][2]
 
 
 def build_objects(connection: sqlite3.Connection, numbers: Collection[int]) -> dict[int, Build]:
