@@ -371,7 +371,7 @@ class Tree:
 def rows_by_identity(
     reading: Reading, columns: str, condition: str, *values: Any
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield rows of documents in the order of their identities: that of code points, as Python
+    """Return rows of documents in the order of their identities: that of code points, as Python
     sorts texts.
 
     Args:
@@ -386,7 +386,7 @@ def rows_by_identity(
     with reading() as connection:
         others = connection.execute(f"{query} AND identity >= x''", values).fetchall()
     others.sort(key=_identity_of)
-    yield from heapq.merge(_pages_by_identity(reading, query, values), others, key=_identity_of)
+    return heapq.merge(_pages_by_identity(reading, query, values), others, key=_identity_of)
 
 
 def _identity_of(row: tuple[Any, ...]) -> str:

@@ -6,7 +6,6 @@ import datetime as dt
 import errno
 import hashlib
 import heapq
-import itertools
 import os
 import re
 import stat
@@ -244,15 +243,16 @@ class _Walk:
     def _files_below(self, folder: _Folder) -> Iterator[FoundFile]:
         pending = [self._contents(*folder)]
         while pending:
-            content = next(pending[-1], None)
-            if content is None:
-                pending.pop()
-            elif isinstance(content, FoundFile):
-                yield content
-            elif len(content) == 1:
-                pending.append(self._contents(*content[0]))
+            for content in pending[-1]:
+                if isinstance(content, FoundFile):
+                    yield content
+                elif len(content) == 1:
+                    pending.append(self._contents(*content[0]))
+                    break
+                else:
+                    yield from heapq.merge(*map(self._files_below, content))
             else:
-                yield from heapq.merge(*map(self._files_below, content))
+                pending.pop()
 
     def _contents(
         self, path: str, prefix: str, above: tuple[Rules, ...]
@@ -276,45 +276,42 @@ class _Walk:
                 ) from exc
             self._note_unreadable(prefix[:-1], f"cannot be listed: {exc.strerror}")
             return
-        if prefix and any(entry.name == _ENVIRONMENT for entry in entries):
+        if prefix and _ENVIRONMENT in map(attrgetter("name"), entries):
             self._leave_out(prefix[:-1], "virtual environment")
             return
         rules = (*above, *self._own_rules(entries, prefix))
-        entries.sort(key=attrgetter("name"))
-        entries.sort(key=_sort_key)  # stable
-        entries.reverse()
-        ordered = (entries.pop() for _ in range(len(entries)))  # an entry keeps what is known of it
-        for _, same in itertools.groupby(ordered, _sort_key):
-            folders = []
-            for entry in same:
-                content = self._content(entry, prefix, rules)
-                if isinstance(content, FoundFile):
-                    yield content
-                elif content is not None:
-                    folders.append(content)
-            if folders:
+        keyed = sorted(map(_sort_key, entries), reverse=True)
+        del entries  # an entry keeps what was read of it
+        folders: list[_Folder] = []
+        while keyed:
+            key, _, entry = keyed.pop()
+            path = prefix + key
+            if not self._skips(entry, path, rules):
+                if key.endswith("/"):
+                    folders.append((entry.path, path, rules))
+                else:
+                    yield FoundFile(path, entry.path, signature_of(entry))
+            if folders and not (keyed and keyed[-1][0] == key):
                 yield folders
+                folders = []
 
-    def _content(
-        self, entry: os.DirEntry[str], prefix: str, rules: tuple[Rules, ...]
-    ) -> FoundFile | _Folder | None:
-        """Return a file or folder; None for what is skipped, which is noted."""
-        identity = prefix + normal_name(entry.name)  # Path.relative_to takes 5 us for each
+    def _skips(self, entry: os.DirEntry[str], path: str, rules: tuple[Rules, ...]) -> bool:
+        """Whether a file or folder is skipped, which is noted. The path is relative, that of a
+        folder with a slash at its end.
+        """
+        identity = path.removesuffix("/")
         try:
             reason = _reason_to_skip(entry, self._inside)
-            is_folder = not reason and entry.is_dir(follow_symlinks=False)
         except OSError as exc:
             self._note_unreadable(identity, f"cannot be looked at: {exc.strerror}")
-            return None
+            return True
         if reason:
             self._listing.skipped.append((identity, reason))
-        elif reason := self._reason(identity, is_folder=is_folder, rules=rules):
-            self._leave_out(identity, reason)
-        elif is_folder:
-            return entry.path, f"{identity}/", rules
         else:
-            return FoundFile(identity, entry.path, signature_of(entry))
-        return None
+            reason = self._reason(path, rules)
+            if reason:
+                self._leave_out(identity, reason)
+        return bool(reason)
 
     def _own_rules(self, entries: Sequence[os.DirEntry[str]], prefix: str) -> Iterator[Rules]:
         """Yield the rules of the ignore files in a folder, the strongest last; report lines that
@@ -349,9 +346,9 @@ class _Walk:
                 _spec(line for number, line in enumerate(lines, start=1) if number not in wrong),
             )
 
-    def _reason(self, identity: str, *, is_folder: bool, rules: tuple[Rules, ...]) -> str:
+    def _reason(self, path: str, rules: tuple[Rules, ...]) -> str:
         """Return why a file or folder is left out; "" if it is not."""
-        path = f"{identity}/" if is_folder else identity
+        is_folder = path.endswith("/")
         for prefix, source, spec in reversed((*rules, *self._exclude)):
             verdict = spec.check_file(path[len(prefix) :]).include
             if verdict:
@@ -359,11 +356,11 @@ class _Walk:
             if verdict is not None:
                 break
         else:
-            name = identity.rpartition("/")[2]
+            name = path.removesuffix("/").rpartition("/")[2]
             if name in _LEFT_OUT_FOLDERS if is_folder else name.endswith(_LEFT_OUT_SUFFIXES):
                 return "built-in skip list"
-        is_wanted = is_folder or self._include is None or self._include.match_file(identity)
-        return "" if is_wanted else "not included"
+        is_included = is_folder or self._include is None or self._include.match_file(path)
+        return "" if is_included else "not included"
 
     def _leave_out(self, identity: str, reason: str) -> None:
         self._listing.left_out.add(identity)
@@ -374,15 +371,17 @@ class _Walk:
         self._listing.skipped.append((identity, reason))
 
 
-def _sort_key(entry: os.DirEntry[str]) -> str:
-    """Sort key of an entry in a folder, by which identities are in order: that of a folder ends
-    with a slash, as in git.
+def _sort_key(entry: os.DirEntry[str]) -> tuple[str, str, os.DirEntry[str]]:
+    """Return an entry with what it is sorted by in its folder, so that identities are in order: its
+    name in NFC, that of a folder with a slash as in git; then its name as it is.
     """
     name = normal_name(entry.name)
     try:
-        return f"{name}/" if entry.is_dir(follow_symlinks=False) else name
+        if entry.is_dir(follow_symlinks=False):
+            name += "/"
     except OSError:  # it is skipped
-        return name
+        pass
+    return name, entry.name, entry
 
 
 def signature_of(file: PathLike) -> Signature | None:
