@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import tracemalloc
 import unicodedata
 import warnings
 from pathlib import Path
@@ -187,3 +188,30 @@ def test_streams_and_dictionaries_agree(steps):
             getattr(world, name)(*arguments)
         world.sync()
         world.sync()
+
+
+def peak_of_an_unchanged_sync(folder: Path, count: int) -> int:
+    """Bytes that a sync of so many files takes at its peak, when nothing has changed."""
+    for number in range(count):
+        path = folder / f"{number // 50:03}" / f"{number:05}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"tea {number}")
+        os.utime(path, (LONG_AGO, LONG_AGO))
+    store = f"{folder}.db"
+    with Document(folder, store_conf=store) as docs:
+        docs.sync()
+    with Document(folder, store_conf=store) as docs:
+        docs.status()
+        tracemalloc.start()
+        try:
+            assert len(docs.sync().unchanged) == count
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+
+def test_an_unchanged_sync_keeps_nothing_but_names(tmp_path):
+    """Beyond the pages of documents that are read, a file takes the memory of its name."""
+    few = peak_of_an_unchanged_sync(tmp_path / "few", 2_500)
+    many = peak_of_an_unchanged_sync(tmp_path / "many", 4_000)
+    assert many - few < 1_500 * 200
