@@ -327,7 +327,7 @@ class _UnsettledFiles:
         metadata = indexer.dataset.metadata
         self.unmatched = dict.fromkeys(metadata if isinstance(metadata, Mapping) else ())
         self._files: list[FoundFile] = []
-        self._misspelt: dict[str, str] = {}  # reasons to skip files, of documents not in NFC
+        self._skipped_names: dict[str, str] = {}  # by documents whose names are not in NFC
         self._hashes: dict[str, str] = {}
         self._lost = _lost_roots(indexer)
         self._store = os.fspath(indexer.ledger.file.path or "")
@@ -353,7 +353,7 @@ class _UnsettledFiles:
         name = normal_name(row.identity)
         reason = _reason_by_name(row)
         if reason and name != row.identity:
-            self._misspelt[name] = reason
+            self._skipped_names[name] = reason
 
     def _reason_to_skip(self, file: FoundFile, row: DocumentRow | None) -> str:
         """Return why a file is skipped; "" if it is not."""
@@ -380,7 +380,7 @@ class _UnsettledFiles:
         return False
 
     def config_hash(self, file: FoundFile) -> str:
-        """Hash the loader and the user metadata of a file, once as long as it is not settled."""
+        """Hash the loader and the user metadata of a file that is not settled, once."""
         known = self._hashes.get(file.identity)
         if known is None:
             known = self._hashes[file.identity] = self._hash_config(file)
@@ -392,8 +392,8 @@ class _UnsettledFiles:
         """
         files = []
         for file in self._files:
-            if file.identity in self._misspelt:
-                self.skipped.append((file.identity, self._misspelt[file.identity]))
+            if file.identity in self._skipped_names:
+                self.skipped.append((file.identity, self._skipped_names[file.identity]))
             else:
                 files.append(file)
         return files
