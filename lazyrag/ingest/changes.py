@@ -36,9 +36,9 @@ from lazyrag.ingest.dataset import (
     Changes,
     ComparedFile,
     KnownFile,
-    SettledFiles,
     compare,
     is_of_store,
+    pair_by_identity,
 )
 from lazyrag.ingest.indexer import Indexer
 from lazyrag.ingest.load_files import loader_identities
@@ -46,7 +46,7 @@ from lazyrag.ingest.pending import MakeRoot, Outcome, PendingVersion, Root, file
 from lazyrag.ingest.plan import BuildPlan
 from lazyrag.ingest.report import Failure, IngestReport, is_skip, pages, skip_reasons
 from lazyrag.ledger.tables import DocumentRow, DocumentRows, new_row
-from lazyrag.loaders.base import LoadedFile, loaders
+from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.directory import (
     STORE_FOLDER,
     FoundFile,
@@ -98,13 +98,11 @@ def ingest_changes(
     if indexer.dataset.is_chosen:
         indexer.dataset.store_selection(indexer.dataset.selection)
     repaired = indexer.repair() if repairs else ()
-    begun = indexer.turns.begun
     indexer.rebuilt.clear()
     indexer.ensure_root()
     indexer.failures.forget(lambda _step, _identity: True)
     comparison = compare_files(indexer, max_deleted)
-    indexer.settled = None
-    _warn_of_unknown_names(indexer, comparison.listing)
+    _warn_of_unknown_names(indexer, comparison)
     _delete_missing(indexer, comparison)
     for failure in _file_failures(indexer, comparison):
         indexer.failures.add(LOADING, failure.path, failure.error)
@@ -121,10 +119,7 @@ def ingest_changes(
     indexer.purge()
     with suppress(StoreError):  # the next sync tries again
         evict_superseded(indexer, _CACHED_DAYS)
-    if begun == indexer.turns.begun:  # else others have changed documents meanwhile
-        _settle_files(indexer, comparison)
-    listing = comparison.listing
-    if not listing.files and listing.skipped:
+    if comparison.skipped and not comparison.has_files:
         why = str(indexer.report).replace("\n ", ";")
         warn_user(f"{indexer.where} has no files to ingest: {why}.", IngestionWarning)
     warn_of_failures(indexer, plan)
@@ -139,7 +134,8 @@ def _delete_missing(indexer: Indexer, comparison: FileComparison) -> None:
         indexer.ledger.documents.tombstone(numbers, "deleted")
     if changes.withheld:
         missing = len(changes.withheld)
-        count = missing + len(changes.unchanged) + len(changes.touched) + len(comparison.settled)
+        known = sum(map(_is_of_dataset, comparison.rows.values()))
+        count = known + len(comparison.settled)
         msg = (
             f"{missing} of {count} files are missing from {indexer.where}, which may be a mistake."
             " Their documents are kept; call sync(max_deleted=1) to delete them."
@@ -161,29 +157,6 @@ def _record_failures(indexer: Indexer) -> None:
     documents.set_failures(tried, rows)
 
 
-def _settle_files(indexer: Indexer, comparison: FileComparison) -> None:
-    """Let the next sync compare only files that may have changed, unless this one left some in
-    doubt.
-    """
-    changes = comparison.changes
-    if changes.withheld or changes.unseen or changes.unreadable or list(indexer.failures):
-        return
-    files = comparison.settled | {file.identity: file.file for file in changes.unchanged}
-    others = _busy_names(changes, changes.touched)
-    indexer.settled = SettledFiles(files, others, basis_of(indexer))
-
-
-def basis_of(indexer: Indexer) -> tuple[Any, ...]:
-    """Return what decides, beside the files, whether they are up to date."""
-    readers = [reader.identity for reader in indexer.loading.readers.all()]
-    return (
-        indexer.ledger.tree.changes,
-        indexer.definitions.all_fingerprints(),
-        readers,
-        loaders.revision,
-    )
-
-
 def ingest_missing(indexer: Indexer) -> None:
     """Build what live documents lack of the live groups and indexes."""
     plan = indexer.planner.plan_live()
@@ -201,25 +174,23 @@ def warn_of_failures(indexer: Indexer, plan: BuildPlan) -> None:
         indexer.failures.warn_or_raise(step, functools.partial(indexer.count_done, step, plan))
 
 
-def _warn_of_unknown_names(indexer: Indexer, listing: Listing) -> None:
+def _warn_of_unknown_names(indexer: Indexer, comparison: FileComparison) -> None:
     """Report keys of file_metadata that match no file."""
     indexer.failures.misnamed.clear()
-    for failure in _unknown_names(indexer, listing):
+    for failure in _unknown_names(indexer, comparison):
         indexer.failures.misnamed[failure.path] = failure
         warn_user(f"{indexer.where}: {failure}", IngestionWarning)
 
 
-def _unknown_names(indexer: Indexer, listing: Listing) -> list[Failure]:
+def _unknown_names(indexer: Indexer, comparison: FileComparison) -> list[Failure]:
     """Return keys of file_metadata that match no file: probably misspelt."""
-    metadata = indexer.dataset.metadata
-    if not isinstance(metadata, Mapping):
+    if not comparison.unmatched:
         return []
-    names = {file.identity for file in listing.files}
+    names = [file.identity for file in indexer.dataset.list_files().files]
     failures = []
-    for name in metadata:
-        if name not in names:
-            msg = f"file_metadata names a file that does not exist. {known_names(name, names)}"
-            failures.append(Failure(name, "metadata", ConfigError(msg)))
+    for name in comparison.unmatched:
+        msg = f"file_metadata names a file that does not exist. {known_names(name, names)}"
+        failures.append(Failure(name, "metadata", ConfigError(msg)))
     return failures
 
 
@@ -259,22 +230,26 @@ class FileComparison:
     """The dataset's files compared with the ledger.
 
     Args:
-        listing: The files.
-        changes: The kind of change of each.
-        rows: The ledger's documents, by identity; without those of settled files.
-        settled: Files that need not be compared, by identity.
+        listing: The listing, after an iteration over its files.
+        changes: The kind of change of each file that is not settled.
+        rows: The ledger's documents of these and of missing files, by identity.
+        settled: Identities of files for which nothing is to be done, in order.
         skipped: Pairs (identity, reason) of skipped files.
-        metadata: User metadata of the files that have some, by identity.
+        metadata: User metadata of the files that have some, by identity; without settled ones.
         reasons: Why known files are done again, by identity; see `IngestReport`.
+        unmatched: Keys of file_metadata that match no file.
+        has_files: Whether the dataset has any file that is not skipped by name.
     """
 
     listing: Listing
     changes: Changes
-    rows: DocumentRows
-    settled: dict[str, FoundFile]
-    skipped: PathReasons
+    rows: DocumentRows = field(default_factory=dict)
+    settled: Sequence[str] = ()
+    skipped: PathReasons = ()
     metadata: dict[str, UserMetadata] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
+    unmatched: Collection[str] = ()
+    has_files: bool = False
 
     def row_of(self, file: ComparedFile, base: DocumentRow | None = None) -> DocumentRow:
         """Return the row of a file as it is now, based on its document's row before."""
@@ -295,111 +270,168 @@ def compare_files(indexer: Indexer, max_deleted: float = MAX_DELETED) -> FileCom
         DatasetPathError: If the dataset's folder cannot be listed.
     """
     listing = indexer.dataset.list_files()
-    files, rows, settled = _find_unsettled(indexer, listing)
-    metadata, config_hash = user_config(indexer)
-    reasons = _skip_reasons(indexer, files, rows, config_hash)
-    compared = []
-    skipped = list(listing.skipped)
-    for file in files:
-        if file.identity in reasons:
-            skipped.append((file.identity, reasons[file.identity]))
-        else:
-            compared.append(file)
+    known = indexer.ledger.documents.in_order() if indexer.dataset.is_given else ()
+    unsettled = _UnsettledFiles(indexer)
+    for _, file, row in pair_by_identity(listing.files, known):
+        if file is not None:
+            unsettled.add(file, row)
+        elif row is not None:
+            unsettled.add_missing(row)
+    files = unsettled.without_skipped()
     selected = []
     unselected = []  # by choice, so never withheld
-    for known_file in _known_files(indexer, rows):
+    for known_file in unsettled.known_files():
         if listing.leaves_out(known_file.identity):
             unselected.append(known_file)
         else:
             selected.append(known_file)
     with ProgressTask("compare", len(files), "file") as work:
         changes = compare(
-            compared,
+            files,
             selected,
             unlisted=listing.unreadable,
             content_hash=lambda file: (
                 hash_remote(file) if isinstance(file.raw_path, RemotePath) else hash_file(file.path)
             ),
-            config_hash=work.counted(config_hash),
+            config_hash=work.counted(unsettled.config_hash),
             max_deleted=max_deleted,
-            settled=len(settled),
+            settled=len(unsettled.settled),
         )
     changes = replace(changes, deleted=(*changes.deleted, *unselected))
-    return FileComparison(listing, changes, rows, settled, tuple(sorted(skipped)), metadata)
+    return FileComparison(
+        listing,
+        changes,
+        unsettled.rows,
+        unsettled.settled,
+        tuple(sorted([*listing.skipped, *unsettled.skipped])),
+        unsettled.metadata,
+        unmatched=unsettled.unmatched,
+        has_files=bool(files or unsettled.settled or unsettled.skipped),
+    )
 
 
-def _find_unsettled(
-    indexer: Indexer, listing: Listing
-) -> tuple[Sequence[FoundFile], DocumentRows, dict[str, FoundFile]]:
-    """Return the files and documents to compare, and the files that are as the last sync left
-    them.
+class _UnsettledFiles:
+    """The files and documents that are to be compared.
+
+    Most files are as the last sync left them: of these, only the names stay in memory.
+
+    Args:
+        indexer: The Document's indexer.
     """
-    documents = indexer.ledger.documents
-    before = indexer.settled
-    if before is None or indexer.dataset.metadata is not None or before.basis != basis_of(indexer):
-        rows = documents.all() if indexer.dataset.is_given else {}
-        return listing.files, rows, {}
-    files = [file for file in listing.files if before.files.get(file.identity) is not file]
-    names = before.others.union(file.identity for file in files)
-    if files or len(before.files) != len(listing.files):
-        names |= before.files.keys() - {file.identity for file in listing.files}
-    settled = dict(before.files)
-    for name in names:
-        settled.pop(name, None)
-    return files, documents.named(names), settled
 
+    def __init__(self, indexer: Indexer) -> None:
+        self.rows: dict[str, DocumentRow] = {}
+        self.settled: list[str] = []
+        self.skipped: list[tuple[str, str]] = []
+        self.metadata, self._hash_config = user_config(indexer)
+        metadata = indexer.dataset.metadata
+        self.unmatched = dict.fromkeys(metadata if isinstance(metadata, Mapping) else ())
+        self._files: list[FoundFile] = []
+        self._skipped_names: dict[str, str] = {}  # by documents whose names are not in NFC
+        self._hashes: dict[str, str] = {}
+        self._lost = _lost_roots(indexer)
+        self._store = os.fspath(indexer.ledger.file.path or "")
 
-def _skip_reasons(
-    indexer: Indexer,
-    files: Iterable[FoundFile],
-    rows: DocumentRows,
-    config_hash: Callable[[FoundFile], str],
-) -> dict[str, str]:
-    """Return why files are skipped, by identity."""
-    reasons = {}
-    for row in rows.values():
+    def add(self, file: FoundFile, row: DocumentRow | None) -> None:
+        """Add a file with its document; None for none."""
+        self.unmatched.pop(file.identity, None)
+        reason = self._reason_to_skip(file, row)
+        if reason:
+            self.skipped.append((file.identity, reason))
+        elif row is not None and self._is_settled(file, row):
+            self.settled.append(file.identity)
+            self.metadata.pop(file.identity, None)
+        else:
+            self._files.append(file)
+            if row is not None:
+                self.rows[row.identity] = row
+
+    def add_missing(self, row: DocumentRow) -> None:
+        """Add a document without a file."""
+        if _is_of_dataset(row):
+            self.rows[row.identity] = row
         name = normal_name(row.identity)
-        if row.status == "excluded":
-            reasons[name] = "deleted by delete_files"
-        elif row.status == "live" and row.origin != "dataset":
-            reasons[name] = "its name is that of a document that was added singly"
-    store = indexer.ledger.file.path
-    for file in files:
-        if store is not None and is_of_store(os.fspath(file.raw_path), str(store)):
-            reasons[file.identity] = "the store's own file"
-            continue
-        before = rows.get(file.identity)
-        if before is None or before.status != "skipped":
-            continue
-        if before.signature != file.signature or before.config_hash != config_hash(file):
-            continue
-        is_racy = _known_file(before, has_root=True).racy
-        if not is_racy or hash_if_readable(file) == before.content_hash:
-            reasons[file.identity] = json.loads(before.loaded)["skipped"]
-    return reasons
+        reason = _reason_by_name(row)
+        if reason and name != row.identity:
+            self._skipped_names[name] = reason
+
+    def _reason_to_skip(self, file: FoundFile, row: DocumentRow | None) -> str:
+        """Return why a file is skipped; "" if it is not."""
+        if is_of_store(os.fspath(file.raw_path), self._store):
+            return "the store's own file"
+        if row is None:
+            return ""
+        if row.status != "skipped":
+            return _reason_by_name(row)
+        if row.signature != file.signature or row.config_hash != self.config_hash(file):
+            return ""
+        is_racy = _known_file(row, ()).racy
+        if is_racy and hash_if_readable(file) != row.content_hash:
+            return ""
+        return str(json.loads(row.loaded)["skipped"])
+
+    def _is_settled(self, file: FoundFile, row: DocumentRow) -> bool:
+        if not _is_of_dataset(row) or not _known_file(row, self._lost).matches(file):
+            return False
+        config_hash = self._hash_config(file)
+        if config_hash == row.config_hash:
+            return True
+        self._hashes[file.identity] = config_hash
+        return False
+
+    def config_hash(self, file: FoundFile) -> str:
+        """Hash the loader and the user metadata of a file that is not settled, once."""
+        known = self._hashes.get(file.identity)
+        if known is None:
+            known = self._hashes[file.identity] = self._hash_config(file)
+        return known
+
+    def without_skipped(self) -> list[FoundFile]:
+        """Return the files to compare, without those that are skipped by their names in another
+        normal form.
+        """
+        files = []
+        for file in self._files:
+            if file.identity in self._skipped_names:
+                self.skipped.append((file.identity, self._skipped_names[file.identity]))
+            else:
+                files.append(file)
+        return files
+
+    def known_files(self) -> list[KnownFile]:
+        """Return the files of the dataset's live documents."""
+        return [_known_file(row, self._lost) for row in self.rows.values() if _is_of_dataset(row)]
 
 
-def _known_files(indexer: Indexer, rows: DocumentRows) -> list[KnownFile]:
-    """Return the files of the dataset's live documents."""
+def _is_of_dataset(row: DocumentRow) -> bool:
+    return row.status == "live" and row.origin == "dataset"
+
+
+def _reason_by_name(row: DocumentRow) -> str:
+    """Return why files of a document's name are skipped; "" if they are not."""
+    if row.status == "excluded":
+        return "deleted by delete_files"
+    if row.status == "live" and row.origin != "dataset":
+        return "its name is that of a document that was added singly"
+    return ""
+
+
+def _lost_roots(indexer: Indexer) -> Collection[int]:
+    """Return rows of the live documents without a root node."""
+    root = indexer.ledger.tree.groups.get(LAZY_ROOT_NAME)
     if not indexer.dataset.is_given:
-        return []
-    roots = indexer.ledger.tree.groups.get(LAZY_ROOT_NAME)
-    lost = set()
-    if roots is not None and roots.documents != sum(row.status == "live" for row in rows.values()):
-        lost = indexer.ledger.builds.missing(roots.id)
-    return [
-        _known_file(row, has_root=roots is not None and row.id not in lost)
-        for row in rows.values()
-        if row.status == "live" and row.origin == "dataset"
-    ]
+        return ()  # no file is compared
+    if root is not None and root.documents == indexer.ledger.documents.count_live():
+        return ()
+    return indexer.ledger.builds.missing(0 if root is None else root.id)
 
 
-def _known_file(row: DocumentRow, *, has_root: bool) -> KnownFile:
+def _known_file(row: DocumentRow, lost: Collection[int]) -> KnownFile:
     """Return the file as the ledger knows it; without its content if it has to be loaded again in
-    any case.
+    any case, as those of lost documents.
     """
     changed_while_read = row.signature is None and row.seen_ns >= 0
-    if changed_while_read or not has_root:
+    if changed_while_read or row.id in lost:
         return KnownFile(row.identity, None, "", 0, row.config_hash)
     return KnownFile(row.identity, row.signature, row.content_hash, row.seen_ns, row.config_hash)
 
@@ -509,9 +541,9 @@ def _pending_versions(
     }
     incomplete = [row for row in incomplete if row.identity not in old_names]
     versions = heapq.merge(
-        map(load, _by_identity(changes.to_load)),
-        touch(_by_identity(touched)),
-        map(move, _by_identity(changes.moved)),
+        map(load, by_identity(changes.to_load)),
+        touch(by_identity(touched)),
+        map(move, by_identity(changes.moved)),
         map(PendingVersion, incomplete),
         renamed,
         key=lambda version: version.row.identity,
@@ -571,7 +603,8 @@ def file_size(file: ComparedFile) -> int:
     return file.file.signature.size if file.file.signature is not None else 0
 
 
-def _by_identity(files: Iterable[ComparedFile]) -> list[ComparedFile]:
+def by_identity(files: Iterable[ComparedFile]) -> list[ComparedFile]:
+    """Return files in order of identity."""
     return sorted(files, key=_IDENTITY)
 
 
@@ -673,15 +706,13 @@ def _file_failures(indexer: Indexer, comparison: FileComparison) -> list[Failure
 
 
 def _clash_failures(indexer: Indexer, listing: Listing) -> Iterator[Failure]:
-    first = {file.identity: file for file in listing.files}
-
     def name_of(file: FoundFile) -> str:
         return os.path.relpath(file.raw_path, indexer.dataset.folder).replace(os.sep, "/")
 
-    for file in listing.clashes:
+    for file, first in listing.clashes:
         name = name_of(file)
         msg = (
-            f"The names {name!a} and {name_of(first[file.identity])!a} differ only by their Unicode"
+            f"The names {name!a} and {name_of(first)!a} differ only by their Unicode"
             " normal form. Rename one of the files."
         )
         yield Failure(name, str(LOADING), LoadError(msg, path=os.fspath(file.raw_path)))
@@ -700,7 +731,7 @@ def expected_report(
     changes = comparison.changes
     failures = _file_failures(indexer, comparison)
     failures += [Failure(name, str(LOADING), error) for name, error in errors.items()]
-    failures += _unknown_names(indexer, comparison.listing)
+    failures += _unknown_names(indexer, comparison)
     failed = [failure for failure in failures if not is_skip(failure)]
     skipped = dict(skip_reasons(failures))
     touched = [file for file in changes.touched if not _has_same_dates(file, comparison.rows)]
@@ -765,15 +796,14 @@ def _report_changes(
     touched = _identities(changes.touched)
     again = {*_identities(changes.changed), *_identities(changes.reconfigured)}
     same = live.union(set(touched).difference(ingested)) - renewed
-    unchanged = [*comparison.settled, *_identities(changes.unchanged)]
-    unchanged += same & again.union(touched)
+    unchanged = sorted([*_identities(changes.unchanged), *(same & again.union(touched))])
     deleted = [file.identity for file in changes.deleted]
     deleted += [old for old, new in changes.moves if new in skipped]
     return IngestReport(
         added=tuple(name for name in added if name in live),
         skipped=comparison.skipped,
         updated=tuple(sorted(again & renewed)),
-        unchanged=tuple(sorted(unchanged)),
+        unchanged=tuple(heapq.merge(comparison.settled, unchanged)),
         deleted=tuple(sorted(deleted)),
         moved=tuple((old, new) for old, new in changes.moves if new in live),
         withheld=tuple(file.identity for file in changes.withheld),

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from lazyrag.data.fields import BUILT_IN_FIELDS
 from lazyrag.errors import ConfigError, DatasetPathError, StoreError, missing_package, sentence
@@ -41,6 +41,7 @@ from lazyrag.validation import (
 )
 
 if TYPE_CHECKING:
+    from lazyrag.ledger.tables import DocumentRow
     from lazyrag.stores.sqlite import StoreFile
 
 FileMetadata: TypeAlias = "Mapping[str, Metadata] | Callable[[Path], Metadata | None] | None"
@@ -144,7 +145,9 @@ class Dataset:
         """Return the dataset with other files chosen of its folder."""
         files = self.list_files
         if self.folder is not None:
-            files = _lists_again(self.folder, follow_links=self.follow_links, selection=chosen)
+            files = functools.partial(
+                find_files, self.folder, follow_links=self.follow_links, selection=chosen
+            )
         return replace(self, list_files=files, selection=chosen)
 
     def relative_path(self, path: Path) -> str:
@@ -242,7 +245,7 @@ def make_dataset(
         return Dataset(dataset_path, lambda: list_remote(dataset_path), file_metadata)
     path = _existing_path(dataset_path, "dataset_path")
     if path.is_dir():
-        listing = _lists_again(path, follow_links=follow_links)
+        listing = functools.partial(find_files, path, follow_links=follow_links)
         return Dataset(
             os.fspath(dataset_path), listing, file_metadata, path, follow_links=follow_links
         )
@@ -303,26 +306,10 @@ def copy_selection(source: StoreFile, target: StoreFile, name: str) -> None:
         _write_selection(target, name, chosen)
 
 
-def _lists_again(
-    folder: Path, *, follow_links: bool, selection: Selection | None = None
-) -> Callable[[], Listing]:
-    """Return a function that lists a folder; files that are the same as the last time are the same
-    objects.
-    """
-    last: Listing | None = None
-
-    def list_files() -> Listing:
-        nonlocal last
-        last = find_files(folder, last, follow_links=follow_links, selection=selection)
-        return last
-
-    return list_files
-
-
 def _with_signatures(files: Sequence[FoundFile]) -> Listing:
     seen_ns = time.time_ns()
     return Listing(
-        tuple(file._replace(signature=signature_of(file.path)) for file in files), seen_ns=seen_ns
+        [file._replace(signature=signature_of(file.path)) for file in files], seen_ns=seen_ns
     )
 
 
@@ -404,21 +391,6 @@ def _existing_path(path: Any, argument: str) -> Path:
 
 
 # Comparing
-
-
-@dataclass(slots=True)
-class SettledFiles:
-    """Files that are live as they are, so that the next sync need not compare them.
-
-    Args:
-        files: The files by identity, as they were listed.
-        others: Identities of the dataset's other documents, which are compared.
-        basis: What this rests on: readers, definitions, the ledger's counter of changes.
-    """
-
-    files: dict[str, FoundFile]
-    others: set[str]
-    basis: tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -531,6 +503,34 @@ class Changes:
         return tuple(
             (file.before.identity, file.identity) for file in self.moved if file.before is not None
         )
+
+
+File = TypeVar("File", FoundFile, "ComparedFile")
+
+
+def pair_by_identity(
+    files: Iterable[File], documents: Iterable[DocumentRow]
+) -> Iterator[tuple[str, File | None, DocumentRow | None]]:
+    """Pair files with the documents of the same identity; both come and go in order of identity.
+
+    Yields:
+        Each identity with its file and its document; None for the one that is missing.
+    """
+    rows = iter(documents)
+    row = next(rows, None)
+    for file in files:
+        identity = file.identity
+        while row is not None and row.identity < identity:
+            yield row.identity, None, row
+            row = next(rows, None)
+        if row is not None and row.identity == identity:
+            yield identity, file, row
+            row = next(rows, None)
+        else:
+            yield identity, file, None
+    while row is not None:
+        yield row.identity, None, row
+        row = next(rows, None)
 
 
 def compare(
@@ -877,21 +877,20 @@ def _inodes(folders: tuple[str, ...]) -> list[tuple[int, int] | None]:
     return inodes
 
 
-def _poll(
-    dataset: Dataset, watched: WatchedFiles
-) -> dict[str, tuple[Signature | None, bool]] | None:
-    """Return every file's signature, and whether it is reliable; None if the folder cannot be
-    listed.
+def _poll(dataset: Dataset, watched: WatchedFiles) -> int | None:
+    """Return a digest of every file's signature, and of whether it is reliable; None if the folder
+    cannot be listed.
     """
+    digest = 0
     try:
         listing = dataset.list_files()
+        for file in listing.files:
+            if watched.store and is_of_store(os.path.realpath(file.raw_path), watched.store):
+                continue
+            is_reliable = (
+                file.signature is not None and listing.seen_ns - file.signature.mtime_ns >= _RACY_NS
+            )
+            digest = hash((digest, os.fspath(file.raw_path), file.signature, is_reliable))
     except DatasetPathError:
         return None
-    return {
-        os.fspath(file.raw_path): (
-            file.signature,
-            file.signature is not None and listing.seen_ns - file.signature.mtime_ns >= _RACY_NS,
-        )
-        for file in listing.files
-        if not (watched.store and is_of_store(os.path.realpath(file.raw_path), watched.store))
-    }
+    return digest

@@ -6,7 +6,7 @@ import functools
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import PurePath
@@ -26,7 +26,6 @@ from lazyrag.errors import (
 )
 from lazyrag.groups.node_group import LOADING
 from lazyrag.ingest.changes import (
-    basis_of,
     hash_if_readable,
     load_root,
     notes_of,
@@ -39,26 +38,10 @@ from lazyrag.ingest.pending import MakeRoot, Outcome, PendingVersion, Root, text
 from lazyrag.ingest.report import IngestReport
 from lazyrag.ledger.tables import DocumentRow, DocumentRows, Status, Version, new_row
 from lazyrag.loaders.directory import signature_of
-from lazyrag.progress.blocks import contextmanager
 from lazyrag.progress.calls import ProgressMeter
 from lazyrag.read.versions import DocumentVersion, list_versions, live_rows
 from lazyrag.types import Metadata
 from lazyrag.validation import normal_name, require, with_normal_names, without_none
-
-
-@contextmanager
-def _unsettling(indexer: Indexer, names: Iterable[str]) -> Iterator[None]:
-    """Change some documents: the next sync compares their files, and no others for that."""
-    settled = indexer.settled
-    indexer.settled = None
-    is_current = settled is not None and settled.basis == basis_of(indexer)
-    begun = indexer.turns.begun
-    yield
-    if settled is not None and is_current and begun == indexer.turns.begun:
-        for name in names:
-            settled.files.pop(name, None)
-            settled.others.add(name)
-        indexer.settled = replace(settled, basis=basis_of(indexer))
 
 
 def add_files(
@@ -71,7 +54,7 @@ def add_files(
         located.append((file._replace(identity=inside) if inside else file, bool(inside)))
     names = [file.identity for file, _ in located]
     new_metadata = check_metadata_of(metadata, names)
-    with indexer.writing(beside=True), _unsettling(indexer, names):
+    with indexer.writing(beside=True):
         indexer.ensure_root()
         rows = indexer.ledger.documents.named(names)
         metadata_of, config_hash = user_config(indexer)
@@ -115,7 +98,7 @@ def add_texts(
     """
     metadata_of = _check_texts(texts, metadata)
     texts = with_normal_names("texts", texts)
-    with indexer.writing(beside=True), _unsettling(indexer, texts):
+    with indexer.writing(beside=True):
         indexer.ensure_root()
         rows = _text_rows(indexer, texts)
         today = time.strftime("%Y-%m-%d")
@@ -213,7 +196,7 @@ def delete_files(indexer: Indexer, documents: Any) -> IngestReport:
     """Delete documents; files in the dataset's folder are excluded until they are added again."""
     names = _check_names(documents)
     meter = ProgressMeter("delete", len(names), 1)
-    with indexer.writing(beside=True), _unsettling(indexer, names), meter:
+    with indexer.writing(beside=True), meter:
         never_live, rows = _find_deletable(indexer, names)
         meter.reach(0)  # the last point at which nothing is deleted yet
         hide(indexer, rows)
@@ -232,7 +215,7 @@ def update_metadata(indexer: Indexer, changes: Mapping[str, Metadata]) -> Ingest
     is_mapping = isinstance(changes, Mapping)
     require(is_mapping, "changes", changes, "a mapping of files or ids to metadata")
     changes = check_metadata_of(changes, list(changes))
-    with indexer.writing(beside=True), _unsettling(indexer, changes):
+    with indexer.writing(beside=True):
         indexer.ensure_root()
         rows = {row.identity: row for row in live_rows(indexer, list(changes))}
         versions = []

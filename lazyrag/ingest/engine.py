@@ -651,7 +651,7 @@ class IngestionEngine:
         pages.
         """
         targets = [target for target in plan.vectors if target.text.is_fields]
-        rows = list(self.ledger.documents.all().values()) if targets else []
+        rows = self.ledger.documents.in_order() if targets else ()
         versions = map(PendingVersion, rows)
         for some in batches_reaching(versions, file_size, BATCH_BYTES, most_items=_BATCH):
             page = []

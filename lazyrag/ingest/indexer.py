@@ -21,7 +21,7 @@ from lazyrag.errors import (
     StoreError,
 )
 from lazyrag.groups.node_group import LOADING, Definitions, GroupGraph, Step
-from lazyrag.ingest.dataset import Dataset, SettledFiles
+from lazyrag.ingest.dataset import Dataset
 from lazyrag.ingest.engine import IngestionEngine
 from lazyrag.ingest.load_files import Loading, is_worker_of
 from lazyrag.ingest.model_identity import note_models
@@ -185,7 +185,6 @@ class Indexer:
         self.report: IngestReport | None = None
         # why steps were done for all documents since the last sync
         self.rebuilt: dict[str, str] = {}
-        self.settled: SettledFiles | None = None  # since the last sync
         self.loading = Loading(options.processes, options.limits, options.readers)
         self.engine = IngestionEngine(
             self.ledger,
@@ -468,7 +467,9 @@ class Indexer:
         self.ensure_root()
         step = self.planner.served(step, self.ledger.tree)
         self._requested.add(step)
-        self.failures.warn_or_raise(LOADING, lambda: self.ledger.tree.document_count)
+        self.failures.warn_or_raise(
+            LOADING, lambda names: self.count_done(LOADING, self.planner.plan_live(), names)
+        )
         rebuild = self.planner.plan_step(step)
         plan = rebuild.plan
         self._has_noted = False
@@ -553,15 +554,14 @@ class Indexer:
             self._dropped = {
                 name: self.planner.reason(Step(name)) for name in self.ledger.tree.groups
             }
-            rows = sorted(self.ledger.documents.all().values(), key=lambda row: row.identity)
             lost = self.ledger.builds.missing(old.id)
+            rows = self.ledger.documents.in_order()
             live = [row for row in rows if row.status == "live" and row.id not in lost]
 
             pending = (PendingVersion(row, self.renewed(row.uid, row), beside=True) for row in live)
             self.engine.ingest(pending, rebuild.plan, "renew root nodes", len(live))
-            self.failures.warn_or_raise(
-                LOADING, lambda: self.ledger.builds.count_live(rebuild.groups[0])
-            )
+            count_done = functools.partial(self.count_done, LOADING, rebuild.plan)
+            self.failures.warn_or_raise(LOADING, count_done)
         self._switch(rebuild)
 
     def _switch(self, rebuild: Rebuild) -> None:
@@ -593,18 +593,21 @@ class Indexer:
                 lacking |= builds.missing_cover(index.group, index.id)
         return lacking
 
-    def count_done(self, step: Step, plan: BuildPlan) -> int:
-        """Number of documents for which a step is done."""
+    def count_done(self, step: Step, plan: BuildPlan, names: Collection[str] | None) -> int:
+        """Number of documents for which a step is done; among some identities, or among all."""
         builds = self.ledger.builds
-        for index in plan.indexes:
-            if index.step == step:
-                return builds.count_covered(index.id)
-        if step == LOADING:
-            return builds.count_live(plan.root)
-        for group in plan.groups:
-            if Step(group.name) == step:
-                return builds.count_live(group.id)
-        return 0
+        index = next((index for index in plan.indexes if index.step == step), None)
+        groups = {Step(group.name): group.id for group in plan.groups}
+        groups[LOADING] = plan.root
+        group = groups.get(step) if index is None else index.group
+        if group is None:
+            return 0
+        if names is None:
+            return builds.count_live(group) if index is None else builds.count_covered(index.id)
+        documents = [row.id for row in self.ledger.documents.named(names).values()]
+        live = builds.live(documents).values()
+        numbers = [groups_of[group].number for groups_of in live if group in groups_of]
+        return len(numbers) if index is None else len(builds.covered(index.id, numbers))
 
     def stored_root(self, collection: str, build: Build) -> Segment:
         """Read a root node whose text is to be taken over.

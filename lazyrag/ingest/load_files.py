@@ -422,19 +422,24 @@ def loader_identities(readers: Readers) -> Callable[[FoundFile], str]:
         nested = inside if target in _CONTAINERS else ""
         return f"{suffix} {_first_target(target) or fingerprint(loaders[suffix]).value}{nested}"
 
+    @functools.lru_cache(maxsize=4_096)
+    def suffix_of(name: str) -> str:
+        return known_suffix(Path(name))
+
     def of_file(file: FoundFile) -> str:
-        path = file.path
+        name = os.path.basename(file.raw_path)  # noqa: PTH119  a Path takes 5 us
         for reader in named:
-            if matches(reader.pattern, (file.identity, path.name)):
+            if matches(reader.pattern, (file.identity, name)):
                 return reader.identity
-        suffix = known_suffix(path)
+        stem, dot, suffixes = name.partition(".")
+        suffix = suffix_of(f"{stem[:1]}{dot}{suffixes}")  # files have few suffixes
         if suffix in loaders:
             return of_suffix(suffix)
         # slow to import, and few files have an unknown suffix
         from lazyrag.loaders.detect import sniff
 
         try:
-            sniffed = sniff(path)
+            sniffed = sniff(file.path)
         except OSError:  # loading reports it
             return suffix
         if sniffed is not None and sniffed.suffix in loaders and sniffed.decides(suffix):

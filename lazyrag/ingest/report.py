@@ -211,12 +211,15 @@ class Failures:
             key: failure for key, failure in self._by_step.items() if not is_obsolete(*key)
         }
 
-    def warn_or_raise(self, step: Step, count_done: Callable[[], int]) -> None:
+    def warn_or_raise(
+        self, step: Step, count_done: Callable[[Collection[str] | None], int]
+    ) -> None:
         """Warn of new failures in a step; raise if it succeeded for no document.
 
         Args:
             step: The step.
-            count_done: Counts the documents for which it succeeded.
+            count_done: Counts the documents for which it succeeded, now or for an earlier version:
+                those of some identities, or all.
 
         Raises:
             IngestionError: If every document failed.
@@ -225,8 +228,9 @@ class Failures:
         new = self._new.pop(step, [])
         if not (failed or new):
             return
-        done = count_done()
-        total = done + len(failed)
+        done = count_done(None)
+        names = {failure.path for failure in failed}
+        total = done + len(names) - count_done(names)
         if not done and not all(map(is_skip, failed)):
             self._raise_all_failed(step, failed)
         new_failures = [failure for failure in new if not is_skip(failure)]
@@ -236,8 +240,11 @@ class Failures:
             path, reason = skips[0]
             skipped = f"Skipped {len(skips)} of {total} files; the first is {path}: {reason}."
         if new_failures:
+            others = "the others were ingested"
+            if len(new_failures) == total:
+                others = "their earlier versions stay"
             msg = (
-                f"{len(new_failures)} of {total} files failed to {step}; the others were ingested."
+                f"{len(new_failures)} of {total} files failed to {step}; {others}."
                 f" The first: {new_failures[0]} ({self.where}: last_report lists all failures,"
                 " sync() retries them)"
             )

@@ -15,13 +15,14 @@ from lazyrag.groups.node_group import LOADING, NodeGroup, Step
 from lazyrag.ingest.changes import (
     MAX_DELETED,
     FileComparison,
+    by_identity,
     compare_files,
     expected_report,
     file_size,
     ingest_changes,
     load_root,
 )
-from lazyrag.ingest.dataset import Changes, ComparedFile, find_named_files
+from lazyrag.ingest.dataset import Changes, ComparedFile, find_named_files, pair_by_identity
 from lazyrag.ingest.dry_run import CALLED, PlannedFormat, merge_formats, plan_formats, with_error
 from lazyrag.ingest.index_texts import field_texts
 from lazyrag.ingest.indexer import Indexer, report_of
@@ -235,7 +236,7 @@ def _set_embedded(indexer: Indexer, steps: list[PlannedStep], diffs: Sequence[Gr
 def plan_files(indexer: Indexer, files: Any) -> SyncPlan:
     """Plan `Document.add_files`, as `plan_sync` plans a sync."""
     named = find_named_files(files, "files")
-    comparison = FileComparison(Listing(), Changes(), {}, {}, ())
+    comparison = FileComparison(Listing(), Changes())
     compared = [ComparedFile(file, "", "") for file in named]
     formats, tokens, _ = _try_loading(indexer, comparison, compared)
     size = sum(file.path.stat().st_size for file in named)
@@ -418,16 +419,15 @@ def _versions_after_sync(
     """Yield each document with its root node after a sync; deleted ones without."""
     changes = comparison.changes
     tree = indexer.ledger.tree
-    to_load = {file.identity: file for file in changes.to_load}
     new_names = dict(changes.moves)
-    documents = indexer.ledger.documents.all()
-    rows = {name: row for name, row in documents.items() if row.status == "live"}
-    for name in sorted({*rows, *to_load}):
-        row = rows.get(name) or new_row(name)
+    documents = indexer.ledger.documents.in_order()
+    live = (row for row in documents if row.status == "live")
+    for name, file, known in pair_by_identity(by_identity(changes.to_load), live):
+        row = known or new_row(name)
         version = PendingVersion(row)
-        if name in to_load:
-            row = comparison.row_of(to_load[name], row)
-            load = load_root(indexer, to_load[name].file, row, comparison.metadata)
+        if file is not None:
+            row = comparison.row_of(file, row)
+            load = load_root(indexer, file.file, row, comparison.metadata)
             version = PendingVersion(row, load)
             try:
                 version.segments[plan.root] = [load(0).segment]

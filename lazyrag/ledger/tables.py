@@ -27,6 +27,7 @@ from lazyrag.ledger.tree import (
     build_objects,
     node_count,
     part_rows,
+    rows_by_identity,
 )
 from lazyrag.loaders.directory import Signature
 from lazyrag.stores.liveness import FOREVER
@@ -492,11 +493,14 @@ class DocumentTable(_LedgerTable):
         """One of them; None if it is unknown."""
         return next(iter(self.named([identity]).values()), None)
 
+    def in_order(self) -> Iterator[DocumentRow]:
+        """Yield all documents in the order of identities, including deleted ones; read in pages."""
+        rows = rows_by_identity(self._db.reading, DOCUMENT_COLUMNS, "ledger = ?", self._db.id)
+        return map(document_row, rows)
+
     def all(self) -> dict[str, DocumentRow]:
         """All documents by identity, including deleted ones."""
-        query = f"SELECT {DOCUMENT_COLUMNS} FROM document WHERE ledger = ?"  # noqa: S608
-        rows = self._db.select(query, (self._db.id,))
-        return {row.identity: row for row in map(document_row, rows)}
+        return {row.identity: row for row in self.in_order()}
 
     def identities(self) -> list[tuple[str, int]]:
         """Identity and row of all documents, in the order of identities."""
@@ -510,6 +514,12 @@ class DocumentTable(_LedgerTable):
             " content_hash = ?"
         )
         return list(map(read_text, self._column(query, self._db.id, content_hash)))
+
+    def count_live(self) -> int:
+        """How many documents are live, with or without a root node."""
+        query = "SELECT count(*) FROM document WHERE ledger = ? AND status = 'live'"
+        [count] = self._column(query, self._db.id)
+        return int(count)
 
     def live_bytes(self) -> int:
         """The size of the files of live documents."""

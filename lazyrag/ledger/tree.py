@@ -270,35 +270,11 @@ class Tree:
         if uids is not None:
             yield from self._documents_among(uids)
             return
-        # SQLite keeps texts that are no valid UTF-8 as BLOBs, after all others; see also
-        # `lazyrag.storage.postgres`. There are few, if any.
-        with self._reading() as connection:
-            others = self._documents_where(connection, "identity >= x''")
-        yield from heapq.merge(
-            self._documents_in_order(self._reading), sorted(others, key=_identity), key=_identity
-        )
-
-    def _documents_in_order(self, reading: Reading) -> Iterator[LiveDocument]:
-        """The live documents whose identities the database sorts as Python does."""
-        after = ""
-        condition = f"identity < x'' AND identity > ? ORDER BY identity LIMIT {_PAGE}"
-        while True:
-            with reading() as connection:
-                documents = self._documents_where(connection, condition, after)
-            yield from documents
-            if len(documents) < _PAGE:
-                return
-            after = documents[-1].identity
-
-    def _documents_where(
-        self, connection: sqlite3.Connection, condition: str, *values: Any
-    ) -> list[LiveDocument]:
-        rows = connection.execute(
-            "SELECT id, uid, identity FROM document WHERE ledger = ?"  # noqa: S608
-            f" AND since <= ? AND until > ? AND {condition}",
-            (self._ledger, self.changes, self.changes, *values),
-        )
-        return [LiveDocument(number, uid, read_text(name)) for number, uid, name in rows]
+        condition = "ledger = ? AND since <= ? AND until > ?"
+        state = (self._ledger, self.changes, self.changes)
+        rows = rows_by_identity(self._reading, "id, uid, identity", condition, *state)
+        for number, uid, name in rows:
+            yield LiveDocument(number, uid, read_text(name))
 
     def _documents_among(self, uids: Collection[str]) -> list[LiveDocument]:
         query = (
@@ -390,6 +366,46 @@ class Tree:
             return []
         with self._reading() as connection:
             return select_in(connection, query, values, *first)
+
+
+def rows_by_identity(
+    reading: Reading, columns: str, condition: str, *values: Any
+) -> Iterator[tuple[Any, ...]]:
+    """Return rows of documents in the order of their identities: that of code points, as Python
+    sorts texts.
+
+    Args:
+        reading: Opens a transaction; each page is read in one.
+        columns: The columns, of which the third is the identity.
+        condition: Which documents.
+        values: Parameters of the condition.
+    """
+    query = f"SELECT {columns} FROM document WHERE {condition}"  # noqa: S608
+    # SQLite keeps texts that are no valid UTF-8 as BLOBs, after all others; see also
+    # `lazyrag.storage.postgres`. There are few, if any.
+    with reading() as connection:
+        others = connection.execute(f"{query} AND identity >= x''", values).fetchall()
+    others.sort(key=_identity_of)
+    return heapq.merge(_pages_by_identity(reading, query, values), others, key=_identity_of)
+
+
+def _identity_of(row: tuple[Any, ...]) -> str:
+    return read_text(row[2])
+
+
+def _pages_by_identity(
+    reading: Reading, query: str, values: tuple[Any, ...]
+) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows whose identities the database sorts as Python does."""
+    after = ""
+    page_query = f"{query} AND identity < x'' AND identity > ? ORDER BY identity LIMIT {_PAGE}"
+    while True:
+        with reading() as connection:
+            page = connection.execute(page_query, (*values, after)).fetchall()
+        yield from page
+        if len(page) < _PAGE:
+            return
+        after = page[-1][2]
 
 
 def build_objects(connection: sqlite3.Connection, numbers: Collection[int]) -> dict[int, Build]:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import datetime as dt
 import errno
 import hashlib
+import heapq
 import os
 import re
 import stat
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from lazyrag.data.fields import mime_type
 from lazyrag.errors import ConfigError, DatasetPathError
-from lazyrag.types import JsonObject, PathLike, PathReasons
+from lazyrag.types import JsonObject, PathLike
 from lazyrag.validation import normal_name, require, validate_boolean, validate_texts
 
 if TYPE_CHECKING:
@@ -83,32 +84,29 @@ class FoundFile(NamedTuple):
         return Path(self.raw_path)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Listing:
     """The content of a folder at one time.
 
     Args:
-        files: The files, sorted by identity.
-        skipped: Pairs (relative path, reason), sorted.
+        files: The files, in order of identity. Those of a folder are found as they are iterated
+            over, once; what follows is complete after that.
+        skipped: Pairs (relative path, reason).
         unreadable: Relative paths of folders that could not be listed and links that could not be
-            followed, sorted; also in ``skipped``. Known files below them may still exist.
+            followed; also in ``skipped``. Known files below them may still exist.
         seen_ns: Wall-clock time before the listing, in nanoseconds since 1970.
         left_out: Identities in ``skipped`` that the selection leaves out: documents of files there
             are deleted.
-        folders: The files by folder and name, for the next listing.
-        clashes: Files whose identity differs from that of a found file only by its normal form:
-            these fail.
+        clashes: Files whose identity differs from that of a found file only by its normal form,
+            each with that file: these fail.
     """
 
-    files: tuple[FoundFile, ...] = ()
-    skipped: PathReasons = ()
-    unreadable: tuple[str, ...] = ()
+    files: Iterable[FoundFile] = ()
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
     seen_ns: int = 0
-    left_out: frozenset[str] = frozenset()
-    folders: Mapping[str, Mapping[str, FoundFile]] = field(
-        default_factory=dict, compare=False, repr=False
-    )
-    clashes: tuple[FoundFile, ...] = ()
+    left_out: set[str] = field(default_factory=set)
+    clashes: list[tuple[FoundFile, FoundFile]] = field(default_factory=list)
 
     def leaves_out(self, identity: str) -> bool:
         """Whether the selection leaves out a file, or a folder that it is in."""
@@ -158,6 +156,9 @@ class Selection:
         )
 
 
+_EVERYTHING = Selection()
+
+
 def _spec(patterns: Iterable[str]) -> GitIgnoreSpec:
     from pathspec import GitIgnoreSpec  # takes 30 ms, and most folders need none
 
@@ -175,11 +176,7 @@ def _is_pattern(pattern: str) -> bool:
 
 
 def find_files(
-    folder: PathLike,
-    before: Listing | None = None,
-    *,
-    follow_links: bool = False,
-    selection: Selection | None = None,
+    folder: PathLike, *, follow_links: bool = False, selection: Selection = _EVERYTHING
 ) -> Listing:
     """List the files below a folder, with their signatures.
 
@@ -189,14 +186,12 @@ def find_files(
 
     Args:
         folder: An existing folder.
-        before: An earlier listing; its files with the same signature are taken over, as the same
-            objects.
         follow_links: Include links to files outside of the folder.
-        selection: What the user chose of the folder; None for all.
+        selection: What the user chose of the folder.
 
-    Raises:
-        DatasetPathError: If the folder itself cannot be listed.
-        ConfigError: If an ignore file cannot be read.
+    Returns:
+        The listing. Iterating over its files raises a DatasetPathError if the folder itself cannot
+        be listed, and a ConfigError if an ignore file cannot be read.
 
     Example:
         >>> import tempfile
@@ -206,42 +201,15 @@ def find_files(
         >>> file.identity, file.signature.size
         ('tea.txt', 9)
     """
-    seen_ns = time.time_ns()  # before the listing: an early time is on the safe side
     inside = "" if follow_links else os.path.realpath(folder).rstrip(os.sep) + os.sep
-    walk = _Walk(inside, selection or Selection(), {} if before is None else before.folders)
-    walk.pending.append((os.fspath(folder), "", ()))
-    while walk.pending:
-        current, prefix, rules = walk.pending.pop()
-        try:
-            walk.list_folder(current, prefix, rules)
-        except OSError as exc:
-            if not prefix:
-                raise DatasetPathError(
-                    f"The dataset's folder {folder} cannot be listed ({exc.strerror}). Pass an"
-                    " existing folder."
-                ) from exc
-            walk.unreadable.append(prefix[:-1])
-            walk.skipped.append((prefix[:-1], f"cannot be listed: {exc.strerror}"))
-    if before is not None and walk.folders == before.folders:
-        files = before.files
-        clashes = before.clashes
-    else:
-        folders = map(dict.values, walk.folders.values())
-        files, clashes = _without_clashes(sorted(chain.from_iterable(folders)))
-    unreadable = tuple(sorted(walk.unreadable))
-    left_out = frozenset(walk.left_out)
-    return Listing(
-        files, tuple(sorted(walk.skipped)), unreadable, seen_ns, left_out, walk.folders, clashes
-    )
+    # an early time is on the safe side
+    listing = Listing(seen_ns=time.time_ns())
+    listing.files = _Walk(inside, selection, listing).files(os.fspath(folder))
+    return listing
 
 
-def _without_clashes(
-    files: Sequence[FoundFile],
-) -> tuple[tuple[FoundFile, ...], tuple[FoundFile, ...]]:
-    """Files by identity, each with the first path; and the others."""
-    first: dict[str, FoundFile] = {}
-    clashes = [file for file in files if first.setdefault(file.identity, file) is not file]
-    return tuple(first.values()), tuple(clashes)
+_Folder: TypeAlias = tuple[str, str, tuple[Rules, ...]]
+"""Path of a folder, the beginning of identities in it, and the rules from above."""
 
 
 class _Walk:
@@ -250,68 +218,100 @@ class _Walk:
     Args:
         inside: The path that the targets of links begin with; "" for any.
         selection: What the user chose.
-        before: Files of an earlier listing, by folder and name.
+        listing: Where other things than files are noted.
     """
 
-    def __init__(
-        self, inside: str, selection: Selection, before: Mapping[str, Mapping[str, FoundFile]]
-    ) -> None:
+    def __init__(self, inside: str, selection: Selection, listing: Listing) -> None:
         self._inside = inside
-        self._before = before
         self._include = _spec(selection.include) if selection.include else None
         self._exclude = (("", "exclude=", _spec(selection.exclude)),) if selection.exclude else ()
         self._ignore_files = IGNORE_FILES if selection.use_gitignore else IGNORE_FILES[1:]
-        self.pending: list[tuple[str, str, tuple[Rules, ...]]] = []
-        self.folders: dict[str, dict[str, FoundFile]] = {}
-        self.skipped: list[tuple[str, str]] = []
-        self.unreadable: list[str] = []
-        self.left_out: list[str] = []
+        self._listing = listing
 
-    def list_folder(self, current: str, prefix: str, above: tuple[Rules, ...]) -> None:
-        """List one folder; those in it become pending.
+    def files(self, folder: str) -> Iterator[FoundFile]:
+        """Yield the files below a folder in order of identity; of those with the same one, the
+        first.
+        """
+        last: FoundFile | None = None
+        for file in self._files_below((folder, "", ())):
+            if last is not None and file.identity == last.identity:
+                self._listing.clashes.append((file, last))
+            else:
+                last = file
+                yield file
+
+    def _files_below(self, folder: _Folder) -> Iterator[FoundFile]:
+        pending = [self._contents(*folder)]
+        while pending:
+            for content in pending[-1]:
+                if isinstance(content, FoundFile):
+                    yield content
+                elif len(content) == 1:
+                    pending.append(self._contents(*content[0]))
+                    break
+                else:
+                    yield from heapq.merge(*map(self._files_below, content))
+            else:
+                pending.pop()
+
+    def _contents(
+        self, path: str, prefix: str, above: tuple[Rules, ...]
+    ) -> Iterator[FoundFile | list[_Folder]]:
+        """Yield the files in one folder, and the folders, in order of identity; folders whose names
+        differ only by their normal form together.
 
         Raises:
-            OSError: If it cannot be listed.
+            DatasetPathError: If the dataset's folder cannot be listed.
             ConfigError: If an ignore file in it cannot be read: what it leaves out must not be
                 ingested.
         """
-        with os.scandir(current) as scan:
-            entries = [entry for entry in scan if entry.name != STORE_FOLDER]
-        if prefix and any(entry.name == _ENVIRONMENT for entry in entries):
+        try:
+            with os.scandir(path) as scan:
+                entries = [entry for entry in scan if entry.name != STORE_FOLDER]
+        except OSError as exc:
+            if not prefix:
+                raise DatasetPathError(
+                    f"The dataset's folder {path} cannot be listed ({exc.strerror}). Pass an"
+                    " existing folder."
+                ) from exc
+            self._note_unreadable(prefix[:-1], f"cannot be listed: {exc.strerror}")
+            return
+        if prefix and _ENVIRONMENT in map(attrgetter("name"), entries):
             self._leave_out(prefix[:-1], "virtual environment")
             return
         rules = (*above, *self._own_rules(entries, prefix))
-        earlier = self._before.get(current, {})
-        is_certain = not (rules or self._exclude or self._include)
-        here = self.folders[current] = {}
-        for entry in entries:
-            same = earlier.get(entry.name)
-            if same is not None and is_certain and _is_same(same, entry):
-                here[entry.name] = same
-            elif (file := self._add(entry, prefix, rules)) is not None:
-                here[entry.name] = same if same is not None and same == file else file
+        keyed = sorted(map(_sort_key, entries), reverse=True)
+        del entries  # an entry keeps what was read of it
+        folders: list[_Folder] = []
+        while keyed:
+            key, _, entry = keyed.pop()
+            path = prefix + key
+            if not self._skips(entry, path, rules):
+                if key.endswith("/"):
+                    folders.append((entry.path, path, rules))
+                else:
+                    yield FoundFile(path, entry.path, signature_of(entry))
+            if folders and not (keyed and keyed[-1][0] == key):
+                yield folders
+                folders = []
 
-    def _add(
-        self, entry: os.DirEntry[str], prefix: str, rules: tuple[Rules, ...]
-    ) -> FoundFile | None:
-        """Add what is skipped, or a folder; return a file."""
-        identity = prefix + normal_name(entry.name)  # Path.relative_to takes 5 us for each
+    def _skips(self, entry: os.DirEntry[str], path: str, rules: tuple[Rules, ...]) -> bool:
+        """Whether a file or folder is skipped, which is noted. The path is relative, that of a
+        folder with a slash at its end.
+        """
+        identity = path.removesuffix("/")
         try:
             reason = _reason_to_skip(entry, self._inside)
-            is_folder = not reason and entry.is_dir(follow_symlinks=False)
         except OSError as exc:
-            self.unreadable.append(identity)
-            self.skipped.append((identity, f"cannot be looked at: {exc.strerror}"))
-            return None
+            self._note_unreadable(identity, f"cannot be looked at: {exc.strerror}")
+            return True
         if reason:
-            self.skipped.append((identity, reason))
-        elif reason := self._reason(identity, is_folder=is_folder, rules=rules):
-            self._leave_out(identity, reason)
-        elif is_folder:
-            self.pending.append((entry.path, identity + "/", rules))
+            self._listing.skipped.append((identity, reason))
         else:
-            return FoundFile(identity, entry.path, signature_of(entry))
-        return None
+            reason = self._reason(path, rules)
+            if reason:
+                self._leave_out(identity, reason)
+        return bool(reason)
 
     def _own_rules(self, entries: Sequence[os.DirEntry[str]], prefix: str) -> Iterator[Rules]:
         """Yield the rules of the ignore files in a folder, the strongest last; report lines that
@@ -337,7 +337,7 @@ class _Walk:
             }
             reason = "line {} of {} is no pattern of gitignore: {!r}. Correct or remove it"
             where = prefix + name
-            self.skipped += [
+            self._listing.skipped += [
                 (where, reason.format(number, where, line)) for number, line in wrong.items()
             ]
             yield (
@@ -346,9 +346,9 @@ class _Walk:
                 _spec(line for number, line in enumerate(lines, start=1) if number not in wrong),
             )
 
-    def _reason(self, identity: str, *, is_folder: bool, rules: tuple[Rules, ...]) -> str:
+    def _reason(self, path: str, rules: tuple[Rules, ...]) -> str:
         """Return why a file or folder is left out; "" if it is not."""
-        path = f"{identity}/" if is_folder else identity
+        is_folder = path.endswith("/")
         for prefix, source, spec in reversed((*rules, *self._exclude)):
             verdict = spec.check_file(path[len(prefix) :]).include
             if verdict:
@@ -356,24 +356,32 @@ class _Walk:
             if verdict is not None:
                 break
         else:
-            name = identity.rpartition("/")[2]
+            name = path.removesuffix("/").rpartition("/")[2]
             if name in _LEFT_OUT_FOLDERS if is_folder else name.endswith(_LEFT_OUT_SUFFIXES):
                 return "built-in skip list"
-        is_wanted = is_folder or self._include is None or self._include.match_file(identity)
-        return "" if is_wanted else "not included"
+        is_included = is_folder or self._include is None or self._include.match_file(path)
+        return "" if is_included else "not included"
 
     def _leave_out(self, identity: str, reason: str) -> None:
-        self.left_out.append(identity)
-        self.skipped.append((identity, reason))
+        self._listing.left_out.add(identity)
+        self._listing.skipped.append((identity, reason))
+
+    def _note_unreadable(self, identity: str, reason: str) -> None:
+        self._listing.unreadable.append(identity)
+        self._listing.skipped.append((identity, reason))
 
 
-def _is_same(earlier: FoundFile, entry: os.DirEntry[str]) -> bool:
+def _sort_key(entry: os.DirEntry[str]) -> tuple[str, str, os.DirEntry[str]]:
+    """Return an entry with what it is sorted by in its folder, so that identities are in order: its
+    name in NFC, that of a folder with a slash as in git; then its name as it is.
+    """
+    name = normal_name(entry.name)
     try:
-        status = entry.stat()
-    except OSError:
-        return False
-    same = earlier.signature == (status.st_size, status.st_mtime_ns, status.st_ino)
-    return same and entry.is_file(follow_symlinks=False)
+        if entry.is_dir(follow_symlinks=False):
+            name += "/"
+    except OSError:  # it is skipped
+        pass
+    return name, entry.name, entry
 
 
 def signature_of(file: PathLike) -> Signature | None:

@@ -74,7 +74,7 @@ def list_remote(url: str) -> Listing:
             signature = _signature(info)
             location = RemotePath(system.unstrip_protocol(path))
             files.append(FoundFile(normal_name(name), location, signature))
-    return Listing(tuple(sorted(files)), seen_ns=seen_ns)
+    return Listing(sorted(files), seen_ns=seen_ns)
 
 
 def _signature(info: JsonObject) -> Signature:

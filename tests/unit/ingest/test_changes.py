@@ -700,9 +700,10 @@ def test_a_file_that_vanishes_between_look_and_hash(ledger):
     path.write_text("new", encoding="utf-8")
     (ledger.folder / "other.txt").write_text("other", encoding="utf-8")
     listing = find_files(ledger.folder)
+    files = [*listing.files]
     path.unlink()
     changes = compare(
-        listing.files,
+        files,
         ledger.known.values(),
         unlisted=listing.unreadable,
         content_hash=lambda one: hash_file(one.path),

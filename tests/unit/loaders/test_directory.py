@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,14 +28,20 @@ from lazyrag.loaders.directory import (
 LONGEST_PATH = 4096  # of Linux, in bytes, its end included; longer ones are refused, whoever asks
 
 
+def listed(folder, **choices) -> Listing:
+    """The listing of a folder, complete."""
+    listing = find_files(folder, **choices)
+    return replace(listing, files=[*listing.files])
+
+
 def identities(folder) -> list[str]:
     """The identities of the files that are found."""
-    return [file.identity for file in find_files(folder).files]
+    return [file.identity for file in listed(folder).files]
 
 
 def skipped(folder) -> dict[str, str]:
     """What was passed over, with the reasons."""
-    return dict(find_files(folder).skipped)
+    return dict(listed(folder).skipped)
 
 
 @contextmanager
@@ -62,18 +69,18 @@ def test_files_are_found_in_all_folders_sorted_by_path(folder):
     root = folder(
         {"b.txt": "", "a/z.txt": "", "a/b/c.md": "", "a.txt": "", "中文/文 件.txt": "", "A.txt": ""}
     )
-    listing = find_files(root)
+    listing = listed(root)
     names = [file.identity for file in listing.files]
     assert names == ["A.txt", "a.txt", "a/b/c.md", "a/z.txt", "b.txt", "中文/文 件.txt"]
     assert [file.path for file in listing.files] == [root / name for name in names]
-    assert listing.skipped == listing.unreadable == ()
+    assert listing.skipped == listing.unreadable == []
 
 
 def test_an_empty_folder(tmp_path):
     """A folder without files, or with empty folders only, gives none."""
     (tmp_path / "empty" / "deeper").mkdir(parents=True)
-    listing = find_files(tmp_path)
-    assert (listing.files, listing.skipped, listing.unreadable) == ((), (), ())
+    listing = listed(tmp_path)
+    assert (listing.files, listing.skipped, listing.unreadable) == ([], [], [])
 
 
 def test_a_file_comes_with_its_signature(folder):
@@ -83,7 +90,7 @@ def test_a_file_comes_with_its_signature(folder):
     root = folder({"a.txt": "tea", "sub/b.txt": ""})
     (root / "link.txt").symlink_to(root / "a.txt")
     os.utime(root / "a.txt", ns=(1, 1_234_567_890_123_456_789))
-    signatures = {file.identity: file.signature for file in find_files(root).files}
+    signatures = {file.identity: file.signature for file in listed(root).files}
     inode = (root / "a.txt").stat().st_ino
     assert (
         signatures["a.txt"]
@@ -98,14 +105,14 @@ def test_a_listing_knows_since_when_it_holds(folder):
     """It is dated before its first look, so that no file was looked at earlier than it says."""
     root = folder({"a.txt": "tea"})
     before = time.time_ns()
-    seen = find_files(os.fspath(root)).seen_ns
+    seen = listed(os.fspath(root)).seen_ns
     assert before <= seen <= time.time_ns()
 
 
 def test_values_with_defaults():
     """A file is made of identity and path alone, and an empty listing of nothing."""
     assert FoundFile("a.txt", Path("a.txt")).signature is None
-    assert Listing() == Listing((), (), (), 0)
+    assert Listing() == Listing((), [], [], 0)
 
 
 @pytest.mark.parametrize("name", ["missing", "a.txt"])
@@ -115,7 +122,7 @@ def test_a_folder_that_cannot_be_listed(folder, name):
     """
     root = folder({"a.txt": "tea"})
     with pytest.raises(DatasetPathError, match=name):
-        find_files(root / name)
+        listed(root / name)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="another system, another longest path")
@@ -126,10 +133,10 @@ def test_a_folder_beneath_that_cannot_be_listed(folder):
     root = folder({"a.txt": "tea", "z/b.txt": "tea"})
     with inside(root, LONGEST_PATH) as deep:
         Path("unseen.txt").write_text("tea", encoding="utf-8")
-    listing = find_files(root)
+    listing = listed(root)
     assert [file.identity for file in listing.files] == ["a.txt", "z/b.txt"]
-    assert listing.unreadable == (deep,)
-    assert listing.skipped == ((deep, "cannot be listed: File name too long"),)
+    assert listing.unreadable == [deep]
+    assert listing.skipped == [(deep, "cannot be listed: File name too long")]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="another system, another longest path")
@@ -142,15 +149,15 @@ def test_a_file_that_cannot_be_looked_at(folder):
         Path("unseen.txt").write_text("tea", encoding="utf-8")
         for number in range(8):
             Path(f"{number}").symlink_to("unseen.txt")
-    listing = find_files(root)
+    listing = listed(root)
     assert [(file.identity, file.signature is None) for file in listing.files] == [
         ("a.txt", False),
         (f"{deep}/unseen.txt", True),
     ]
-    assert listing.unreadable == tuple(f"{deep}/{number}" for number in range(8))
-    assert listing.skipped == tuple(
+    assert listing.unreadable == [f"{deep}/{number}" for number in range(8)]
+    assert listing.skipped == [
         (one, "cannot be looked at: File name too long") for one in listing.unreadable
-    )
+    ]
     with pytest.raises(OSError, match="too long"):
         hash_file(listing.files[1].path)
 
@@ -186,7 +193,7 @@ def test_lock_files_of_office_programs_are_passed_over(folder):
 def test_what_is_passed_over_is_sorted(folder):
     """It comes in order of the path, whatever order the folders are read in."""
     root = folder({"~$z.docx": "", "z/.y": "", ".x": "", "a/~$w.docx": "", "a/b/.v": ""})
-    assert [name for name, _ in find_files(root).skipped] == [
+    assert [name for name, _ in listed(root).skipped] == [
         ".x",
         "a/b/.v",
         "a/~$w.docx",
@@ -221,8 +228,8 @@ def test_links(folder, tmp_path):
     leading_out = ["alike.txt", "chain.txt", "to_file.txt"]
     out = "link to a file outside of the dataset; pass follow_links=True to read it"
     assert skipped(root) == others | dict.fromkeys(leading_out, out)
-    assert find_files(root).unreadable == ()
-    followed = find_files(root, follow_links=True)
+    assert listed(root).unreadable == []
+    followed = listed(root, follow_links=True)
     assert dict(followed.skipped) == others
     assert {file.identity for file in followed.files} == {*leading_out, *identities(root)}
 
@@ -255,7 +262,7 @@ def test_a_link_to_itself_is_passed_over(folder):
     (root / "loop.txt").symlink_to(root / "loop.txt")
     assert identities(root) == ["a.txt"]
     assert skipped(root) == {"loop.txt": "link that leads nowhere"}
-    assert find_files(root).unreadable == ()
+    assert listed(root).unreadable == []
 
 
 def test_a_link_through_a_file(folder):
@@ -263,7 +270,7 @@ def test_a_link_through_a_file(folder):
     root = folder({"a.txt": "text"})
     (root / "through.txt").symlink_to(root / "a.txt" / "b.txt")
     assert skipped(root) == {"through.txt": "link that leads nowhere"}
-    assert find_files(root).unreadable == ()
+    assert listed(root).unreadable == []
 
 
 def test_what_is_no_regular_file_is_passed_over(folder):

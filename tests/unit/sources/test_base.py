@@ -393,7 +393,7 @@ def test_metadata(tmp_path):
         "a",
     )
     assert metadata(file.path) == {"source": "a", "price": 13}
-    assert find_files(tmp_path).files == (file,)
+    assert [*find_files(tmp_path).files] == [file]
     assert metadata(tmp_path / "other.txt") is None
     assert metadata(tmp_path.parent / "other.txt") is None
 
