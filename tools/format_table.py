@@ -200,7 +200,7 @@ FORMATS = (
         "E-books",
         _of(".epub"),
         "lxml (BSD)",
-        "chapters in reading order as HTML; chapters, title, author, language",
+        "chapters in reading order as HTML; chapters, sections, title, author, language",
         "pictures, styles",
     ),
     Format(

@@ -56,7 +56,17 @@ HIDDEN = "hidden"
 """Kind of a root node's locations of text that readers of the file do not see; the label says
 why. They are not shown as locations, either."""
 
-NOT_SHOWN = frozenset([TABLE, HIDDEN])
+LIST_ITEM = "list item"
+"""Kind of a root node's locations of list items; the label is the level, from 1."""
+CODE_BLOCK = "code block"
+"""Kind of a root node's locations of code; the label is its language, "" if unknown."""
+TITLE = "title"
+"""Kind of a root node's locations of titles that begin no section, such as those of slides."""
+NOTE_CALL = "note call"
+"""Kind of a root node's locations of references to footnotes, such as ``[1]``; the label is the
+note's."""
+
+NOT_SHOWN = frozenset([TABLE, HIDDEN, LIST_ITEM, CODE_BLOCK, TITLE, NOTE_CALL])
 """Kinds of a root node's locations that are not shown as such."""
 
 IMAGE = "image"

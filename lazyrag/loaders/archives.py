@@ -23,9 +23,10 @@ from lazyrag.errors import LoadError, NoReaderError
 from lazyrag.loaders.base import (
     PART_ERRORS,
     LoadedFile,
+    joined_file,
     known_suffix,
     load_file,
-    moved,
+    nested_locations,
     part_problem,
     reading,
 )
@@ -340,29 +341,6 @@ def with_attachments(
     return LoadedFile("".join(texts), tuple(locations), {**metadata, **more})
 
 
-def nested_locations(loaded: LoadedFile, start: int, kind: str, label: str) -> list[Location]:
-    """The locations of a nested file: one for all of it, then its own.
-
-    Args:
-        loaded: The nested file.
-        start: Its position in the outer text.
-        kind: Kind of its place: ``"member"``.
-        label: Label of its place, and prefix of the labels of its own ones.
-
-    Example:
-        >>> page = LoadedFile("Green tea", (Location(0, 9, "page", "1"),))
-        >>> nested = nested_locations(page, 20, "member", "teas.pdf")
-        >>> [(location.start, location.kind, location.label) for location in nested]
-        [(20, 'member', 'teas.pdf'), (20, 'page', 'teas.pdf > 1')]
-    """
-    locations = [Location(start, start + len(loaded.text), kind, label)]
-    locations += (
-        Location(start + place.start, start + place.end, place.kind, f"{label} > {place.label}")
-        for place in loaded.locations
-    )
-    return locations + moved(loaded.tables, start)
-
-
 def unread_within(loaded: LoadedFile, label: str) -> dict[str, str]:
     """The unread files of a nested file, with reasons. What is missing of it is noted for the outer
     file.
@@ -482,7 +460,6 @@ def unescaped(text: str) -> str:
     return clean(_ESCAPE.sub(lambda match: chr(int(match[1], 16)), text))
 
 
-_BREAK = "\n\n"
 _MAX_LISTED = 100
 _IS_UTF8 = 0x800
 
@@ -499,11 +476,9 @@ class ZipLoader:
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
         state = reading()
-        texts = []
-        locations = []
+        files = []
         unread = {}
         has_failed = False
-        position = 0
         with open_archive(path, "zip archive", ".zip") as archive, member_folder() as folder:
             listed = [(info, name) for info, name in _named(archive.infos) if not _is_hidden(name)]
             for info, name in listed:
@@ -516,16 +491,12 @@ class ZipLoader:
                     has_failed = has_failed or not isinstance(exc, NoReaderError)
                     continue
                 unread |= unread_within(loaded, name)
-                locations += nested_locations(loaded, position, "member", name)
-                texts.append(loaded.text)
-                position += len(loaded.text) + len(_BREAK)
-        if not texts:
+                files.append((loaded, "member", name))
+        if not files:
             if has_failed:
                 raise LoadError(_nothing_read(unread))
             raise NoReaderError(_nothing_read(unread), reason="archive without a readable file")
-        return LoadedFile(
-            _BREAK.join(texts), tuple(locations), {"members": len(listed), **_listed(unread)}
-        )
+        return joined_file(files, {"members": len(listed), **_listed(unread)})
 
     load_source = load
 

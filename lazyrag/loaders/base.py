@@ -342,8 +342,9 @@ class LoadedFile:
         locations: Pages or headings, as ascending stretches of the text.
         metadata: Of the file, such as title and author; names declared in ``doc_fields`` can be
             filtered by.
-        tables: The tables, see `lazyrag.data.tables.FoundTable.location`; and text that readers do
-            not see, as locations of kind ``"hidden"``.
+        tables: Locations that are not shown: the tables, see
+            `lazyrag.data.tables.FoundTable.location`; text that readers of the file do not see, of
+            kind ``"hidden"``; list items, code, titles of slides and calls of footnotes.
         fields: Further values of the file by name, such as all properties of a document. Those
             whose names are declared in ``doc_fields`` become metadata.
 
@@ -763,13 +764,17 @@ def _loaded(result: Any, name: str) -> LoadedFile:
     for part in parts:
         if not isinstance(part, (str, DocNode)):
             raise _wrong_result(name, f"returned {type(part).__name__} among its parts")
-    texts = [part if isinstance(part, str) else part.get_text() for part in parts]
-    labels = [_part_label(part, number) for number, part in enumerate(parts, start=1)]
-    named = any(kind != "part" for kind, _ in labels)
-    text, locations = join_parts(texts, labels)
+    labelled = []
+    for number, part in enumerate(parts, start=1):
+        text = part if isinstance(part, str) else part.get_text()
+        labelled.append((LoadedFile(text), *_part_label(part, number)))
+    named = any(kind != "part" for _, kind, _ in labelled)
+    joined = joined_file(labelled)
     of_parts = [part.metadata if isinstance(part, DocNode) else EMPTY for part in parts]
     metadata = {**common_metadata(of_parts), **_file_metadata(parts, name)}
-    return LoadedFile(text, locations if named or len(parts) > 1 else (), metadata)
+    return replace(
+        joined, locations=joined.locations if named or len(parts) > 1 else (), metadata=metadata
+    )
 
 
 def _wrong_result(name: str, returned: str) -> LoadError:
@@ -807,40 +812,51 @@ def _file_metadata(parts: list[str | DocNode], loader: str) -> JsonObject:
     return metadata
 
 
-def join_parts(texts: Sequence[str], labels: Sequence[tuple[str, str]]) -> tuple[str, Locations]:
-    """Join a file's parts by empty lines.
+def joined_file(
+    parts: Iterable[tuple[LoadedFile, str, str]], metadata: Metadata = EMPTY
+) -> LoadedFile:
+    r"""Join the parts of a file by empty lines.
 
     Args:
-        texts: Pages, sheets and the like, in reading order.
-        labels: (kind, label) of each.
-
-    Returns:
-        The text, and the place of each part.
+        parts: In reading order, each with the kind and label of its place.
+        metadata: Of the file.
 
     Example:
-        >>> text, places = join_parts(["Tea", "Water"], [("page", "1"), ("page", "2")])
-        >>> text[places[1].start : places[1].end]
-        'Water'
+        >>> pages = [(LoadedFile("Tea"), "page", "1"), (LoadedFile("Water"), "page", "2")]
+        >>> joined_file(pages).locations[1]
+        Location(start=5, end=10, kind='page', label='2')
     """
-    locations = []
+    texts = []
+    locations: list[Location] = []
     position = 0
-    for text, (kind, label) in zip(texts, labels, strict=True):
-        locations.append(Location(position, position + len(text), kind, label))
-        position += len(text) + len(_PART_BREAK)
-    return _PART_BREAK.join(texts), tuple(locations)
+    for part, kind, label in parts:
+        texts.append(part.text)
+        locations += nested_locations(part, position, kind, label)
+        position += len(part.text) + len(_PART_BREAK)
+    return LoadedFile(_PART_BREAK.join(texts), tuple(locations), metadata)
 
 
-def joined_file(
-    texts: Sequence[str],
-    labels: Sequence[tuple[str, str]],
-    tables: Iterable[Iterable[Location]],
-    metadata: Metadata,
-) -> LoadedFile:
-    """A file of parts as of `join_parts`, each with its tables."""
-    text, locations = join_parts(texts, labels)
-    parts = zip(tables, locations, strict=True)
-    placed = chain.from_iterable(moved(of_part, place.start) for of_part, place in parts)
-    return LoadedFile(text, locations, metadata, tuple(placed))
+def nested_locations(loaded: LoadedFile, start: int, kind: str, label: str) -> list[Location]:
+    """The locations of a nested file: one for all of it, then its own.
+
+    Args:
+        loaded: The nested file.
+        start: Its position in the outer text.
+        kind: Kind of its place: ``"member"``.
+        label: Label of its place, and prefix of the labels of its own ones.
+
+    Example:
+        >>> page = LoadedFile("Green tea", (Location(0, 9, "page", "1"),))
+        >>> nested = nested_locations(page, 20, "member", "teas.pdf")
+        >>> [(location.start, location.kind, location.label) for location in nested]
+        [(20, 'member', 'teas.pdf'), (20, 'page', 'teas.pdf > 1')]
+    """
+    locations = [Location(start, start + len(loaded.text), kind, label)]
+    locations += (
+        Location(start + place.start, start + place.end, place.kind, f"{label} > {place.label}")
+        for place in loaded.locations
+    )
+    return locations + moved(loaded.tables, start)
 
 
 def moved(locations: Iterable[Location], by: int) -> list[Location]:

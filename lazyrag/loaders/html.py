@@ -13,11 +13,11 @@ from urllib.parse import unquote
 
 from lxml import etree, html
 
-from lazyrag.data.segment import Location
+from lazyrag.data.segment import CODE_BLOCK, LIST_ITEM, Location
 from lazyrag.data.tables import FoundTable
 from lazyrag.errors import LoadError, NoReaderError, sentence
 from lazyrag.loaders.archives import Archive, Element, local_name, open_archive, picture_text
-from lazyrag.loaders.base import LoadedFile, joined_file, moved, reading
+from lazyrag.loaders.base import LoadedFile, joined_file, reading
 from lazyrag.loaders.detect import clean, decode, find_encoding
 from lazyrag.loaders.formulas import formula_text
 from lazyrag.loaders.hidden import mark_hidden, unmarked
@@ -45,6 +45,7 @@ _BREAKS = {
 }
 """Line ends around an element."""
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
+_MARKED = _HEADINGS.keys() | {"li", "pre"}
 _CELLS = frozenset(["td", "th"])
 _ROW_GROUPS = frozenset(["tbody", "tfoot", "thead"])
 _NO_ROWS = _UNSEEN_TAGS | _CELLS | {"caption", "col", "colgroup"}
@@ -500,10 +501,10 @@ def _open(element: html.HtmlElement, writer: _Writer, inside: list[str]) -> None
         writer.line_break(folded=folded)
     elif tag in _BREAKS or tag in _CELLS:
         writer.line(_BREAKS.get(tag, 1), folded=folded)
-    if tag in _HEADINGS:
-        writer.open_heading(_HEADINGS[tag])
-    elif tag == "li":
-        writer.number(element)
+    if tag in _MARKED:
+        writer.open_block(element)
+    if tag == "li":
+        writer.begin_item(element)
     elif tag == "img":
         writer.write(picture_text(element.get("alt")), verbatim=False)
     elif tag == "pre":
@@ -515,12 +516,10 @@ def _open(element: html.HtmlElement, writer: _Writer, inside: list[str]) -> None
 
 
 def _close(tag: str, writer: _Writer, inside: list[str]) -> None:
-    if tag in _HEADINGS:
-        writer.close_heading()
+    if tag in _MARKED:
+        writer.close_block()
     if inside and tag == inside[-1]:
         inside.pop()
-    if tag == "li":
-        writer.end_item()
 
 
 def _integer(text: str | None, default: int) -> int:
@@ -539,8 +538,9 @@ class _Writer:
         self._owed_for_line_end = False  # the separator was a line end in the source
         self._items: dict[html.HtmlElement, int] = {}  # number of the last item by ordered list
         self._numbered = False  # nothing has followed an item's number yet
-        # level, and after the first word: start, first piece
-        self._open_headings: list[list[int]] = []
+        # with start and first piece after the first word
+        self._open_blocks: list[tuple[html.HtmlElement, list[int]]] = []
+        self._depth = 0  # of list items
 
     def write(self, text: str | None, *, verbatim: bool) -> None:
         """Add text; white space is folded except in ``<pre>``."""
@@ -581,8 +581,9 @@ class _Writer:
         ends = self._owed.count("\n")
         self.line(min(ends + 1, 2), folded=folded)
 
-    def number(self, item: html.HtmlElement) -> None:
-        """Write the number of an item of an ordered list."""
+    def begin_item(self, item: html.HtmlElement) -> None:
+        """Begin a list item, with its number if the list is ordered."""
+        self._depth += 1
         above = item.getparent()
         if above is None or above.tag != "ol" or above.get("reversed") is not None:
             return
@@ -591,28 +592,33 @@ class _Writer:
         self.write(f"{self._items[above]}. ", verbatim=False)
         self._numbered = True
 
-    def end_item(self) -> None:
-        """End a list item."""
-        self._numbered = False
-
     def cell(self) -> None:
         """Request the separator of cells, except before the first of a row."""
         if not self._owed.startswith("\n"):
             self._owed = " | "
             self._owed_for_line_end = False
 
-    def open_heading(self, level: int) -> None:
-        """Begin a heading at the next word."""
-        self._open_headings.append([level])
+    def open_block(self, element: html.HtmlElement) -> None:
+        """Begin a heading, an item or code at the next word."""
+        self._open_blocks.append((element, []))
 
-    def close_heading(self) -> None:
-        """End the last heading; one without words is dropped."""
-        level, *begun = self._open_headings.pop()
-        if begun:
-            start, first_piece = begun
+    def close_block(self) -> None:
+        """End the innermost block; one without words is dropped."""
+        element, begun = self._open_blocks.pop()
+        if element.tag == "li":
+            self._depth -= 1
+            self._numbered = False
+        if not begun:
+            return
+        start, first_piece = begun
+        if element.tag == "li":
+            self.tables.append(Location(start, self._length, LIST_ITEM, str(self._depth + 1)))
+        elif element.tag == "pre":
+            self.tables.append(Location(start, self._length, CODE_BLOCK, ""))
+        else:
             title = " ".join("".join(self.pieces[first_piece:]).split()).strip("\u200b\ufeff\xb6 ")
             if title:
-                self.headings.append(Heading(start, level, title))
+                self.headings.append(Heading(start, _HEADINGS[element.tag], title))
 
     def _owe_space(self, white: str) -> None:
         self._owed = " "
@@ -625,9 +631,11 @@ class _Writer:
                 self._put(self._owed)
         self._owed = ""
         self._numbered = False
-        for heading in self._open_headings:
-            if len(heading) == 1 and text.strip():
-                heading += [self._length, len(self.pieces)]
+        if text.strip():
+            for _, begun in reversed(self._open_blocks):
+                if begun:
+                    break
+                begun[:] = self._length, len(self.pieces)
         self._put(text)
 
     def _put(self, piece: str) -> None:
@@ -651,15 +659,13 @@ class EpubLoader:
     """Reads an e-book chapter by chapter in reading order, as HTML pages.
 
     Each chapter with text is a location of kind ``chapter``, labelled with its first heading, else
-    its number. Title, author and language become metadata. Pictures and the table of contents are
-    skipped.
+    its number; so are the sections below its other headings. Title, author and language become
+    metadata. Pictures and the table of contents are skipped.
     """
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
-        texts = []
-        labels = []
-        tables = []
+        parts = []
         with open_archive(path, "e-book", ".epub") as archive:
             package = _package(archive)
             book = archive.xml(package)
@@ -673,11 +679,13 @@ class EpubLoader:
                 with archive.tolerated(f"chapter {number} ({name})"):
                     page = _chapter(archive, name)
                 if page.text.strip():
-                    heading = page.locations[0].label if page.locations else ""
-                    texts.append(page.text.strip())
-                    labels.append(("chapter", heading or str(number)))
-                    tables.append(moved(page.tables, -page.text.index(texts[-1])))
-        return joined_file(texts, labels, tables, _metadata(book))
+                    label = page.locations[0].label if page.locations else str(number)
+                    sections = tuple(
+                        place._replace(label=place.label.removeprefix(f"{label} > "))
+                        for place in page.locations[1:]
+                    )
+                    parts.append((replace(page, locations=sections), "chapter", label))
+        return joined_file(parts, _metadata(book))
 
 
 def _chapter(archive: Archive, name: str) -> LoadedFile:

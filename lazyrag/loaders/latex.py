@@ -13,12 +13,20 @@ from dataclasses import dataclass, field
 from html.entities import html5
 from pathlib import Path
 
-from lazyrag.data.segment import EMPTY, Span
-from lazyrag.data.tables import FoundTable
+from lazyrag.data.segment import CODE_BLOCK, EMPTY, Span
 from lazyrag.loaders.base import LoadedFile, reading
 from lazyrag.loaders.detect import find_encoding
 from lazyrag.loaders.formulas import bracketed, fraction, root
-from lazyrag.loaders.tables import STEPS_PER_CELL, Grid, GridCell, TextLines, one_line, read_table
+from lazyrag.loaders.tables import (
+    STEPS_PER_CELL,
+    Grid,
+    GridCell,
+    LineKind,
+    TextLines,
+    numbered_notes,
+    one_line,
+    read_table,
+)
 from lazyrag.types import Metadata
 
 MAX_DEPTH = 60
@@ -170,7 +178,7 @@ class _LatexDocument:
     """What the scopes of a file share."""
 
     macros: dict[str, tuple[int, str | None, str]] = field(default_factory=dict)
-    kept: list[tuple[str, list[FoundTable]]] = field(default_factory=list)
+    kept: list[tuple[str, LineKind]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     fields: dict[str, str] = field(default_factory=dict)
     items: list[int] = field(default_factory=list)  # numbers of open lists; -1 for bullets
@@ -178,9 +186,9 @@ class _LatexDocument:
     expanded: int = 0
     is_titled: bool = False
 
-    def keep(self, text: str, *tables: FoundTable) -> str:
+    def keep(self, text: str, kind: LineKind = 0) -> str:
         """The mark of a text that is put in at the end, as it is."""
-        self.kept.append((text, list(tables)))
+        self.kept.append((text, kind))
         return f"\x01{len(self.kept) - 1}\x02"
 
     def protect(self, text: str) -> str:
@@ -195,7 +203,11 @@ class _LatexDocument:
                 code = text[at : end if end >= 0 else len(text)]
                 at = text.find("}", at + len(code)) + 1 or len(text)
                 if block != "comment":
-                    pieces += (_BREAK, self.keep(code.strip("\n").rstrip()), _BREAK)
+                    pieces += (
+                        _BREAK,
+                        self.keep(code.strip("\n").rstrip(), (CODE_BLOCK, "")),
+                        _BREAK,
+                    )
             elif match["mark"]:
                 pieces.append(self.keep(match["code"]))
             elif match[0][0] != "%":
@@ -220,7 +232,7 @@ class _LatexDocument:
         return line
 
     def loaded(self, text: str, metadata: Metadata) -> LoadedFile:
-        lines = TextLines()
+        lines = TextLines(notes=self.notes)
         text = _BREAKS.sub("\n", re.sub("[ \t]+", " ", text))
         for line in text.strip().split("\n"):
             bare = line.strip()
@@ -231,8 +243,7 @@ class _LatexDocument:
                 lines.add(self.restored(bare[2:]), int(bare[1]))
             elif bare or (lines.lines and lines.lines[-1]):  # one of several empty lines
                 lines.add(self.restored(bare))
-        numbered = enumerate(map(self.restored, self.notes), start=1)
-        lines.add_notes(("footnote", str(at), f"[{at}] {note}") for at, note in numbered if note)
+        lines.add_all(numbered_notes(map(self.restored, self.notes)))
         fields = {name: self.restored(value) for name, value in self.fields.items()}
         filled = {name: value for name, value in fields.items() if value}
         return lines.loaded({**filled, **metadata})
@@ -493,7 +504,7 @@ class _Scope:
         if self.tables:
             self.out.append(one_line(text))
         elif text:
-            kept = self.document.keep(text, *tables)
+            kept = self.document.keep(text, tables)
             self.out += (_BREAK, kept, _BREAK)
 
     def _fraction(self) -> None:

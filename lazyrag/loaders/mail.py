@@ -18,12 +18,11 @@ from lazyrag.errors import LoadError
 from lazyrag.loaders.archives import (
     load_member,
     member_folder,
-    nested_locations,
     unread_within,
     with_attachments,
 )
 from lazyrag.loaders.armour import SEALED_PARTS, without_armour
-from lazyrag.loaders.base import PART_ERRORS, LoadedFile, join_parts, part_problem, reading
+from lazyrag.loaders.base import PART_ERRORS, LoadedFile, joined_file, part_problem, reading
 from lazyrag.loaders.detect import decode, decode_lossy
 from lazyrag.loaders.hidden import unmarked
 from lazyrag.loaders.html import read_html
@@ -91,32 +90,29 @@ class MboxLoader:
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
         box = mailbox.mbox(path, create=False)
-        mails = []
+        parts = []
+        count = 0
         unread: dict[str, str] = {}
         try:
-            for number, key in enumerate(box.keys(), start=1):
+            for count, key in enumerate(box.keys(), start=1):
+                number = str(count)
                 try:
-                    mails.append(_read_mail(_QUOTED_FROM.sub(rb"\1", box.get_bytes(key))))
-                    unread |= unread_within(mails[-1], str(number))
+                    mail = _read_mail(_QUOTED_FROM.sub(rb"\1", box.get_bytes(key)))
+                    unread |= unread_within(mail, number)
+                    parts.append((mail, "message", number))
                 except PART_ERRORS as exc:
                     if reading().is_over:
                         raise
-                    unread[str(number)] = part_problem(exc)
-                    mails.append(LoadedFile(""))  # the others keep their numbers
+                    unread[number] = part_problem(exc)
         finally:
             box.close()
-        if not mails:
+        if not count:
             raise LoadError(
                 "The file is no mailbox: no line begins with 'From '. Save it again as .mbox, or"
                 " one mail as .eml."
             )
-        numbers = [("message", str(number)) for number in range(1, len(mails) + 1)]
-        text, outer = join_parts([mail.text for mail in mails], numbers)
-        locations = []
-        for mail, place in zip(mails, outer, strict=True):
-            locations += nested_locations(mail, place.start, place.kind, place.label)
-        metadata = {"messages": len(mails), **({"unread_messages": unread} if unread else {})}
-        return LoadedFile(text, tuple(locations), metadata)
+        metadata = {"messages": count, **({"unread_messages": unread} if unread else {})}
+        return joined_file(parts, metadata)
 
     load_source = load
 

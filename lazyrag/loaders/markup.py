@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lazyrag.data.segment import CODE_BLOCK
 from lazyrag.loaders.archives import picture_text
 from lazyrag.loaders.base import LoadedFile, reading
 from lazyrag.loaders.detect import find_encoding
@@ -99,6 +100,7 @@ class _MarkupText(TextLines):
     last_lines: dict[str, int] = field(default_factory=dict)  # the last number of each line
     closing: str = ""  # of a block whose lines are no markup
     is_left_out: bool = False
+    code: list[str] = field(default_factory=list)
     table: list[str] = field(default_factory=list)
     paragraph: list[str] = field(default_factory=list)  # lines whose marks may span them
 
@@ -111,9 +113,10 @@ class _MarkupText(TextLines):
             if not self.closing:
                 self.read_line(number, line)
             elif line.strip().lower() == self.closing:
-                self.closing = ""
+                self.end_code()
             elif not self.is_left_out:
-                self.put(line, is_code=True)
+                self.code.append(line)
+        self.end_code()
         self.end_table()
         self.end_paragraph()
         if self.lines and not self.lines[-1]:
@@ -136,6 +139,13 @@ class _MarkupText(TextLines):
         self.is_left_out = is_left_out
         return True
 
+    def end_code(self) -> None:
+        if self.code:
+            self.end_paragraph()
+            self.add("\n".join(self.code), (CODE_BLOCK, ""))
+        self.code = []
+        self.closing = ""
+
     def inline(self, line: str) -> str:
         raise NotImplementedError
 
@@ -144,10 +154,10 @@ class _MarkupText(TextLines):
         """Whether a block may begin here."""
         return not self.paragraph and not (self.lines and self.lines[-1])
 
-    def put(self, line: str, level: int = 0, *, is_code: bool = False) -> None:
+    def put(self, line: str, level: int = 0) -> None:
         """Add a line, after a heading an empty one; of several empty ones the first."""
         self.end_paragraph()
-        if line or is_code or not self.is_first:
+        if line or not self.is_first:
             self.add(line, level)
         if level:
             self.add("")
@@ -318,7 +328,8 @@ class _AdocText(_MarkupText):
                 self.numbers = [*self.numbers[:depth], *[0] * (depth - len(self.numbers))]
                 self.numbers[-1] += 1
                 mark = f"{self.numbers[-1]}."
-            text = f"{mark} {text[item.end() :]}"
+            indentation = "   " * (len(item[0].strip()) - 1)
+            text = f"{indentation}{mark} {text[item.end() :]}"
         elif line[:1] == "." and line[1:2] not in ("", ".", " "):
             text = line[1:]
         elif line and self.is_first:

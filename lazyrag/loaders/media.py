@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Literal, TypeAlias
 
-from lazyrag.data.segment import Location
+from lazyrag.data.segment import EMPTY
 from lazyrag.errors import AlreadyRegisteredError, LoadError, NoReaderError, sentence
 from lazyrag.loaders.base import LoadedFile, loaders
+from lazyrag.loaders.tables import TextLines
+from lazyrag.types import Metadata
 from lazyrag.validation import known_arguments, require, validate_choice
 
 MediaKind: TypeAlias = Literal["image", "audio", "video"]
@@ -190,19 +191,15 @@ def _read(reader: MediaReader, path: Path, kind: MediaKind) -> LoadedFile:
     return _transcript(pieces)
 
 
-def _transcript(pieces: Iterable[tuple[float, float, str]]) -> LoadedFile:
+def _transcript(
+    pieces: Iterable[tuple[float, float, str]], metadata: Metadata = EMPTY
+) -> LoadedFile:
     """Pieces with times as lines, each a location."""
-    text = ""
-    locations = []
+    lines = TextLines()
     for start, end, words in pieces:
         if words:
-            locations.append(
-                Location(
-                    len(text), len(text) + len(words), "time", f"{_clock(start)}–{_clock(end)}"
-                )
-            )
-            text += words + "\n"
-    return LoadedFile(text.removesuffix("\n"), tuple(locations))
+            lines.add(words, ("time", f"{_clock(start)}–{_clock(end)}"))
+    return lines.loaded(metadata)
 
 
 _TIME = r"(?:(\d{1,9}):)?(\d{1,2}):(\d{1,2}(?:[.,]\d{1,9})?)"
@@ -247,7 +244,7 @@ class SubtitleLoader:
             spoken = " ".join(unescape(spoken).split())
             times = match.groups()
             cues.append((_seconds(*times[:3]), _seconds(*times[3:]), spoken))
-        return replace(_transcript(cues), metadata=read.metadata)
+        return _transcript(cues, read.metadata)
 
 
 def _seconds(hours: str, minutes: str, seconds: str) -> float:

@@ -10,14 +10,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from lazyrag.data.segment import LIST_ITEM
 from lazyrag.data.tables import FoundTable
 from lazyrag.errors import LoadError
 from lazyrag.loaders.archives import Archive, Element, attribute, local_name, open_archive
-from lazyrag.loaders.base import LoadedFile, check_pages, joined_file, reading
+from lazyrag.loaders.base import LoadedFile, check_pages, reading
 from lazyrag.loaders.cells import Cell, Row
 from lazyrag.loaders.cells import cell_text as sheet_text
-from lazyrag.loaders.spreadsheets import Sheet, SheetLoader, read_sheets
-from lazyrag.loaders.tables import GridCell, Merge, ShownText, TextLines, cell_text, read_table
+from lazyrag.loaders.records import SelectingLoader
+from lazyrag.loaders.slides import slides_file
+from lazyrag.loaders.spreadsheets import Sheet, read_sheets
+from lazyrag.loaders.tables import (
+    GridCell,
+    LineKind,
+    Merge,
+    ShownText,
+    TextLines,
+    cell_text,
+    numbered_notes,
+    read_table,
+)
 from lazyrag.loaders.word import number_text
 
 # Comments, deleted text and declarations are invisible; notes follow the text.
@@ -57,18 +69,11 @@ class _OdfText(TextLines):
     """
 
     levels: Mapping[tuple[str, int], Element] = field(default_factory=dict)
-    notes: list[Element] = field(default_factory=list)
-    """Foot- and endnotes whose calls were read."""
     lists: list[str] = field(default_factory=list)
     """Styles of the lists around a paragraph."""
     counts: list[int] = field(default_factory=list)
-    mark: str = ""
-    """Number of the item that begins."""
-
-    def read(self, parent: Element) -> None:
-        """Add the blocks of an element."""
-        for line, level in _blocks(parent, self):
-            self.add(line, level)
+    mark: tuple[str, LineKind] = ("", 0)
+    """Number and kind of the item that begins."""
 
     def open_list(self, lines: Element) -> None:
         """Begin a list; one within another has its style."""
@@ -88,27 +93,28 @@ class _OdfText(TextLines):
         is_number = start.isdecimal() and len(start) < _MAX_COUNT_DIGITS
         self.counts[depth - 1 :] = [int(start) if is_number else self.counts[depth - 1] + 1]
         level = self.levels.get((self.lists[-1], depth))
+        number = ""
         if level is not None:
             numbers = []
             for at in range(max(0, depth - _count(level, "display-levels")), depth):
                 form = attribute(self.levels.get((self.lists[-1], at + 1), level), "num-format")
                 numbers.append(number_text(self.counts[at], _FORMS.get(form, form)))
             around = [attribute(level, f"num-{name}") for name in ("prefix", "suffix")]
-            self.mark = f"{'.'.join(numbers).join(around)} "
+            number = f"{'.'.join(numbers).join(around)} "
+        self.mark = number, (LIST_ITEM, str(depth))
 
-    def take_mark(self) -> str:
-        """The number of the item, before its first words."""
+    def take_mark(self) -> tuple[str, LineKind]:
+        """Number and kind of the item, before its first words."""
         mark = self.mark
-        self.mark = ""
+        self.mark = "", 0
         return mark
 
-    def note_lines(self) -> Iterator[tuple[str, str, str]]:
-        """The notes, as `lazyrag.loaders.tables.TextLines.add_notes` takes them."""
-        for number, note in enumerate(tuple(self.notes), start=1):
+    def note_texts(self) -> Iterator[str]:
+        """The notes, each on a line."""
+        for note in tuple(self.notes):
             body = note.find("{*}note-body")
             blocks = () if body is None else _blocks(body, self)
-            words = " ".join(" ".join(line for line, _ in blocks).split())
-            yield "footnote", str(number), f"[{number}] {words}"
+            yield " ".join(" ".join(line for line, _ in blocks).split())
 
 
 _FORMS = {"a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
@@ -144,8 +150,8 @@ class OdtLoader:
             body = _body(archive, "text", "text document", ".odt")
             metadata = _properties(archive)
             page = _OdfText(levels=_list_levels(archive, body))
-        page.read(body)
-        page.add_notes(page.note_lines())
+        page.add_all(_blocks(body, page))
+        page.add_all(numbered_notes(page.note_texts()))
         return page.loaded(metadata)
 
 
@@ -165,14 +171,12 @@ class OdpLoader:
         slides = []
         for slide in body.iterfind("{*}page"):
             slides.append(_OdfText(levels=levels))
-            slides[-1].read(slide)
+            slides[-1].add_all(_blocks(slide, slides[-1]))
         check_pages(len(slides), "slides")
-        texts = ["\n".join(page.lines) for page in slides]
-        labels = [("slide", str(number)) for number in range(1, len(slides) + 1)]
-        return joined_file(texts, labels, [page.tables for page in slides], metadata)
+        return slides_file(slides, metadata)
 
 
-class OdsLoader(SheetLoader):
+class OdsLoader(SelectingLoader):
     """Reads a spreadsheet sheet by sheet; each sheet is a location, each row a line of
     ``column: value``.
 
@@ -263,16 +267,15 @@ def _repeated(value: T, times: int) -> list[T]:
     return [value] * times
 
 
-def _blocks(parent: Element, page: _OdfText) -> Iterator[tuple[str, int | list[FoundTable]]]:
-    """Paragraphs with their heading level (0: none), and tables with their data, through all
-    wrapping elements.
-    """
+def _blocks(parent: Element, page: _OdfText) -> Iterator[tuple[str, LineKind]]:
+    """Paragraphs and tables, through all wrapping elements."""
     for child in parent:
         kind = local_name(child)
         if kind in {"p", "h"}:
             level = _count(child, "outline-level") if kind == "h" else 0
             words = "".join(_run_text(child, page))
-            yield (page.take_mark() + words if words.strip() else words), level
+            number, item = page.take_mark() if words.strip() else ("", 0)
+            yield number + words, level or item
             for box in child.iter("{*}text-box"):
                 # not a box inside one of its boxes
                 if next(box.iterancestors("{*}p", "{*}h")) is child:

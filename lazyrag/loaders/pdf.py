@@ -23,7 +23,7 @@ from lazyrag.loaders.base import (
     LoadedFile,
     LoadLimits,
     check_pages,
-    join_parts,
+    joined_file,
     reading,
 )
 from lazyrag.loaders.hidden import unmarked
@@ -136,14 +136,15 @@ class PdfLoader:
         if not any(read.texts):
             raise file.no_text(read)
         pages = without_repeated_lines(read.texts) if self.drop_repeated else read.texts
-        text, locations = join_parts(
-            pages, [("page", str(number)) for number in range(1, len(pages) + 1)]
+        joined = joined_file(
+            (LoadedFile(page), "page", str(number)) for number, page in enumerate(pages, start=1)
         )
-        headings = heading_locations(_headings(read.outline, text, locations), len(text))
+        outline = _headings(read.outline, joined.text, joined.locations)
+        headings = heading_locations(outline, len(joined.text))
         sections = [section for section in headings if section.start < section.end]
         notes = {"notes": noted} if (noted := read.notes(has_ocr=self.ocr is not None)) else {}
         metadata = {**read.file_metadata, **read.metadata(), **notes}
-        return unmarked(LoadedFile(text, (*locations, *sections), metadata))
+        return unmarked(LoadedFile(joined.text, (*joined.locations, *sections), metadata))
 
     def open(self, path: Path, max_seconds: float = 0.0) -> PdfFile:
         """Open the file by one of the passwords, or what is left of a damaged one.

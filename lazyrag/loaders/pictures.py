@@ -32,7 +32,7 @@ from lazyrag.loaders.archives import (
 from lazyrag.loaders.base import check_pages, is_built_in, reading
 from lazyrag.loaders.detect import clean, decode
 from lazyrag.loaders.media import SUFFIXES
-from lazyrag.loaders.slides import slide_parts
+from lazyrag.loaders.slides import TITLES, role_of, slide_parts
 from lazyrag.types import JsonObject
 
 if TYPE_CHECKING:
@@ -354,14 +354,10 @@ def _pptx(path: Path, _: Any) -> Iterator[_Drawn]:
         main = related(archive, "officeDocument")
         for number, slide in enumerate(slide_parts(archive, main), start=1):
             shapes = archive.xml(slide).iterfind(".//{*}sp")
-            title = next(("".join(_words(shape)) for shape in shapes if _is_title(shape)), "")
+            titles = (shape for shape in shapes if role_of(shape) in TITLES)
+            title = next(("".join(_words(shape)) for shape in titles), "")
             for _, target, alternative in _drawings(archive, slide):
                 yield _Drawn(target, describe(target), title, alternative, f"slide {number}")
-
-
-def _is_title(shape: Element) -> bool:
-    placeholder = shape.find("{*}nvSpPr/{*}nvPr/{*}ph")
-    return placeholder is not None and placeholder.get("type") in {"title", "ctrTitle"}
 
 
 def _odt(path: Path, _: Any) -> Iterator[_Drawn]:

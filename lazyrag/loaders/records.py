@@ -296,6 +296,7 @@ class RecordWriter:
         self._length = 0
         self._spent = 0  # characters of texts and labels
         self._sought = SoughtFields(selection.names)
+        self.fields = RecordFields()
 
     def add(self, record: Iterable[Pair], kind: str, label: str) -> None:
         """Add a record. Blank values and records without text are skipped.
@@ -335,7 +336,8 @@ class RecordWriter:
             LoadError: If no record has one of the selected fields.
         """
         self._sought.check()
-        return LoadedFile(self._text.text(), tuple(self._locations), metadata)
+        locations = tuple(self._locations)
+        return LoadedFile(self._text.text(), locations, metadata, fields=self.fields.values())
 
 
 _MAX_VALUES = 10_000
@@ -484,7 +486,6 @@ class CsvLoader:
             header_number, names = sample[at]
             header = [_folded(name) for name in names]
         writer = RecordWriter(self._selection, length, joined_by="; ", between="\n")
-        fields = RecordFields()
         body = JoinedText(",")  # of JSON: many small texts take several times as much
         count = 0
         spend = reading().spend
@@ -501,13 +502,13 @@ class CsvLoader:
             named = zip_longest(column_names, cells, fillvalue="")
             pairs = [(name, cell) for name, cell in named if cell]
             writer.add(pairs, "row", str(number))
-            fields.add(pair for pair in pairs if pair[0])
+            writer.fields.add(pair for pair in pairs if pair[0])
         metadata: JsonObject = {"columns": header} if header else {}
         loaded = writer.loaded({**metadata, "rows": count, **about})
         table = FoundTable(tuple(header), (), int(at is not None))
         packed = body.text()
         tables = (table.location(0, len(loaded.text), packed),) if packed else ()
-        return replace(loaded, tables=tables, fields=fields.values())
+        return replace(loaded, tables=tables)
 
     def _rows(self, text: str, usual: str) -> Iterator[tuple[int, list[str]]]:
         """The rows with their numbers from 1, empty ones too, as in a spreadsheet."""
@@ -535,7 +536,8 @@ class CsvLoader:
         if has_header is False:
             return None
         # A title above a table fills only the first cell.
-        start = 1 if _usual_width(sample) > 1 else 0
+        [(width, _)] = Counter(_widths(sample)).most_common(1) or [(1, 0)]
+        start = int(width > 1)
         for at, row in enumerate(sample):
             if any(map(str.strip, row[start:])):
                 return at if has_header or is_header(row, sample[at + 1 :]) else None
@@ -575,17 +577,16 @@ def _regularity(sample: str, delimiter: str) -> float:
         rows = list(islice(reader, _SAMPLE_ROWS))
     except csv.Error:  # reading the file reports it
         return 0.0
-    filled = [len(row) for row in rows if any(map(str.strip, row))]
+    filled = _widths(rows)
     if len(filled) > 2 and len(sample) == _SAMPLE:
         filled.pop()  # it may be cut off
     [(width, times)] = Counter(filled).most_common(1) or [(1, 0)]
     return times / len(filled) if width > 1 else 0.0
 
 
-def _usual_width(rows: list[list[str]]) -> int:
-    """The most frequent number of cells of filled rows."""
-    widths = Counter(len(row) for row in rows if any(map(str.strip, row)))
-    return widths.most_common(1)[0][0] if widths else 0
+def _widths(rows: list[list[str]]) -> list[int]:
+    """The numbers of cells of filled rows."""
+    return [len(row) for row in rows if any(map(str.strip, row))]
 
 
 MAX_DEPTH = 200
@@ -736,7 +737,14 @@ class JsonLoader:
 
 
 @known_arguments
-class JsonLinesLoader:
+class SelectingLoader:
+    """Constructor of loaders of records that take nothing but a selection."""
+
+    def __init__(self, *, fields: Sequence[str] = (), template: str | None = None) -> None:
+        self._selection = FieldSelection(fields, template)
+
+
+class JsonLinesLoader(SelectingLoader):
     r"""Reads a JSON value in each line; each is a record and a location, with an empty line between
     them.
 
@@ -760,9 +768,6 @@ class JsonLinesLoader:
         ...     JsonLinesLoader().load(path).text
         'tea: Sencha\nprice: 12.50'
     """
-
-    def __init__(self, *, fields: Sequence[str] = (), template: str | None = None) -> None:
-        self._selection = FieldSelection(fields, template)
 
     load_source = SourceLoader.load
 
@@ -804,18 +809,18 @@ def read_value(
     """
     value = _at(value, path)
     records = value if isinstance(value, list) else [value]
-    fields = RecordFields()
+    mapping = value if isinstance(value, OrderedFields) and not selection.names else None
+    between = "\n\n" if mapping is None else "\n"
+    writer = RecordWriter(selection, length, joined_by="\n", between=between)
     for record in records:
-        fields.add_value(record)
-    if isinstance(value, OrderedFields) and not selection.names:
-        writer = RecordWriter(selection, length, joined_by="\n", between="\n")
-        for name, inner in value.items:
+        writer.fields.add_value(record)
+    if mapping is not None:
+        for name, inner in mapping.items:
             writer.add(leaves(inner, name), "key", clean(name))
-        return replace(writer.loaded({}), fields=fields.values())
-    writer = RecordWriter(selection, length, joined_by="\n", between="\n\n")
+        return writer.loaded({})
     for number, record in enumerate(records, start=1):
         writer.add(leaves(record), kind, str(number))
-    return replace(writer.loaded({"records": len(records)}), fields=fields.values())
+    return writer.loaded({"records": len(records)})
 
 
 def read_lines(text: str, selection: FieldSelection) -> LoadedFile:
@@ -826,7 +831,6 @@ def read_lines(text: str, selection: FieldSelection) -> LoadedFile:
     """
     writer = RecordWriter(selection, len(text), joined_by="\n", between="\n\n")
     count = 0
-    fields = RecordFields()
     unread = {}
     # other line ends may be inside a JSON text
     for number, line in enumerate(text.split("\n"), start=1):
@@ -835,7 +839,7 @@ def read_lines(text: str, selection: FieldSelection) -> LoadedFile:
         try:
             value = _parsed(line)
             writer.add(leaves(value), "line", str(number))
-            fields.add_value(value)
+            writer.fields.add_value(value)
         except TooDeepError as exc:
             unread[str(number)] = str(exc)
         except json.JSONDecodeError as exc:
@@ -849,7 +853,7 @@ def read_lines(text: str, selection: FieldSelection) -> LoadedFile:
         first, problem = next(iter(unread.items()))
         raise LoadError(f"No line can be read. Line {first}: {problem}")
     reported = {"unread_lines": dict(islice(unread.items(), _MAX_UNREAD))} if unread else {}
-    return replace(writer.loaded({"records": count, **reported}), fields=fields.values())
+    return writer.loaded({"records": count, **reported})
 
 
 def _parsed(text: str) -> RecordValue:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import codecs
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lazyrag.data.segment import Location
 from lazyrag.errors import LoadError
 from lazyrag.loaders.base import LoadedFile, reading
 from lazyrag.loaders.detect import clean
 from lazyrag.loaders.symbols import is_symbol_font, symbol_text
-from lazyrag.text.structure import Heading, heading_locations
+from lazyrag.loaders.tables import TextLines, numbered_notes
 
 HEADING_STYLE = re.compile(r"(?:heading|标题)\s*([1-9])$", re.IGNORECASE)
 """Names of the styles of headings, and their levels."""
@@ -94,7 +93,7 @@ def read_rtf(data: bytes) -> LoadedFile:
     reader.read(data)
     for parts in sorted(set(_LEFT_OUT.values())):
         reading().leave_out(parts, reader.left_out[parts])
-    return reader.loaded()
+    return reader.finished()
 
 
 @dataclass(slots=True)
@@ -112,7 +111,7 @@ class _GroupState:
 
 
 @dataclass(slots=True)
-class _RtfReader:
+class _RtfReader(TextLines):
     """Reads the tokens of a file."""
 
     state: _GroupState = field(default_factory=_GroupState)
@@ -122,13 +121,9 @@ class _RtfReader:
     font: int = 0
     default_font: int = 0
     levels: dict[int, int] = field(default_factory=dict)
-    lines: list[str] = field(default_factory=list)
-    length: int = 0
-    headings: list[Heading] = field(default_factory=list)
     paragraph: list[str] = field(default_factory=list)
     cells: list[str] = field(default_factory=list)
     note: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
     properties: dict[str, list[str]] = field(default_factory=dict)
     bytes_read: bytearray = field(default_factory=bytearray)
     to_skip: int = 0
@@ -159,24 +154,16 @@ class _RtfReader:
         self._end_paragraph()
         self._end_row()
 
-    def loaded(self) -> LoadedFile:
+    def finished(self) -> LoadedFile:
         while self.lines and not self.lines[-1].strip():
-            self.lines.pop()
-        text = "\n".join(self.lines)
-        locations = list(heading_locations(self.headings, len(text)))
-        for number, note in enumerate(self.notes, start=1):
-            if note:
-                line = f"[{number}] {clean(_joined(note))}"
-                locations.append(
-                    Location(len(text) + 1, len(text) + 1 + len(line), "footnote", str(number))
-                )
-                text += f"\n{line}"
+            self.length -= len(self.lines.pop()) + 1
+        self.add_all(numbered_notes(map(_joined, self.notes)))
         metadata = {}
         for name, pieces in self.properties.items():
-            value = " ".join(clean(_joined("".join(pieces))).split())
+            value = " ".join(_joined(pieces).split())
             if value:
                 metadata[name] = value
-        return LoadedFile(text, tuple(locations), metadata)
+        return self.loaded(metadata)
 
     def _brace(self, *, opens: bool) -> None:
         self._flush()
@@ -346,24 +333,19 @@ class _RtfReader:
                 self._end_paragraph()
 
     def _end_paragraph(self) -> None:
-        line = clean(_joined("".join(self.paragraph)))
+        line = _joined(self.paragraph)
         if line.strip() or (self.lines and self.lines[-1]):  # keep one of several empty lines
-            title = " ".join(line.split())
-            if self.state.level and title:
-                self.headings.append(Heading(self.length, self.state.level, title))
-            self._line(line)
+            self.add(line, self.state.level)
         self.paragraph.clear()
 
     def _end_cell(self) -> None:
         if self.state.target == "body":
-            self.cells.append(
-                " ".join(clean(_joined("".join(self.paragraph))).split()).removesuffix(" |")
-            )
+            self.cells.append(" ".join(_joined(self.paragraph).split()).removesuffix(" |"))
             self.paragraph.clear()
 
     def _end_row(self) -> None:
         if any(self.cells):
-            self._line(" | ".join(self.cells))
+            self.add(" | ".join(self.cells))
         self.cells.clear()
 
     def _reset_paragraph(self) -> None:
@@ -373,10 +355,6 @@ class _RtfReader:
     def _plain(self) -> None:
         self.state.hidden = False
         self.state.deleted = False
-
-    def _line(self, line: str) -> None:
-        self.lines.append(line)
-        self.length += len(line) + 1
 
 
 _SWITCHES = {"v": "hidden", "deleted": "deleted", "intbl": "in_table"}
@@ -399,6 +377,7 @@ def _codec_name(encoding: str) -> str:
         return ""
 
 
-def _joined(text: str) -> str:
-    r"""Join surrogate pairs, which the format writes as two ``\u``."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+def _joined(pieces: Iterable[str]) -> str:
+    r"""Join pieces of text, and surrogate pairs, which the format writes as two ``\u``."""
+    data = "".join(pieces).encode("utf-16-le", "surrogatepass")
+    return clean(data.decode("utf-16-le", "replace"))

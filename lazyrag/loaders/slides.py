@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from lazyrag.data.segment import Location
+from lazyrag.data.segment import EMPTY, TITLE
 from lazyrag.data.tables import FoundTable
 from lazyrag.errors import LoadError
 from lazyrag.loaders.archives import (
@@ -25,12 +25,14 @@ from lazyrag.loaders.archives import (
 from lazyrag.loaders.base import LoadedFile, check_pages, joined_file, reading
 from lazyrag.loaders.formulas import formula_text
 from lazyrag.loaders.symbols import symbol_text
-from lazyrag.loaders.tables import GridCell, read_table
+from lazyrag.loaders.tables import GridCell, LineKind, TextLines, read_table
+from lazyrag.types import Metadata
 
 _TRUE = frozenset(["1", "true"])
 _UNSEEN = frozenset(["Fallback", "rPr", "pPr", "endParaRPr"])
 _OF_EVERY_SLIDE = frozenset(["sldNum", "ftr"])
 """Placeholders repeated on each slide: number and footer."""
+TITLES = dict.fromkeys(("title", "ctrTitle"), (TITLE, ""))
 
 
 class PptxLoader:
@@ -53,27 +55,31 @@ class PptxLoader:
                 )
             slides = slide_parts(archive, main)
             check_pages(len(slides), "slides")
-            texts = []
+            pages = []
             hidden = []
             commented = 0
-            tables: list[list[Location]] = []
             for number, slide in enumerate(slides, start=1):
-                lines: list[str] = []
-                tables.append([])
+                pages.append(TextLines())
                 with archive.tolerated(f"slide {number}"):
                     root = archive.xml(slide)
                     if root.get("show") in {"0", "false"}:
                         hidden.append(number)
-                    tables[-1] += _read_slide(archive, slide, root, lines)
+                    _read_slide(archive, slide, root, pages[-1])
                     parts = relations(archive, slide).values()
                     commented += any(part.kind == "comments" for part in parts)
-                texts.append("\n".join(lines))
             metadata: dict[str, object] = {**properties(archive)}
         reading().leave_out("comments of slides", commented)
         if hidden:
             metadata["hidden_slides"] = hidden
-        labels = [("slide", str(number)) for number in range(1, len(slides) + 1)]
-        return joined_file(texts, labels, tables, metadata)
+        return slides_file(pages, metadata)
+
+
+def slides_file(slides: Sequence[TextLines], metadata: Metadata) -> LoadedFile:
+    """The file of some slides."""
+    numbered = enumerate(slides, start=1)
+    return joined_file(
+        ((slide.loaded(EMPTY), "slide", str(number)) for number, slide in numbered), metadata
+    )
 
 
 def slide_parts(archive: Archive, main: str) -> list[str]:
@@ -84,42 +90,43 @@ def slide_parts(archive: Archive, main: str) -> list[str]:
     return [targets[key].target for key in keys if key in targets]
 
 
-def _read_slide(archive: Archive, slide: str, root: Element, lines: list[str]) -> list[Location]:
-    """Add the lines of a slide; returns its tables."""
-    tables: list[Location] = []
-    at = 0
-    for shape in _shapes(archive, relations(archive, slide), root.iterfind("{*}cSld/{*}spTree/*")):
-        line, data = (shape, ()) if isinstance(shape, str) else shape
-        if line:
-            tables += (table.location(at, at + len(line)) for table in data)
-            lines.append(line)
-            at += len(line) + 1
+def _read_slide(archive: Archive, slide: str, root: Element, page: TextLines) -> None:
+    """Add the lines of a slide."""
+    shapes = root.iterfind("{*}cSld/{*}spTree/*")
+    blocks = _shapes(archive, relations(archive, slide), shapes)
+    page.add_all(block for block in blocks if block[0])
     with archive.tolerated(f"notes of {slide}"):
-        lines += _notes(archive, slide)
-    return tables
+        for line in _notes(archive, slide):
+            page.add(line)
 
 
 def _shapes(
     archive: Archive, targets: dict[str, Relation], shapes: Iterable[Element]
-) -> Iterator[str | tuple[str, list[FoundTable]]]:
-    """Lines of text of the shapes in a group, in order; tables with their data."""
+) -> Iterator[tuple[str, LineKind]]:
+    """Lines of the shapes in a group, in order."""
     for shape in shapes:
         kind = local_name(shape)
         if kind in {"sp", "txBody"}:
-            placeholder = shape.find("{*}nvSpPr/{*}nvPr/{*}ph")
-            if placeholder is None or placeholder.get("type") not in _OF_EVERY_SLIDE:
-                yield from paragraphs(shape)
+            role = role_of(shape)
+            if role not in _OF_EVERY_SLIDE:
+                yield from ((line, TITLES.get(role, 0)) for line in paragraphs(shape))
         elif kind == "tbl":
             yield _table(shape)
         elif kind in {"chart", "relIds"}:
-            yield from drawn_lines(archive, targets, shape)
+            yield from ((line, 0) for line in drawn_lines(archive, targets, shape))
         elif kind == "pic":
             named = shape.find("{*}nvPicPr/{*}cNvPr")
-            yield from filter(None, [picture_text(None if named is None else named.get("descr"))])
+            yield picture_text(None if named is None else named.get("descr")), 0
         elif kind == "grpSp":
             yield from _shapes(archive, targets, by_place(shape))
         elif kind in {"graphicFrame", "graphic", "graphicData", "AlternateContent", "Choice"}:
             yield from _shapes(archive, targets, shape)
+
+
+def role_of(shape: Element) -> str:
+    """The role of a shape on its slide, such as ``"title"``; "" without one."""
+    placeholder = shape.find("{*}nvSpPr/{*}nvPr/{*}ph")
+    return "" if placeholder is None else placeholder.get("type", "")
 
 
 def drawn_lines(archive: Archive, targets: dict[str, Relation], drawing: Element) -> Iterator[str]:
@@ -224,7 +231,6 @@ def _notes(archive: Archive, slide: str) -> Iterator[str]:
     """The speaker's notes, the body of a page of their own."""
     part = related(archive, "notesSlide", slide)
     for shape in archive.xml(part).iter("{*}sp") if part else ():
-        placeholder = shape.find("{*}nvSpPr/{*}nvPr/{*}ph")
-        if placeholder is not None and placeholder.get("type") == "body":
+        if role_of(shape) == "body":
             lines = list(paragraphs(shape))
             yield from [f"Notes: {lines[0]}", *lines[1:]] if lines else []

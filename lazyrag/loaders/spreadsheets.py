@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lazyrag.data.segment import EMPTY, Location
+from lazyrag.data.segment import EMPTY
 from lazyrag.data.tables import column_letters
 from lazyrag.errors import LoadError, missing_package, sentence
 from lazyrag.loaders.archives import (
@@ -22,24 +22,29 @@ from lazyrag.loaders.archives import (
     Element,
     attribute,
     local_name,
-    nested_locations,
     open_archive,
     properties,
     related,
     relations,
 )
-from lazyrag.loaders.base import LoadedFile, reading
+from lazyrag.loaders.base import LoadedFile, joined_file, reading
 from lazyrag.loaders.cells import Cell, Row, cell_text, duration_text, shown_as
-from lazyrag.loaders.records import FieldSelection, SoughtFields
+from lazyrag.loaders.records import FieldSelection, SelectingLoader, SoughtFields
 from lazyrag.loaders.slides import paragraphs
-from lazyrag.loaders.tables import Island, Merge, SheetRow, ShownText, islands, merged_rows
-from lazyrag.validation import known_arguments
+from lazyrag.loaders.tables import (
+    Island,
+    Merge,
+    SheetRow,
+    ShownText,
+    TextLines,
+    islands,
+    merged_rows,
+)
 
 _STEPS_PER_LINE = 4
 _CHARACTERS_PER_STEP = 8
 
 _ALL = FieldSelection()
-_BREAK = "\n\n"
 
 _MAX_LISTED = 100
 _MAX_DAYS = 1e6
@@ -61,14 +66,6 @@ class Sheet:
     merges: Sequence[Merge] = ()
     comments: Sequence[tuple[str, str]] = ()
     formulas: Sequence[str] = ()
-
-
-@known_arguments
-class SheetLoader:
-    """Constructor of the loaders of spreadsheets."""
-
-    def __init__(self, *, fields: Sequence[str] = (), template: str | None = None) -> None:
-        self._selection = FieldSelection(fields, template)
 
 
 def read_sheets(
@@ -95,17 +92,13 @@ def read_sheets(
         ['Prices', 'Prices > 2']
     """
     sought = SoughtFields(selection.names)
-    texts = []
-    locations = []
+    parts = []
     names: dict[str, list[str]] = {"sheets": [], "hidden_sheets": [], "formulas_without_values": []}
-    start = 0
     for sheet in sheets:
-        text, places = _sheet_text(sheet, selection, sought)
-        if not text:
+        lines = _sheet_lines(sheet, selection, sought)
+        if len(lines.lines) < 2:
             continue
-        texts.append(text)
-        locations += nested_locations(LoadedFile(text, tuple(places)), start, "sheet", sheet.name)
-        start += len(text) + len(_BREAK)
+        parts.append((lines.loaded(EMPTY), "sheet", sheet.name))
         names["sheets"].append(sheet.name)
         if sheet.hidden:
             names["hidden_sheets"].append(sheet.name)
@@ -114,39 +107,30 @@ def read_sheets(
         )
     sought.check()
     listed = {name: values for name, values in names.items() if values}
-    return LoadedFile(_BREAK.join(texts), tuple(locations), {**metadata, **listed})
+    return joined_file(parts, {**metadata, **listed})
 
 
-def _sheet_text(
-    sheet: Sheet, selection: FieldSelection, sought: SoughtFields
-) -> tuple[str, list[Location]]:
-    """The lines of a sheet, "" without any below its name; and the places of its rows, tables and
-    comments.
-    """
-    lines = [sheet.name]
-    places = []
-    end = len(sheet.name)
+def _sheet_lines(sheet: Sheet, selection: FieldSelection, sought: SoughtFields) -> TextLines:
+    """The lines of a sheet below its name, and the places of its rows, tables and comments."""
+    lines = TextLines()
+    lines.add(sheet.name)
     spend = reading().spend
     for island in _islands(sheet):
-        first = end + 1
+        first = lines.length
         for number, line in _island_lines(island, selection, sought):
             spend(_STEPS_PER_LINE + (len(line) + len(sheet.name)) // _CHARACTERS_PER_STEP)
-            if number is not None:
-                places.append(Location(end + 1, end + 1 + len(line), "row", str(number)))
-            lines.append(line)
-            end += 1 + len(line)
+            lines.add(line, 0 if number is None else ("row", str(number)))
         table = island.table(sheet.name)
-        if table is not None and end >= first:
+        if table is not None and lines.length > first:
             if not selection.names:
                 first += sum(1 + len(_joined(row.shown)) for row in island.above)
-            places.append(table.location(first, end))
+            lines.places.append(table.location(first, lines.length - 1))
     for cell, comment in sheet.comments:
-        line = f"Comment on {cell}: {comment}" if cell else comment
-        lines.append(line)
         if cell:
-            places.append(Location(end + 1, end + 1 + len(line), "comment", cell))
-        end += 1 + len(line)
-    return "\n".join(lines) if len(lines) > 1 else "", places
+            lines.add(f"Comment on {cell}: {comment}", ("comment", cell))
+        else:
+            lines.add(comment)
+    return lines
 
 
 def _islands(sheet: Sheet) -> Iterator[Island]:
@@ -202,7 +186,7 @@ def _joined(cells: Sequence[str]) -> str:
     return " | ".join(cells[filled[0] : filled[-1] + 1])
 
 
-class XlsxLoader(SheetLoader):
+class XlsxLoader(SelectingLoader):
     """Reads a workbook sheet by sheet; each sheet is a location, each row a line of
     ``column: value``.
 
@@ -282,7 +266,7 @@ def _comment(element: Element) -> Iterator[tuple[str, str]]:
         yield element.get("ref", ""), words
 
 
-class XlsLoader(SheetLoader):
+class XlsLoader(SelectingLoader):
     """Reads an old workbook sheet by sheet; each sheet is a location, each row a line of
     ``column: value``.
 
@@ -338,7 +322,7 @@ class XlsLoader(SheetLoader):
             raise LoadError(msg) from exc
 
 
-class XlsbLoader(SheetLoader):
+class XlsbLoader(SelectingLoader):
     """Reads a binary workbook sheet by sheet, as `XlsxLoader`, without comments and text boxes.
 
     Args:

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Self, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
-from lazyrag.data.segment import Location
+from lazyrag.data.segment import NOTE_CALL, Location
 from lazyrag.data.tables import FoundTable, header_votes, is_header, joined_names
-from lazyrag.loaders.base import LoadedFile, reading
+from lazyrag.loaders.base import LoadedFile, moved, reading
 from lazyrag.text.structure import Heading, heading_locations
 from lazyrag.types import Metadata
 
@@ -29,6 +30,8 @@ _MAX_EMPTY = 4
 nothing."""
 _SEPARATOR = len(" | ")
 _MAX_HEADER = 5
+_CALL = re.compile(r"\[(\d+)\]")
+_NOTES = frozenset(["comment", "footnote"])
 
 
 @dataclass(eq=False, slots=True)
@@ -195,9 +198,18 @@ def one_line(lines: str) -> str:
     return lines.replace(" | ", ", ").replace("\n", "; ")
 
 
-def cell_text(
-    blocks: Iterable[tuple[str, int | list[FoundTable]]], nested: list[FoundTable]
-) -> str:
+LineKind: TypeAlias = int | list[FoundTable] | tuple[str, str]
+"""What a line is: the level of a heading, 0 for none; tables; or kind and label of a location."""
+
+
+def numbered_notes(notes: Iterable[str]) -> Iterator[tuple[str, LineKind]]:
+    """The footnotes that are not empty, as lines."""
+    for number, note in enumerate(notes, start=1):
+        if note:
+            yield f"[{number}] {note}", ("footnote", str(number))
+
+
+def cell_text(blocks: Iterable[tuple[str, LineKind]], nested: list[FoundTable]) -> str:
     """The blocks of a cell on one line; the tables among them are added to the nested ones."""
     lines = []
     for block, data in blocks:
@@ -215,30 +227,45 @@ class TextLines:
     lines: list[str] = field(default_factory=list)
     length: int = 0
     headings: list[Heading] = field(default_factory=list)
-    locations: list[Location] = field(default_factory=list)
-    tables: list[Location] = field(default_factory=list)
+    places: list[Location] = field(default_factory=list)
+    """Tables and other locations but headings."""
+    notes: list[Any] = field(default_factory=list)
+    """Footnotes and endnotes whose calls were read, in order."""
+    calls: int = 0
 
-    def add(self, line: str, level: int | list[FoundTable] = 0) -> None:
-        """Add a block: a line with the level of its heading, 0 for none, or tables."""
-        if isinstance(level, list):
-            self.tables += (table.location(self.length, self.length + len(line)) for table in level)
-        elif level and line.strip():
-            self.headings.append(Heading(self.length, level, " ".join(line.split())))
+    def add(self, line: str, kind: LineKind = 0) -> None:
+        """Add a block."""
+        end = self.length + len(line)
+        if isinstance(kind, list):
+            self.places += (table.location(self.length, end) for table in kind)
+        elif isinstance(kind, tuple):
+            self.places.append(Location(self.length, end, *kind))
+        elif kind and line.strip():
+            self.headings.append(Heading(self.length, kind, " ".join(line.split())))
+        if self.calls < len(self.notes):
+            self._locate_calls(line)
         self.lines.append(line)
-        self.length += len(line) + 1
+        self.length = end + 1
 
-    def add_notes(self, notes: Iterable[tuple[str, str, str]]) -> None:
-        """Add notes: kind of place, label, line."""
-        for kind, label, line in notes:
-            self.locations.append(Location(self.length, self.length + len(line), kind, label))
-            self.add(line)
+    def _locate_calls(self, line: str) -> None:
+        """Locate the calls of the notes that were read with a line."""
+        for match in _CALL.finditer(line):
+            if self.calls < len(self.notes) and match[1] == str(self.calls + 1):
+                self.calls += 1
+                place = Location(*match.span(), NOTE_CALL, match[1])
+                self.places += moved([place], self.length)
+
+    def add_all(self, blocks: Iterable[tuple[str, LineKind]]) -> None:
+        """Add blocks, in order."""
+        for line, kind in blocks:
+            self.add(line, kind)
 
     def loaded(self, metadata: Metadata) -> LoadedFile:
         """The file of these lines; its sections end before its notes."""
         text = "\n".join(self.lines)
-        end = self.locations[0].start if self.locations else len(text)
-        sections = heading_locations(self.headings, end)
-        return LoadedFile(text, (*sections, *self.locations), metadata, tuple(self.tables))
+        notes = (place.start for place in self.places if place.kind in _NOTES)
+        sections = heading_locations(self.headings, next(notes, len(text)))
+        return LoadedFile(text, (*sections, *self.places), metadata)
 
 
 def _header_rows(grid: Sequence[Sequence[GridCell]], texts: Sequence[Sequence[str]]) -> int:

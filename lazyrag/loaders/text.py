@@ -10,8 +10,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from lazyrag.data.segment import CODE_BLOCK, Location
 from lazyrag.errors import LoadError
-from lazyrag.loaders.base import LoadedFile, SourceLoader, join_parts
+from lazyrag.loaders.base import LoadedFile, SourceLoader, joined_file
 from lazyrag.loaders.detect import clean, decode, find_encoding
 from lazyrag.loaders.hidden import markdown_comments
 from lazyrag.text.structure import Heading, front_matter, heading_locations, markdown_headings
@@ -72,23 +73,24 @@ class NotebookLoader:
         """Read the file."""
         notebook = _parsed(decode(path.read_bytes()))
         cells = _cells(notebook)
-        texts = [
-            (number, text)
-            for number, cell in enumerate(cells, 1)
-            if (text := self._text(cell)).strip()
-        ]
-        text, locations = join_parts(
-            [text for _, text in texts], [("cell", str(number)) for number, _ in texts]
-        )
         language = _language(notebook)
-        return LoadedFile(
-            text, locations, {**({"language": language} if language else {}), "cells": len(cells)}
-        )
+        parts = []
+        for number, cell in enumerate(cells, start=1):
+            text = self._text(cell)
+            if text.strip():
+                code = Location(0, len(_source(cell)), CODE_BLOCK, language)
+                tables = (code,) if cell.get("cell_type") == "code" else ()
+                parts.append((LoadedFile(text, tables=tables), "cell", str(number)))
+        metadata = {**({"language": language} if language else {}), "cells": len(cells)}
+        return joined_file(parts, metadata)
 
     def _text(self, cell: JsonObject) -> str:
-        source = _joined(cell.get("source", cell.get("input")))  # "input" until format 3
         printed = _outputs(cell) if self._outputs else ()
-        return clean("\n\n".join(part for part in (source, *printed) if part.strip()))
+        return "\n\n".join(filter(str.strip, (_source(cell), *map(clean, printed))))
+
+
+def _source(cell: JsonObject) -> str:
+    return clean(_joined(cell.get("source", cell.get("input"))))  # "input" until format 3
 
 
 def _parsed(text: str) -> JsonObject:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lazyrag.data.segment import CODE_BLOCK, LIST_ITEM
 from lazyrag.data.tables import FoundTable
 from lazyrag.errors import LoadError
 from lazyrag.loaders.archives import (
@@ -31,7 +32,15 @@ from lazyrag.loaders.hidden import mark_hidden_runs, unmarked
 from lazyrag.loaders.rtf import HEADING_STYLE
 from lazyrag.loaders.slides import drawn_lines
 from lazyrag.loaders.symbols import symbol_text, with_reading
-from lazyrag.loaders.tables import Grid, GridCell, TextLines, cell_text, read_table
+from lazyrag.loaders.tables import (
+    Grid,
+    GridCell,
+    LineKind,
+    TextLines,
+    cell_text,
+    numbered_notes,
+    read_table,
+)
 from lazyrag.validation import known_arguments, validate_boolean
 
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
@@ -45,6 +54,9 @@ _ROMAN = dict(
     )
 )
 _DIGITS = "零一二三四五六七八九"
+
+
+_UNNUMBERED = ("", 0)
 
 
 class _Level(NamedTuple):
@@ -82,15 +94,13 @@ class Numbering:
         if self._lists:
             self._read_styles(styles)
 
-    def mark(self, paragraph: Any) -> str:
-        """The number or bullet of a paragraph, with a space; "" without one. Call it for each
-        paragraph, in order.
+    def mark(self, paragraph: Any) -> tuple[str, int]:
+        """The number or bullet of a paragraph, with a space, and its level from 1; "" and 0 without
+        one. Call it for each paragraph, in order.
         """
-        if not self._lists:
-            return ""
-        properties = paragraph.find(f"{_W}pPr")
+        properties = paragraph.find(f"{_W}pPr") if self._lists else None
         if properties is None:
-            return ""
+            return _UNNUMBERED
         style = _value(properties, "pStyle")
         key, depth = self._of_styles.get(style, ("", None))
         numbered = properties.find(f"{_W}numPr")
@@ -99,21 +109,21 @@ class Numbering:
             depth = _number(_value(numbered, "ilvl"), depth)
         numbering = self._lists.get(key)
         if numbering is None:
-            return ""
+            return _UNNUMBERED
         if depth is None:
             depth = next(
                 (number for number, level in numbering.levels.items() if level.style == style), 0
             )
         level = numbering.levels.get(depth)
         if level is None:
-            return ""
+            return _UNNUMBERED
         counts = self._count(key, numbering, depth)
         mark = _PLACEHOLDER.sub(
             lambda location: self._written(numbering, counts, int(location[1]) - 1), level.text
         ).strip()
         if level.form == "bullet":
             mark = "•"  # the file's own is in a symbol font
-        return f"{mark} " if mark and level.form != "none" else ""
+        return (f"{mark} ", depth + 1) if mark and level.form != "none" else _UNNUMBERED
 
     def _count(self, key: str, numbering: _List, depth: int) -> list[int | None]:
         counts = self._counts.setdefault(numbering.definition, [None] * _MAX_LIST_LEVELS)
@@ -274,6 +284,7 @@ _UNSEEN = frozenset(
         f"{_W}sectPr",
     ]
 )
+_STYLES: dict[str, LineKind] = {"Title": 1, "Source Code": (CODE_BLOCK, "")}  # the latter of pandoc
 _DRAWING = "{http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing}"
 _PICTURES = frozenset([f"{_DRAWING}docPr", "{urn:schemas-microsoft-com:vml}shape"])
 
@@ -314,22 +325,20 @@ class DocxLoader:
             ]
             mark_hidden_runs(body, styles)
             page = _DocxText(
-                levels=_heading_levels(styles),
+                kinds=_style_kinds(styles),
                 numbering=Numbering(archive, main, styles),
                 archive=archive,
                 targets=relations(archive, main),
                 captions=_caption_styles(styles),
             )
             around = _headers_and_footers(archive, main, page) if self._headers else {}
-            lines = _blocks(body, page)
-            for block, level in itertools.chain(
-                around.get("header", ()), lines, around.get("footer", ())
-            ):
-                page.add(block, level)
-            page.add_notes(_notes(archive, main, page))
+            page.add_all(around.get("header", ()))
+            page.add_all(_blocks(body, page))
+            page.add_all(around.get("footer", ()))
+            page.add_all(numbered_notes(_notes(archive, main, page)))
             comments = _comments(archive, main, page)
             if self._comments:
-                page.add_notes(comments)
+                page.add_all(comments)
             else:
                 count = sum(1 for _ in comments)
                 reading().leave_out("comments", count, "DocxLoader(comments=True)")
@@ -348,20 +357,18 @@ class _DocxText(TextLines):
     """State of reading.
 
     Args:
-        levels: Heading levels by style id.
+        kinds: What paragraphs are, by style id.
         numbering: Numbers paragraphs.
         archive: The document.
         targets: Relations of its main part, or of the part that is read.
     """
 
-    levels: dict[str, int]
+    kinds: dict[str, LineKind]
     numbering: Numbering
     archive: Archive
     targets: dict[str, Relation]
     captions: frozenset[str] = frozenset()
     """Ids of the styles of captions."""
-    noted: list[tuple[str, str]] = field(default_factory=list)
-    """References to footnotes and endnotes, in order: the kind of part, and the id there."""
 
     def of_part(self, part: str) -> _DocxText:
         """The same state with the relations of another part, such as a header."""
@@ -375,11 +382,10 @@ class _DocxText(TextLines):
         return " ".join(" ".join(block for block, _ in _blocks(parent, self)).split())
 
 
-def _notes(archive: Archive, main: str, page: _DocxText) -> Iterator[tuple[str, str, str]]:
+def _notes(archive: Archive, main: str, page: _DocxText) -> Iterator[str]:
     words_of = {}
     # none within notes, which might refer to themselves
-    references = tuple(page.noted)
-    for number, (kind, key) in enumerate(references, start=1):
+    for kind, key in tuple(page.notes):
         if kind not in words_of:
             name = related(archive, kind, main)
             within = page.of_part(name)
@@ -387,21 +393,17 @@ def _notes(archive: Archive, main: str, page: _DocxText) -> Iterator[tuple[str, 
             words_of[kind] = {_attribute(note, "id"): within.words(note) for note in notes}
         words = words_of[kind].get(key, "")
         reading().spend_text(words)
-        if words:
-            yield "footnote", str(number), f"[{number}] {words}"
+        yield words
 
 
-def _comments(archive: Archive, main: str, page: _DocxText) -> Iterator[tuple[str, str, str]]:
+def _comments(archive: Archive, main: str, page: _DocxText) -> Iterator[tuple[str, LineKind]]:
     name = related(archive, "comments", main)
     page = page.of_part(name)
     for number, comment in enumerate(archive.optional(name), start=1):
         words = page.words(comment)
         if words:
-            yield (
-                "comment",
-                str(number),
-                f"Comment by {_attribute(comment, 'author') or 'somebody'}: {words}",
-            )
+            author = _attribute(comment, "author") or "somebody"
+            yield f"Comment by {author}: {words}", ("comment", str(number))
 
 
 def _headers_and_footers(
@@ -422,15 +424,14 @@ def _style_name(style: Element) -> str:
     return _value(style, "name")
 
 
-def _heading_levels(styles: Iterable[Element]) -> dict[str, int]:
-    """Heading levels by style id: of the styles Heading 1 to 9, and 1 for Title."""
-    levels = {}
+def _style_kinds(styles: Iterable[Element]) -> dict[str, LineKind]:
+    """What paragraphs are, by style id: headings of the styles Heading 1 to 9 and Title; code."""
+    kinds = {}
     for style in styles:
         name = _style_name(style)
         match = HEADING_STYLE.match(name)
-        if match or name == "Title":
-            levels[_attribute(style, "styleId")] = int(match[1]) if match else 1
-    return levels
+        kinds[_attribute(style, "styleId")] = int(match[1]) if match else _STYLES.get(name, 0)
+    return kinds
 
 
 def _caption_styles(styles: Iterable[Element]) -> frozenset[str]:
@@ -439,16 +440,14 @@ def _caption_styles(styles: Iterable[Element]) -> frozenset[str]:
     )
 
 
-def _blocks(parent: Any, page: _DocxText) -> Iterator[tuple[str, int | list[FoundTable]]]:
-    """Paragraphs with their heading level (0: none), and tables with their data, through all
-    wrapping elements.
-    """
+def _blocks(parent: Any, page: _DocxText) -> Iterator[tuple[str, LineKind]]:
+    """Paragraphs and tables, through all wrapping elements."""
     for child in parent:
         if child.tag == f"{_W}p":
-            style = child.find(f"{_W}pPr/{_W}pStyle")
             text = "".join(_run_text(child, page))
-            mark = page.numbering.mark(child) if text.strip() else ""
-            yield mark + text, page.levels.get(style.get(f"{_W}val"), 0) if style is not None else 0
+            mark, level = page.numbering.mark(child) if text.strip() else _UNNUMBERED
+            kind = page.kinds.get(_value(child.find(f"{_W}pPr"), "pStyle"), 0)
+            yield mark + text, kind or (level and (LIST_ITEM, str(level)))
             # Text boxes and charts are inside a paragraph and have lines of their own.
             for box in child.iter(_BOX, "{*}chart", "{*}relIds"):
                 # not a box inside one of its boxes
@@ -557,7 +556,7 @@ def _run_text(paragraph: Any, page: _DocxText) -> Iterator[str]:
             yield picture_text(child.get("descr") or child.get("alt"))
             yield from _run_text(child, page)
         elif child.tag in _NOTES:
-            page.noted.append((_NOTES[child.tag], _attribute(child, "id")))
-            yield f"[{len(page.noted)}]"
+            page.notes.append((_NOTES[child.tag], _attribute(child, "id")))
+            yield f"[{len(page.notes)}]"
         elif child.tag not in _UNSEEN and child.tag != _BOX and isinstance(child.tag, str):
             yield from _run_text(child, page)

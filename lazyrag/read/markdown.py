@@ -6,7 +6,14 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePath
 
-from lazyrag.data.segment import Location, Segment, Span, content_text
+from lazyrag.data.segment import (
+    CODE_BLOCK,
+    LIST_ITEM,
+    NOTE_CALL,
+    TITLE,
+    Segment,
+    content_text,
+)
 from lazyrag.data.tables import FoundTable
 from lazyrag.loaders import SOURCE_SUFFIXES
 from lazyrag.read.catalogue import find_root
@@ -17,15 +24,18 @@ _MARKDOWN = frozenset([".md", ".markdown"])
 _LINES_ARE_PARAGRAPHS = frozenset(
     ".doc .docm .docx .dotx .odp .odt .ppt .pptx .rtf .xls .xlsb .xlsm .xlsx .ods".split()
 )
-_TITLES = frozenset(["heading", "sheet"])
+_TITLED = frozenset(["chapter", "heading", "sheet"])
 _MAX_LEVEL = 6
-_LINES_TO_A_TITLE = 3
-_ADORNMENT = re.compile(r"\n([^\w\s])\1{2,}[ \t]*(?=\n|\Z)")  # below a title of reStructuredText
+_BESIDE_A_TITLE = 20  # characters, such as its number
+_CALL = "\ufdd0"  # which no text has
+_ITEM = re.compile(r"(?:-|\d{1,9}[.)])\s")
+_INDENTATION = "   "  # of a list in an item with a dash or a digit
+_ADORNMENT = r"(?:\n([^\w\s])\3{2,}[ \t]*(?=\n|\Z))?"  # below a title of reStructuredText
 _BULLET = re.compile(r"^([ \t]*)[•▪●◦‣] ?", re.MULTILINE)
 
 
 def to_markdown(docs: Collection, path: str) -> str:
-    r"""Return the text of a document with its headings and tables in Markdown.
+    r"""Return the text of a document as Markdown: headings, lists, tables, code and footnotes.
 
     Markdown files are returned as they are, source code in a fence. What Markdown would take for
     marks in other texts is not escaped.
@@ -55,18 +65,31 @@ def to_markdown(docs: Collection, path: str) -> str:
     if suffix in _MARKDOWN:
         return text
     if suffix in SOURCE_SUFFIXES:
-        longest = max(["~~", *re.findall("~+", text)], key=len)
-        fence = f"{longest}~"  # longer than any in the code, which would end it
-        return f"{fence}{suffix[1:]}\n{text.rstrip()}\n{fence}\n"
-    blocks = sorted([*_titles(root, text), *_tables(root)])
+        return f"{_fenced(text, suffix[1:])}\n"
+    text = _with_calls(root, text)
     pieces = []
     end = 0
-    for (start, block_end), block in blocks:
+    for start, minus_end, block in sorted([*_marked(root, text), *_tables(root)]):
         if start >= end:
             pieces += [_paragraphs(text[end:start], suffix), block]
-            end = block_end
+            end = -minus_end
     pieces.append(_paragraphs(text[end:], suffix))
-    return "\n\n".join(filter(None, pieces)) + "\n"
+    return "\n\n".join(filter(None, pieces)).replace(_CALL, "[^") + "\n"
+
+
+def _with_calls(root: Segment, text: str) -> str:
+    """The text with a mark in place of the first bracket of each call of a footnote."""
+    characters = list(text)
+    for place in root.locations:
+        if place.kind == NOTE_CALL:
+            characters[place.start] = _CALL
+    return "".join(characters)
+
+
+def _fenced(code: str, language: str) -> str:
+    longest = max(["~~", *re.findall("~+", code)], key=len)
+    fence = f"{longest}~"  # longer than any in the code, which would end it
+    return f"{fence}{language}\n{code.rstrip()}\n{fence}"
 
 
 def _paragraphs(text: str, suffix: str) -> str:
@@ -76,42 +99,52 @@ def _paragraphs(text: str, suffix: str) -> str:
     text = _BULLET.sub(r"\1- ", text.strip("\n"))
     if suffix not in _LINES_ARE_PARAGRAPHS:
         return text
-    return re.sub(r"(?<!\n)\n(?!\n|[ \t]*(?:- |\d+[.)] ))", "\n\n", text)
+    return "\n\n".join(filter(None, map(str.strip, text.split("\n"))))
 
 
-def _titles(root: Segment, text: str) -> Iterator[tuple[Span, str]]:
-    """The lines of titles, and the same as headings of Markdown."""
-    for place in root.locations:
-        if place.kind not in _TITLES:
-            continue
-        *sections, title = place.label.split(" > ")
-        span = _line_of(title, place, text)
-        if span is not None:
-            yield span, f"{'#' * min(len(sections) + 1, _MAX_LEVEL)} {title}"
-
-
-def _line_of(title: str, place: Location, text: str) -> Span | None:
-    """The line with a title at the start of its section, with what adorns it; None if the text has
-    another one.
+def _marked(root: Segment, text: str) -> Iterator[tuple[int, int, str]]:
+    """Start and negative end of what is marked, and the same in Markdown: headings, code, footnotes
+    and the first lines of list items.
     """
-    end = place.start - 1
-    for _ in range(_LINES_TO_A_TITLE):
-        start = end + 1
-        end = text.find("\n", start)
-        if end < 0:
-            end = len(text)
-        if title in text[start:end]:
-            adornment = _ADORNMENT.match(text, end)
-            return place.start, adornment.end() if adornment else end
-    return None
+    for start, end, kind, label in root.locations:
+        words = text[start:end]
+        if kind in _TITLED:
+            yield from _headings(label.split(" > "), start, text)
+        elif kind == TITLE:
+            yield start, -end, f"# {' '.join(words.split())}"
+        elif kind == CODE_BLOCK:
+            yield start, -end, _fenced(words, label)
+        elif kind == "footnote":
+            yield start, -end, f"[^{label}]: {words.removeprefix(f'[{label}] ')}"
+        elif kind == LIST_ITEM:
+            line = words.partition("\n")[0]
+            item = _BULLET.sub("- ", line)
+            mark = "" if _ITEM.match(item) else "- "
+            indentation = _INDENTATION * (int(label) - 1)
+            yield start, -start - len(line), indentation + mark + item
 
 
-def _tables(root: Segment) -> Iterator[tuple[Span, str]]:
-    """The stretches of tables, and the same as tables of Markdown."""
+def _headings(titles: list[str], start: int, text: str) -> Iterator[tuple[int, int, str]]:
+    """The lines with the title of a section at its start, with what adorns them; none if the text
+    has others.
+    """
+    for level in range(len(titles)):
+        title = " > ".join(titles[level:])  # which may have such a mark itself
+        words = r"\s+".join(map(re.escape, title.split())).replace(r"\[", rf"[\[{_CALL}]")
+        lines = re.compile(rf"(?:.*\n){{0,2}}?(.*?({words}).*){_ADORNMENT}").match(text, start)
+        most = min(2 * len(title), _BESIDE_A_TITLE)
+        if lines and len(lines[1]) - len(lines[2]) <= most:
+            yield start, -lines.end(), f"{'#' * min(level + 1, _MAX_LEVEL)} {title}"
+            return
+
+
+def _tables(root: Segment) -> Iterator[tuple[int, int, str]]:
+    """Start and negative end of the stretches of tables, and the same as tables of Markdown."""
     for place, table, spans in document_tables(root):
-        first, *others = spans or [(place.start, place.end)]
-        yield first, _markdown_table(table)
-        yield from ((span, "") for span in others)
+        block = _markdown_table(table)
+        for start, end in spans or [(place.start, place.end)]:
+            yield start, -end, block
+            block = ""
 
 
 def _markdown_table(table: FoundTable) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from lazyrag.data.node import SOURCE_LOCATION, DocNode, describe_span
-from lazyrag.data.segment import NOT_SHOWN, TABLE, Location, Locations, Segment, Span, content_text
+from lazyrag.data.segment import TABLE, Location, Locations, Segment, Span, content_text
 from lazyrag.data.tables import FoundTable, header_votes, is_header
 from lazyrag.transforms.base import NodeTransform
 from lazyrag.types import JsonObject
@@ -60,9 +60,7 @@ class TableExtractor(NodeTransform):
 
     def transform(self, node: DocNode) -> Iterator[DocNode]:
         """Yield the tables, in order."""
-        places = _Stretches(
-            location for location in node.segment.locations if location.kind not in NOT_SHOWN
-        )
+        places = _Stretches(node.segment.locations)
         for place, table, spans in document_tables(node.segment):
             cells = itertools.chain(table.names, *table.rows)
             if any(len(cell) > _MAX_CELL for cell in cells):

@@ -9,6 +9,7 @@ import pytest
 from lazyrag import Document
 from lazyrag.errors import LoadError
 from lazyrag.loaders import load_file
+from lazyrag.read import to_markdown
 from tests.shared import shared
 
 CONTAINER = """\
@@ -59,10 +60,10 @@ def load(tmp_path):
 
 def chapters(loaded) -> list[tuple[str, str]]:
     """Label and text of each chapter."""
-    assert {location.kind for location in loaded.locations} == {"chapter"}
     return [
         (location.label, loaded.text[location.start : location.end])
         for location in loaded.locations
+        if location.kind == "chapter"
     ]
 
 
@@ -81,6 +82,8 @@ def test_chapters_in_the_order_of_reading(load):
         ("杀青", "杀青\n\n高温。\n\nInner"),
         ("3", "tea | price"),
     ]
+    [section] = [location for location in loaded.locations if location.kind == "heading"]
+    assert (section.label, loaded.text[section.start : section.end]) == ("杀青 > Inner", "Inner")
 
 
 def test_pages_without_text_and_the_contents_are_left_out(load):
@@ -119,18 +122,19 @@ def test_protected_books(load):
 
 
 def test_a_node_says_its_chapter(tmp_path):
-    """A hit in a book names the chapter."""
-    book(
-        tmp_path / "a.epub",
-        {"c.xhtml": page("<h1>Tea</h1><p>green</p>"), "d.xhtml": page("<p>black</p>")},
-    )
+    """A hit in a book names the chapter, and the section in it."""
+    tea = page("<h1>Tea</h1><p>green</p><h2>Brewing</h2><p>hot</p>")
+    book(tmp_path / "a.epub", {"c.xhtml": tea, "d.xhtml": page("<p>black</p>")})
     docs = Document(tmp_path)
     docs.create_node_group("line", transform=lambda text: text.splitlines())
     assert {node.text: node.location for node in docs.get_nodes("line") if node.text} == {
         "Tea": "chapter Tea",
         "green": "chapter Tea",
+        "Brewing": "Tea > Brewing",
+        "hot": "Tea > Brewing",
         "black": "chapter 2",
     }
+    assert to_markdown(docs, "a.epub") == ("# Tea\n\ngreen\n\n## Brewing\n\nhot\n\nblack\n")
 
 
 @pytest.mark.shared

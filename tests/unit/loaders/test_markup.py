@@ -118,7 +118,7 @@ def test_code_keeps_its_indentation_and_marks(read, suffix, source):
         ("hard +\nbreak", "hard\nbreak"),
         ("*bold\nwords* https://a.b[a long\nlink]", "bold\nwords a long\nlink"),
         ("image:https://a.b/c.png[A leaf,link=d]", "[Image: A leaf]"),
-        ("* a\n** b\n. c\n. d\n.. e\n. f", "- a\n- b\n1. c\n2. d\n1. e\n3. f"),
+        ("* a\n** b\n. c\n. d\n.. e\n. f", "- a\n   - b\n1. c\n2. d\n   1. e\n3. f"),
         ("[NOTE]\n====\nInside.\n====", "NOTE:\nInside."),
         ("[quote, Lu Yu]\n____\nGood.\n____", "Lu Yu:\nGood."),
         ("include::b.adoc[]", "include::b.adoc[]"),

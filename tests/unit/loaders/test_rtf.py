@@ -104,7 +104,7 @@ def test_footnotes_are_places():
     assert [
         (one.kind, one.label, loaded.text[one.start : one.end]) for one in loaded.locations
     ] == [
-        ("heading", "Tea", "Tea\nis\ngreen[1]"),
+        ("heading", "Tea", "Tea\nis\ngreen[1]\n"),
         ("footnote", "1", "[1] yes"),
     ]
 
