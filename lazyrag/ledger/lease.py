@@ -17,18 +17,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from lazyrag.errors import StoreBusyError, StoreError
 from lazyrag.progress.blocks import contextmanager, finishing
 from lazyrag.progress.calls import raise_if_canceled
 from lazyrag.storage.arrays import boot_id
+from lazyrag.storage.database import InTransaction
 from lazyrag.stores.sqlite import StoreFile
 
 T = TypeVar("T")
-
-InTransaction: TypeAlias = Callable[[sqlite3.Connection], object]
-"""Called with the connection of a writing transaction."""
 
 LEASE_S = 60.0
 """A lease that is not renewed expires after so many seconds: its holder's machine may be gone."""
@@ -514,16 +512,13 @@ class LedgerConnection:
         with self.file.reading_own() as connection:
             return select_in(connection, query, numbers, *first)
 
-    @contextmanager
-    def writing(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
+    def writing(self, *, durable: bool = False) -> AbstractContextManager[sqlite3.Connection]:
         """A transaction that writes, under the lease.
 
         Raises:
             StoreBusyError: If another program has taken the lease over.
         """
-        with self.file.writing(durable=durable) as connection:
-            self.lease.ensure_held(connection)
-            yield connection
+        return self.file.writing(durable=durable, first=self.lease.ensure_held)
 
     def claim(self, connection: sqlite3.Connection, definitions: Mapping[str, str]) -> None:
         """Register the definitions of this program, unless another running one defines one of its

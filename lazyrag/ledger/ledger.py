@@ -194,11 +194,8 @@ class Ledger(LedgerConnection):
         self.groups = GroupTable(self, self.parts)
         self.builds = BuildTable(self, self.parts)
         self._state = Tree(), 0  # what is live, and the counter of removals
-        self._own = 0  # how often this object has changed them, or may have missed a change
-        self._changing = False
-        self._holding = 0
         self._verdicts: tuple[int, dict[int, bool]] = (-1, {})
-        self._seen = -1, -1  # values of file.commit_counter() and _own at which they were read
+        self._seen = -1  # value of file.commit_counter() at which they were read
 
     @property
     def tree(self) -> Tree:
@@ -212,7 +209,7 @@ class Ledger(LedgerConnection):
 
     def state(self) -> tuple[Tree, int]:
         """The present live state and the counter of removals, read in one transaction."""
-        seen = self.file.commit_counter(), self._own
+        seen = self.file.commit_counter()
         if seen != self._seen:
             self._refresh(seen)
         return self._state
@@ -225,59 +222,29 @@ class Ledger(LedgerConnection):
 
         def begin(connection: sqlite3.Connection) -> None:
             self.claim(connection, definitions())
-            self._own += 1
-            self._read(connection, (-1, self._own))
+            self._read(connection, -1)
             if not self.field_keys.are_current(self._state[0]):
                 self.field_keys.reset(connection)
-                self._read(connection, (-1, self._own))
+                self._read(connection, -1)
 
         with self.lease.held(wait_s, begin):
-            self._holding += 1
-            try:
-                if not self.field_keys.are_current(self.tree):
-                    self.field_keys.fill()
-                yield
-            finally:
-                self._holding -= 1
-
-    @contextmanager
-    def writing(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
-        """See `LedgerConnection.writing`."""
-        connection: sqlite3.Connection | None = None
-        try:
-            with self.file.writing(durable=durable) as connection:
-                self.lease.ensure_held(connection)
-                yield connection
-        finally:  # it may be committed, and interrupted then
-            if self._changing and connection is not None and not connection.in_transaction:
-                # now that others see it; before another thread that has changed something goes on
-                self._own += 1
-                self._changing = False
-
-    def next_change(self, connection: sqlite3.Connection) -> int:
-        """See `LedgerConnection.next_change`."""
-        self._changing = True
-        return super().next_change(connection)
-
-    def refresh(self) -> None:
-        """Read the state anew: workers have changed it under the lease of this object."""
-        self._own += 1
+            if not self.field_keys.are_current(self.tree):
+                self.field_keys.fill()
+            yield
 
     def reread(self) -> tuple[Tree, int]:
         """See `state`; read in the present transaction, if there is one."""
-        self.refresh()
+        self._seen = -1
         return self.state()
 
-    def _refresh(self, seen: tuple[int, int]) -> None:
-        if seen[1] == self._seen[1] and self._holding:  # nobody else changes what is live
-            self._seen = seen
-            return
+    def _refresh(self, seen: int) -> None:
         with self.reading() as connection:  # one thread at a time
             self.id = self.id or self.find_row()
             if self.id:
-                self._read(connection, seen)
+                # what this thread has not committed may be rolled back
+                self._read(connection, -1 if self.file.is_writing else seen)
 
-    def _read(self, connection: sqlite3.Connection, seen: tuple[int, int]) -> None:
+    def _read(self, connection: sqlite3.Connection, seen: int) -> None:
         changes, removals = connection.execute(
             "SELECT changes, removals FROM ledger WHERE id = ?", (self.id,)
         ).fetchone()
@@ -482,5 +449,4 @@ class Ledger(LedgerConnection):
     def announce_removal(self) -> None:
         """Notify readers that rows are about to be removed from stores."""
         with self.writing() as connection:
-            self._changing = True
             connection.execute("UPDATE ledger SET removals = removals + 1 WHERE id = ?", (self.id,))

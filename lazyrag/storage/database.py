@@ -86,6 +86,9 @@ Migration: TypeAlias = "str | Callable[[Any], object]"
 """One step from a format to the next: SQL statements, or a function that is called inside the
 step's transaction."""
 
+InTransaction: TypeAlias = Callable[[Any], object]
+"""Called with the connection of a transaction."""
+
 _MAX_WAIT_S = 86_400.0  # SQLite counts milliseconds in 32 bits
 _MEMORY = ":memory:"  # SQLite's own name for a database in memory
 # of a database; SQLite takes a file of one byte for an empty one and writes over it
@@ -232,6 +235,7 @@ class Database(Closable):
         self._process = os.getpid()
         self._turn = threading.RLock()
         self._openings = 0
+        self._writing_thread = 0
         self.commits = 0  # of writers
         try:
             self._open()
@@ -279,7 +283,13 @@ class Database(Closable):
         """
         return self._transaction("BEGIN")
 
-    def writing(self, *, durable: bool = False) -> AbstractContextManager[sqlite3.Connection]:
+    def writing(
+        self,
+        *,
+        durable: bool = False,
+        first: InTransaction | None = None,
+        last: Callable[[], object] | None = None,
+    ) -> AbstractContextManager[sqlite3.Connection]:
         """A transaction that writes: committed at its end, rolled back after an error.
 
         Other writers wait from its beginning on, so that its reads stay valid. One within it is a
@@ -289,6 +299,8 @@ class Database(Closable):
             durable: Wait until the disk has it, and with it every transaction that ended before, so
                 that no power cut takes them (``synchronous = FULL``). One that changes nothing
                 writes nothing, and so secures nothing.
+            first: Called at its beginning; what it raises rolls the transaction back.
+            last: The same before it is committed; not in a part of another one.
 
         Raises:
             StoreError: If SQLite fails in it, the file stays locked, or the database is closed or
@@ -296,7 +308,12 @@ class Database(Closable):
         """
         if self.read_only:
             raise self._error("was opened with read_only=True. Open it without to write.")
-        return self._transaction("BEGIN IMMEDIATE", durable)
+        return self._transaction("BEGIN IMMEDIATE", durable, first, last)
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether this thread is within a transaction that writes, which may be rolled back."""
+        return self._writing_thread == threading.get_ident()
 
     def flush(self) -> None:
         """Wait until the disk has every finished transaction, so that no power cut takes one.
@@ -410,7 +427,13 @@ class Database(Closable):
             self._connection.close()
 
     @contextmanager
-    def _transaction(self, begin: str, durable: bool | None = None) -> Iterator[sqlite3.Connection]:
+    def _transaction(
+        self,
+        begin: str,
+        durable: bool | None = None,
+        first: InTransaction | None = None,
+        last: Callable[[], object] | None = None,
+    ) -> Iterator[sqlite3.Connection]:
         self.check_open()  # before the lock, which a fork's copy may have been left with
         with self._turn:
             if self._closed:  # while this thread waited
@@ -423,13 +446,21 @@ class Database(Closable):
             try:
                 # Durability cannot be changed within a transaction, where BEGIN fails as well.
                 if is_step and not durable:
+                    if first is not None:
+                        first(connection)
                     yield connection
                     return
                 try:
                     if is_set and durable != self._is_durable:
                         self._set(durable=bool(durable))
                     connection.execute(begin)
+                    if is_set:
+                        self._writing_thread = threading.get_ident()
+                    if first is not None:
+                        first(connection)
                     yield connection
+                    if last is not None:
+                        last()
                     if self._unchanging is not None:
                         self._ensure_unchanged()
                     try:
@@ -441,8 +472,10 @@ class Database(Closable):
                         _roll_back(connection)
                     raise
                 finally:
-                    if is_set and self._is_durable is not False:
-                        self._set(durable=False)
+                    if is_set:
+                        self._writing_thread = 0
+                        if self._is_durable is not False:
+                            self._set(durable=False)
             except (UnicodeDecodeError, sqlite3.Error) as exc:
                 raise self._explained(exc) from exc
 

@@ -24,7 +24,13 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from lazyrag.errors import ConfigError, StoreConnectionError, StoreError, missing_package
 from lazyrag.progress.blocks import contextmanager
 from lazyrag.storage.arrays import DamagedError, _Folder, decoded
-from lazyrag.storage.database import FileFormat, RawText, batches_reaching, statements
+from lazyrag.storage.database import (
+    FileFormat,
+    InTransaction,
+    RawText,
+    batches_reaching,
+    statements,
+)
 from lazyrag.types import Closable
 
 Parameters: TypeAlias = "Sequence[Any] | Mapping[str, Any]"
@@ -456,6 +462,8 @@ class PostgresDatabase(Closable):
         self._process = os.getpid()
         self._turn = threading.RLock()
         self._openings = 0
+        self._writing_thread = 0
+        self.commits = 0
         self._closed = False
         self._connection = Connection(self._opened, self._errors, self._is_lost)
         self._finalizer: Callable[[], object] = lambda: None
@@ -473,17 +481,33 @@ class PostgresDatabase(Closable):
         """See `Database.reading`."""
         return self.transaction(_READING)
 
-    def writing(self, *, durable: bool = False) -> AbstractContextManager[Any]:
+    def writing(
+        self,
+        *,
+        durable: bool = False,
+        first: InTransaction | None = None,
+        last: Callable[[], object] | None = None,
+    ) -> AbstractContextManager[Any]:
         """See `Database.writing`. There are no foreign keys to check."""
         if self.read_only:
             raise self._error("was opened with read_only=True. Open it without to write.")
         lazily = "" if durable else "SET LOCAL synchronous_commit = off; "
         lazily += f"SET LOCAL idle_in_transaction_session_timeout = '{_IDLE_S}s'"
         begin = f"BEGIN; {lazily}; UPDATE store SET commits = commits + 1"  # noqa: S608
-        return self.transaction(begin)
+        return self.transaction(begin, first, last)
+
+    @property
+    def is_writing(self) -> bool:
+        """See `Database.is_writing`."""
+        return self._writing_thread == threading.get_ident()
 
     @contextmanager
-    def transaction(self, begin: str) -> Iterator[Connection]:
+    def transaction(
+        self,
+        begin: str,
+        first: InTransaction | None = None,
+        last: Callable[[], object] | None = None,
+    ) -> Iterator[Connection]:
         """A transaction that begins with some statements. Without those of `writing`, it waits for
         no writer.
         """
@@ -492,6 +516,8 @@ class PostgresDatabase(Closable):
             self.check_open()  # it may have been closed while this thread waited
             connection = self._connection
             if connection.in_transaction:  # of this thread
+                if first is not None:
+                    first(connection)
                 yield connection
                 return
             try:
@@ -501,8 +527,15 @@ class PostgresDatabase(Closable):
                     else:
                         connection.run(begin)
                     connection.in_transaction = True
+                    if begin != _READING:
+                        self._writing_thread = threading.get_ident()
+                    if first is not None:
+                        first(connection)
                     yield connection
+                    if last is not None:
+                        last()
                     if not connection.begin:
+                        self.commits += 1
                         connection.run("COMMIT")
                 except BaseException:
                     connection.begin = ""  # it was sent where the first statement failed
@@ -513,6 +546,7 @@ class PostgresDatabase(Closable):
             except ServerError as exc:
                 raise self._explained(exc) from exc
             finally:
+                self._writing_thread = 0
                 connection.in_transaction = False
                 connection.begin = ""
 

@@ -20,7 +20,7 @@ from lazyrag.data.segment import EMPTY, Location, ReadOnly, Segment, digest
 from lazyrag.errors import ConfigError, StoreDamagedError, StoreError
 from lazyrag.progress.blocks import contextmanager
 from lazyrag.storage.arrays import ArrayFiles
-from lazyrag.storage.database import Database, RawText, is_server
+from lazyrag.storage.database import Database, InTransaction, RawText, is_server
 from lazyrag.stores.protocol import (
     Feature,
     check_deletion,
@@ -269,8 +269,8 @@ class StoreFile(Closable):
         self.read_only = read_only
         self._others: tuple[StoreFile, ...] = ()
         self._flushing = threading.Lock()
-        self._is_flushed = False  # other programs may have written what this one goes on with
-        self._writing_thread = 0
+        # none: other programs may have written what this one goes on with
+        self._flushed_commits = -1
         with ExitStack() as undo:
             database: type[Database] = Database
             if is_server(path):
@@ -311,12 +311,14 @@ class StoreFile(Closable):
     def __repr__(self) -> str:
         return f"StoreFile({self.path and self.address!r}{', read_only=True' * self.read_only})"
 
-    @contextmanager
-    def writing(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
+    def writing(
+        self, *, durable: bool = False, first: InTransaction | None = None
+    ) -> AbstractContextManager[sqlite3.Connection]:
         """A transaction that writes: committed at its end, rolled back after an error.
 
         Args:
             durable: Wait until the disk has it, and with it every transaction that ended before.
+            first: Called at its beginning; what it raises rolls the transaction back.
 
         Raises:
             StoreError: If SQLite fails in it, the file stays locked, was deleted or replaced, is
@@ -324,25 +326,7 @@ class StoreFile(Closable):
         """
         for other in self._others:
             other.flush(again=durable)
-        try:
-            with self._writer.writing(durable=durable) as connection:
-                before = self._writing_thread
-                self._writing_thread = threading.get_ident()
-                try:
-                    yield connection
-                finally:
-                    self._writing_thread = before
-                # SQLite would write into a file that nobody finds any more
-                if not self.is_in_place:
-                    path = os.fspath(self.path or "")
-                    raise StoreError(
-                        f"The store {path!r} was deleted or replaced while it was open. This change"
-                        " was not written. Close the Document, put the file back, and open it"
-                        " again.",
-                        store=path,
-                    )
-        finally:  # it may be committed, and interrupted then
-            self._is_flushed = False
+        return self._writer.writing(durable=durable, first=first, last=self._ensure_in_place)
 
     def second_writer(self) -> Database:
         """Another connection, which writes even if this object is read-only."""
@@ -350,13 +334,12 @@ class StoreFile(Closable):
 
     @property
     def is_writing(self) -> bool:
-        """Whether this thread is within a transaction that writes, which may be rolled back."""
-        return self._writing_thread == threading.get_ident()
+        """See `Database.is_writing`."""
+        return self._writer.is_writing
 
     def reading_own(self) -> AbstractContextManager[sqlite3.Connection]:
         """See `reading`; within a transaction that this thread writes, a part of it."""
-        is_writing = self._writing_thread == threading.get_ident()
-        return self._writer.reading() if is_writing else self._reader.reading()
+        return self._writer.reading() if self.is_writing else self._reader.reading()
 
     def _file_identity(self) -> tuple[int, int] | None:
         if self.path is None:
@@ -374,6 +357,16 @@ class StoreFile(Closable):
         """
         return self._file_identity() == self._identity
 
+    def _ensure_in_place(self) -> None:
+        # SQLite would write into a file that nobody finds any more
+        if self._file_identity() != self._identity:
+            path = os.fspath(self.path or "")
+            raise StoreError(
+                f"The store {path!r} was deleted or replaced while it was open. This change was not"
+                " written. Close the Document, put the file back, and open it again.",
+                store=path,
+            )
+
     def flush(self, *, again: bool = True) -> None:
         """Wait until the disk has every finished transaction.
 
@@ -385,16 +378,12 @@ class StoreFile(Closable):
             StoreError: If the disk fails, or the file is closed.
         """
         self._writer.check_open()  # before the lock, which a fork's copy may have been left with
-        with self._flushing:  # whoever relies on the flag waits for the flush
-            if self._is_flushed and not again:
-                return
+        with self._flushing:  # whoever relies on the number waits for the flush
             # now already: what another thread commits meanwhile may come too late
-            self._is_flushed = True
-            try:
+            commits = self._writer.commits
+            if again or commits != self._flushed_commits:
                 self._writer.flush()
-            except BaseException:
-                self._is_flushed = False
-                raise
+                self._flushed_commits = commits
 
     @staticmethod
     def keep_in_order(files: Sequence[StoreFile]) -> None:
