@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -274,22 +274,45 @@ class Database(Closable):
     def __repr__(self) -> str:
         return f"Database({os.fspath(self.path)!r}, {self.file_format.name!r})"
 
-    def reading(self) -> AbstractContextManager[sqlite3.Connection]:
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
         """A transaction that reads: all its statements see the same state of the file. One within
         it is a part of it.
 
         Raises:
             StoreError: If SQLite fails in it, or the database is closed.
         """
-        return self._transaction("BEGIN")
+        self.check_open()  # before the lock, which a fork's copy may have been left with
+        with self._turn:
+            if self._closed:  # while this thread waited
+                self.check_open()
+            if self._unchanging is not None or self._adapted_from:
+                self._follow()
+            connection = self._connection
+            try:
+                if connection.in_transaction:  # of this thread
+                    yield connection
+                    return
+                try:
+                    connection.execute("BEGIN")
+                    yield connection
+                    if self._unchanging is not None:
+                        self._ensure_unchanged()
+                    connection.execute("COMMIT")
+                except BaseException:
+                    _roll_back(connection)
+                    raise
+            except (UnicodeDecodeError, sqlite3.Error) as exc:
+                raise self._explained(exc) from exc
 
+    @contextmanager
     def writing(
         self,
         *,
         durable: bool = False,
         first: InTransaction | None = None,
         last: Callable[[], object] | None = None,
-    ) -> AbstractContextManager[sqlite3.Connection]:
+    ) -> Iterator[sqlite3.Connection]:
         """A transaction that writes: committed at its end, rolled back after an error.
 
         Other writers wait from its beginning on, so that its reads stay valid. One within it is a
@@ -308,7 +331,30 @@ class Database(Closable):
         """
         if self.read_only:
             raise self._error("was opened with read_only=True. Open it without to write.")
-        return self._transaction("BEGIN IMMEDIATE", durable, first, last)
+        self.check_open()  # before the lock, which a fork's copy may have been left with
+        with self._turn:
+            if self._closed:  # while this thread waited
+                self.check_open()
+            connection = self._connection
+            is_part = connection.in_transaction  # of this thread's
+            try:
+                try:
+                    if durable or not is_part:  # which fails within another one
+                        self._begin(durable=durable)
+                    if first is not None:
+                        first(connection)
+                    yield connection
+                    if not is_part:
+                        self._commit(last)
+                except BaseException:
+                    if not is_part:
+                        _roll_back(connection)
+                    raise
+                finally:
+                    if not is_part:
+                        self._writing_thread = 0
+            except (UnicodeDecodeError, sqlite3.Error) as exc:
+                raise self._explained(exc) from exc
 
     @property
     def is_writing(self) -> bool:
@@ -426,58 +472,20 @@ class Database(Closable):
             self._finalizer.detach()
             self._connection.close()
 
-    @contextmanager
-    def _transaction(
-        self,
-        begin: str,
-        durable: bool | None = None,
-        first: InTransaction | None = None,
-        last: Callable[[], object] | None = None,
-    ) -> Iterator[sqlite3.Connection]:
-        self.check_open()  # before the lock, which a fork's copy may have been left with
-        with self._turn:
-            if self._closed:  # while this thread waited
-                self.check_open()
-            if self._unchanging is not None or self._adapted_from:
-                self._follow()
-            connection = self._connection
-            is_step = connection.in_transaction  # of this thread
-            is_set = durable is not None and not is_step
-            try:
-                # Durability cannot be changed within a transaction, where BEGIN fails as well.
-                if is_step and not durable:
-                    if first is not None:
-                        first(connection)
-                    yield connection
-                    return
-                try:
-                    if is_set and durable != self._is_durable:
-                        self._set(durable=bool(durable))
-                    connection.execute(begin)
-                    if is_set:
-                        self._writing_thread = threading.get_ident()
-                    if first is not None:
-                        first(connection)
-                    yield connection
-                    if last is not None:
-                        last()
-                    if self._unchanging is not None:
-                        self._ensure_unchanged()
-                    try:
-                        connection.execute("COMMIT")
-                    finally:
-                        self.commits += is_set and not connection.in_transaction
-                except BaseException:
-                    if not is_step:
-                        _roll_back(connection)
-                    raise
-                finally:
-                    if is_set:
-                        self._writing_thread = 0
-                        if self._is_durable is not False:
-                            self._set(durable=False)
-            except (UnicodeDecodeError, sqlite3.Error) as exc:
-                raise self._explained(exc) from exc
+    def _begin(self, *, durable: bool) -> None:
+        # Durability cannot be changed within a transaction.
+        if durable != self._is_durable:
+            self._set(durable=durable)
+        self._connection.execute("BEGIN IMMEDIATE")
+        self._writing_thread = threading.get_ident()
+
+    def _commit(self, last: Callable[[], object] | None) -> None:
+        if last is not None:
+            last()
+        try:
+            self._connection.execute("COMMIT")
+        finally:
+            self.commits += not self._connection.in_transaction
 
     def _set(self, *, durable: bool) -> None:
         """Set whether the connection waits for the disk."""

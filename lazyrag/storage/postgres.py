@@ -526,9 +526,8 @@ class PostgresDatabase(Closable):
                         connection.begin = begin
                     else:
                         connection.run(begin)
-                    connection.in_transaction = True
-                    if begin != _READING:
                         self._writing_thread = threading.get_ident()
+                    connection.in_transaction = True
                     if first is not None:
                         first(connection)
                     yield connection
