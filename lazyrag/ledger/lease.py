@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from lazyrag.errors import StoreBusyError, StoreError
 from lazyrag.progress.blocks import contextmanager, finishing
@@ -124,6 +124,18 @@ class Program:
         return bool(self.started) and _started(self.pid) not in {0, self.started}
 
 
+class _Wait(NamedTuple):
+    """A thread's wait for its turn.
+
+    Args:
+        is_due: Whether it may have the turn.
+        begun: How many operations had begun before, if it waits for others to end.
+    """
+
+    is_due: Callable[[], bool]
+    begun: float = math.inf
+
+
 class Turns:
     """Whose turn it is to write a Document, among the threads of this program.
 
@@ -136,10 +148,7 @@ class Turns:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._holder = 0  # the thread
-        # who waits, with when it may have the turn
-        self._queue: dict[object, Callable[[], bool]] = {}
-        # operations that had begun when somebody began to wait for others to end
-        self._marks: dict[object, int] = {}
+        self._queue: dict[int, _Wait] = {}  # by thread
         # of operations by thread, in the order in which they began
         self._numbers: dict[int, int] = {}
         self._settling: set[int] = set()  # threads that wait for others to end
@@ -206,11 +215,10 @@ class Turns:
         """Whether nobody waits for others to end, or has to wait for operations in any case that
         began before.
         """
-        marks = list(self._marks.values())
         busy = [
             number for thread, number in list(self._numbers.items()) if thread not in self._settling
         ]
-        return not marks or not busy or min(busy) <= min(marks)
+        return min(busy, default=0) <= min(wait.begun for wait in self._queue.values())
 
     def _await(
         self,
@@ -225,36 +233,36 @@ class Turns:
 
         The wait for the first turn of an operation ends when its call is cancelled.
         """
-        place = object()
         deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
-        with finishing(functools.partial(self._unqueue, place)):
-            with self._lock:
-                self._queue[place] = is_due
-                if is_due in (self._is_idle, self._are_others_settling):
-                    self._marks[place] = self.begun
-            while not self._take(thread, place):
-                if time.monotonic() >= deadline:
-                    return False
-                if is_first:
-                    raise_if_canceled()
-                time.sleep(_LOOK_S)
-            return True
-
-    def _take(self, thread: int, place: object) -> bool:
+        wait = _Wait(is_due)
+        if is_due in (self._is_idle, self._are_others_settling):
+            wait = _Wait(is_due, self.begun)
         with self._lock:
-            if self._holder or place is not next(
-                (waiter for waiter, is_due in self._queue.items() if is_due()), None
-            ):
+            self._queue[thread] = wait
+        while not self._take(thread):
+            if time.monotonic() >= deadline:
+                self._unqueue(thread)
+                return False
+            if is_first:
+                raise_if_canceled()
+            time.sleep(_LOOK_S)
+        return True
+
+    def _take(self, thread: int) -> bool:
+        with self._lock:
+            due = (waiter for waiter, wait in self._queue.items() if wait.is_due())
+            if self._holder or thread != next(due, None):
                 return False
             self._holder = thread
+            del self._queue[thread]
             return True
 
-    def _unqueue(self, place: object) -> None:
+    def _unqueue(self, thread: int) -> None:
         with self._lock:
-            self._queue.pop(place, None)
-            self._marks.pop(place, None)
+            self._queue.pop(thread, None)
 
     def _leave(self, thread: int, is_first: bool) -> None:  # noqa: FBT001  of `taken`
+        self._unqueue(thread)  # its wait may have been interrupted
         if is_first:
             self._numbers.pop(thread, None)
         if self._holder == thread:

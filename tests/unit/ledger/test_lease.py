@@ -185,7 +185,7 @@ def test_who_waits_for_the_others_is_not_overtaken_for_ever():
     old = Aside(turns)
     thread = threading.Thread(target=whole)
     thread.start()
-    while not turns._marks:
+    while not turns._queue:
         time.sleep(0.001)
     young = Aside(turns)
     assert begins_beside(turns)
