@@ -200,7 +200,6 @@ class Indexer:
         self.hits = ShownHits()
         self.is_closed = False
         self.last_view = View(Tree(), 0, {})
-        self._graphs = tuple(self.graph.line_of_bases())
         self._requested: set[Step] = set()
         self.first_steps: Sequence[Step] = ()  # that the first sync of an empty store does, too
         # the ledger's rows of groups and indexes that were last built
@@ -243,7 +242,7 @@ class Indexer:
     def now(self) -> View:
         """The present live state."""
         tree, removals = self.ledger.state()
-        state = removals, analysers.revision, *[graph.revision for graph in self._graphs]
+        state = removals, analysers.revision, GroupGraph.changes
         view = self.last_view
         if view.tree is tree and view.state == state:
             return view
