@@ -439,7 +439,7 @@ class GroupGraph:
     """Another number after every definition in any graph."""
 
     def __init__(self, base: GroupGraph | None = None) -> None:
-        self._lock = threading.RLock() if base is None else base._lock
+        self._lock: Any = threading.RLock() if base is None else base._lock
         self._groups: ChainMap[str, NodeGroup] = ChainMap(
             {}, *(base._groups.maps if base is not None else ())
         )

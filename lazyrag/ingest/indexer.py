@@ -68,12 +68,13 @@ class Waste(NamedTuple):
 
 
 def find_waste(ledger: Ledger, before: float) -> Waste:
-    """What has been dead or dropped since before a time, in seconds since 1970; in a read."""
-    return Waste(
-        ledger.builds.dead(before),
-        ledger.groups.dropped_groups(before),
-        ledger.groups.dropped_indexes(before),
-    )
+    """What has been dead or dropped since before a time, in seconds since 1970."""
+    with ledger.reading() as connection:
+        return Waste(
+            ledger.builds.dead(connection, before),
+            ledger.groups.dropped_groups(connection, before),
+            ledger.groups.dropped_indexes(connection, before),
+        )
 
 
 def purge(ledger: Ledger, nodes: NodeStore, waste: Waste) -> None:
@@ -415,33 +416,30 @@ class Indexer:
         Raises:
             StoreBusyError: If another program writes, or uses other definitions.
         """
+        write = object()
         with (
             self.turns.taken(beside=beside),
             self.ledger.held(wait_s, self.definitions.all_fingerprints),
-            self._flushed_vectors(),
+            finishing(functools.partial(self._end_write, write)),
         ):
+            self._begin_write(write)
+            self.ledger.complete_field_keys()
             yield
             if self._has_written and not self._has_noted:
                 self._has_noted = note_models(self.ledger, self.embedders, self.planner.identities)
 
-    @contextmanager
-    def _flushed_vectors(self) -> Iterator[None]:
-        """Flush at the end what a vector store on this machine has written, which does not do so
+    def _begin_write(self, write: object) -> None:
+        self._writes.add(write)
+        # else this is a part of another write, or runs beside it
+        if self.nodes.mark_vectors is None:
+            self.nodes.mark_vectors = functools.cache(self._mark_vectors)
+
+    def _mark_vectors(self) -> None:
+        """Flush at the end what a vector store on this machine writes, which does not do so
         itself.
         """
-
-        @functools.cache
-        def mark() -> None:
-            self._has_written = True
-            self._marks.enter_context(flushed(local_path(self.nodes.vectors)))
-
-        write = object()
-        with finishing(functools.partial(self._end_write, write)):
-            self._writes.add(write)
-            # else this is a part of another write, or runs beside it
-            if self.nodes.mark_vectors is None:
-                self.nodes.mark_vectors = mark
-            yield
+        self._has_written = True
+        self._marks.enter_context(flushed(local_path(self.nodes.vectors)))
 
     def _end_write(self, write: object) -> None:
         self._writes.discard(write)
@@ -690,12 +688,10 @@ class Indexer:
             current = self.definitions.current(self.ledger.tree)
             # those of an earlier release
             self.ledger.groups.describe(self.definitions.described(current))
-        with self.ledger.reading():
-            waste = find_waste(self.ledger, before)
-            stray = self.ledger.file.stray_array_files(older_than_s=grace_s)
+        waste = find_waste(self.ledger, before)
         if any(waste):
             purge(self.ledger, self.nodes, waste)
-            stray = self.ledger.file.stray_array_files(older_than_s=grace_s)
+        stray = self.ledger.file.stray_array_files(older_than_s=grace_s)
         if stray:
             self.ledger.announce_removal()
         if stray or not self._swept:

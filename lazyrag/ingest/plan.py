@@ -340,10 +340,11 @@ class BuildPlanner:
 
     def plan_root(self) -> Rebuild | None:
         """Plan for the root group with the present fields; None if it is live."""
-        live = self.ledger.tree.groups.get(LAZY_ROOT_NAME)
+        tree = self.ledger.tree
+        live = tree.groups.get(LAZY_ROOT_NAME)
         if live is not None and self.definitions.is_current(live):
             return None
-        return self._plan([LAZY_ROOT_NAME], None)
+        return self._plan(tree, {}, [LAZY_ROOT_NAME])
 
     def plan_step(self, step: Step) -> Rebuild:
         """Plan for a group or index that is missing or incomplete, with the groups above it.
@@ -358,14 +359,15 @@ class BuildPlanner:
                 needed += self.definitions.needed(child)[::-1] if child else []
             names = [LAZY_ROOT_NAME, *(group.name for group in needed)]
             line = list(dict.fromkeys(names))
-            return self._plan(self._outdated_groups(self.ledger.tree, line), step, line)
+            tree = self.ledger.tree
+            current = self.definitions.current(tree)
+            return self._plan(tree, current, self._outdated_groups(tree, current, line), step, line)
 
-    def _outdated_groups(self, tree: Tree, line: Sequence[str]) -> list[str]:
+    def _outdated_groups(self, tree: Tree, current: LiveGroups, line: Sequence[str]) -> list[str]:
         """Groups to build for some groups: those that are not complete, and live ones below
         replaced ones.
         """
         live = tree.groups
-        current = self.definitions.current(tree)
         outdated = [name for name in line if name not in current or not current[name].complete]
         replaced = {name for name in outdated if name in live and name not in current}
         for name in live:
@@ -397,12 +399,17 @@ class BuildPlanner:
         )
         warn_user(msg, IngestionWarning)
 
-    def _plan(self, outdated: list[str], step: Step | None, line: Sequence[str] = ()) -> Rebuild:
+    def _plan(
+        self,
+        tree: Tree,
+        current: LiveGroups,
+        outdated: list[str],
+        step: Step | None = None,
+        line: Sequence[str] = (),
+    ) -> Rebuild:
         """Plan to build groups, with their indexes, and a step; the groups of a line are part of
         the plan in any case.
         """
-        tree = self.ledger.tree
-        current = self.definitions.current(tree)
         names = {*outdated, *line}
         for name in outdated:
             names.update(group.name for group in self.definitions.needed(name))

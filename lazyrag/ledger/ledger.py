@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -41,7 +42,6 @@ from lazyrag.ledger.tables import (
     tombstone_documents,
 )
 from lazyrag.ledger.tree import Tree, load_tree
-from lazyrag.progress.blocks import contextmanager
 from lazyrag.stores.liveness import FOREVER
 from lazyrag.stores.sqlite import StoreFile
 from lazyrag.types import Int32Array
@@ -214,8 +214,9 @@ class Ledger(LedgerConnection):
             self._refresh(seen)
         return self._state
 
-    @contextmanager
-    def held(self, wait_s: float, definitions: Callable[[], Mapping[str, str]]) -> Iterator[None]:
+    def held(
+        self, wait_s: float, definitions: Callable[[], Mapping[str, str]]
+    ) -> AbstractContextManager[None]:
         """Hold the lease, with definitions that no other program contradicts; see `Lease.held` and
         `claim`.
         """
@@ -227,10 +228,12 @@ class Ledger(LedgerConnection):
                 self.field_keys.reset(connection)
                 self._read(connection, -1)
 
-        with self.lease.held(wait_s, begin):
-            if not self.field_keys.are_current(self.tree):
-                self.field_keys.fill()
-            yield
+        return self.lease.held(wait_s, begin)
+
+    def complete_field_keys(self) -> None:
+        """Derive the keys of field values that are missing. The caller holds the lease."""
+        if not self.field_keys.are_current(self.tree):
+            self.field_keys.fill()
 
     def reread(self) -> tuple[Tree, int]:
         """See `state`; read in the present transaction, if there is one."""

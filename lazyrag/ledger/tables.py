@@ -308,17 +308,17 @@ class BuildTable(_LedgerTable):
         query = "SELECT number FROM build WHERE status <> 'dead' AND number IN (?*)"
         return [number for (number,) in self._db.select_in(query, numbers)]
 
-    def dead(self, before: float) -> list[tuple[int, int, str]]:
+    def dead(self, connection: sqlite3.Connection, before: float) -> list[tuple[int, int, str]]:
         """Builds of groups in use that have been dead since before a time: number, row of the
         group, its collection.
         """
-        return self._db.select(
+        return connection.execute(
             "SELECT build.number, build.node_group, node_group.collection FROM build "
             "JOIN node_group ON node_group.id = build.node_group "
             "WHERE build.status = 'dead' AND build.dead_at <= ? AND node_group.ledger = ? "
             "AND node_group.status <> 'dropped' ORDER BY build.node_group, build.number",
             (before, self._db.id),
-        )
+        ).fetchall()
 
     def with_parents(self, numbers: Collection[int]) -> dict[int, Build]:
         """Builds by number, with those above them."""
@@ -883,26 +883,30 @@ class GroupTable(_LedgerTable):
             "AND space.status <> 'dropped' AND node_group.status <> 'dropped'"
         )
 
-    def dropped_groups(self, before: float) -> list[tuple[int, str]]:
+    def dropped_groups(
+        self, connection: sqlite3.Connection, before: float
+    ) -> list[tuple[int, str]]:
         """Groups that have been dropped since before a time, and their collections; children
         first.
         """
-        return self._db.select(
+        return connection.execute(
             "SELECT id, collection FROM node_group WHERE ledger = ? AND status = 'dropped' AND"
             " dropped_at <= ? ORDER BY id DESC",
             (self._db.id, before),
-        )
+        ).fetchall()
 
-    def dropped_indexes(self, before: float) -> list[tuple[int, str]]:
+    def dropped_indexes(
+        self, connection: sqlite3.Connection, before: float
+    ) -> list[tuple[int, str]]:
         """Indexes that have been dropped since before a time, and the collections of their
         vectors.
         """
-        return self._db.select(
+        return connection.execute(
             "SELECT space.id, space.collection FROM space JOIN node_group ON node_group.id ="
             " space.node_group WHERE node_group.ledger = ? AND space.status = 'dropped' AND"
             " space.dropped_at <= ?",
             (self._db.id, before),
-        )
+        ).fetchall()
 
     def drop_unfinished(self, fingerprints: Mapping[str, str]) -> None:
         """Drop unfinished groups of definitions that are not current any more.

@@ -8,7 +8,7 @@ import os
 import sqlite3
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from itertools import chain
 from pathlib import Path
@@ -18,7 +18,6 @@ from lazyrag.data.fields import Schema, schema_text
 from lazyrag.data.filters import Filter, matches
 from lazyrag.data.segment import EMPTY, Location, ReadOnly, Segment, digest
 from lazyrag.errors import ConfigError, StoreDamagedError, StoreError
-from lazyrag.progress.blocks import contextmanager
 from lazyrag.storage.arrays import ArrayFiles
 from lazyrag.storage.database import Database, InTransaction, RawText, is_server
 from lazyrag.stores.protocol import (
@@ -561,17 +560,13 @@ class MapFileSegmentStore:
     def create(self, collection: str, schema: Schema) -> None:
         """See `SegmentStore.create`."""
         fields_text = schema_text(schema)
-        with self.file.reading() as connection:
+        with self.file.writing() as connection:
+            connection.execute(
+                "INSERT INTO segment_collection (name, schema) VALUES (?, ?) ON CONFLICT (name) DO"
+                " NOTHING",
+                (collection, fields_text),
+            )
             _, present = _collection(connection, collection)
-        if present is None:
-            with self.file.writing() as connection:
-                connection.execute(
-                    "INSERT INTO segment_collection (name, schema) VALUES (?, ?) ON CONFLICT (name)"
-                    " DO NOTHING",
-                    (collection, fields_text),
-                )
-                # another process may have been faster
-                _, present = _collection(connection, collection)
         if present != fields_text:
             raise other_fields(collection, json.loads(present or "{}"))
 
@@ -585,7 +580,8 @@ class MapFileSegmentStore:
 
     def count(self, collection: str) -> int:
         """See `Store.count`."""
-        with self._reading(collection) as (connection, number):
+        with self.file.reading() as connection:
+            number = _number(connection, collection)
             [rows] = connection.execute(
                 "SELECT count(*) FROM segment WHERE collection = ?", (number,)
             ).fetchone()
@@ -595,7 +591,8 @@ class MapFileSegmentStore:
         """See `SegmentStore.upsert`."""
         by_key = {row.key: row for row in rows}  # of a key's rows the last one counts
         origins = origin_rows(by_key.values())
-        with self._writing(collection) as (connection, number):
+        with self.file.writing() as connection:
+            number = _number(connection, collection)
             numbers = self._origin_ids(connection, number, list(origins.values()))
             ids = dict(zip(origins, numbers, strict=True))
             # in which the index grows faster
@@ -632,14 +629,16 @@ class MapFileSegmentStore:
 
     def scan(self, collection: str, *, after: str = "", limit: int = 1000) -> list[Segment]:
         """See `SegmentStore.scan`."""
-        with self._reading(collection) as (connection, number):
+        with self.file.reading() as connection:
+            number = _number(connection, collection)
             rows = connection.execute(_SCAN, (number, *_placed(after), limit)).fetchall()
             origins = self._origins.read(connection, rows)
         return [decoded(row, origins) for row in rows]
 
     def builds_of(self, collection: str, uid: str) -> list[int]:
         """See `SegmentStore.builds_of`; reads the whole index of keys."""
-        with self._reading(collection) as (connection, number):
+        with self.file.reading() as connection:
+            number = _number(connection, collection)
             rows = connection.execute(
                 "SELECT build FROM segment WHERE collection = ? AND key > ? AND key < ?"
                 " ORDER BY build",
@@ -652,7 +651,8 @@ class MapFileSegmentStore:
     ) -> int:
         """See `Store.delete`."""
         check_deletion(keys, filter)
-        with self._writing(collection) as (connection, number):
+        with self.file.writing() as connection:
+            number = _number(connection, collection)
             before = connection.total_changes
             if filter is not None:
                 origins = _matching_origins(connection, number, filter)
@@ -667,7 +667,8 @@ class MapFileSegmentStore:
 
     def delete_builds(self, collection: str, builds: Iterable[int]) -> None:
         """Delete all rows of some builds."""
-        with self._writing(collection) as (connection, number):
+        with self.file.writing() as connection:
+            number = _number(connection, collection)
             rows = [(number, build) for build in builds]
             find = "SELECT DISTINCT origin FROM segment WHERE collection = ? AND build = ?"
             origins: list[tuple[int]] = []
@@ -687,16 +688,6 @@ class MapFileSegmentStore:
             connection, _ORIGIN, [(collection, origin.digest) for origin in origins]
         )
         return [number for (number,) in rows]
-
-    @contextmanager
-    def _reading(self, collection: str) -> Iterator[tuple[sqlite3.Connection, int]]:
-        with self.file.reading() as connection:
-            yield connection, _number(connection, collection)
-
-    @contextmanager
-    def _writing(self, collection: str) -> Iterator[tuple[sqlite3.Connection, int]]:
-        with self.file.writing() as connection:
-            yield connection, _number(connection, collection)
 
 
 class _Origins:

@@ -16,6 +16,7 @@ from lazyrag import Document, Retriever
 from lazyrag.data.segment import LAZY_ROOT_NAME, child_uids, root_uid
 from lazyrag.document import open as opening
 from lazyrag.errors import ConfigError, IngestionError, LoadError, StoreError, TransformError
+from lazyrag.ingest.indexer import find_waste
 from lazyrag.ledger.ledger import Flip, Ledger, NewPart
 from lazyrag.ledger.liveness import PartBuilds, TermParts, corrections
 from lazyrag.ledger.tables import BuildRow, DocumentRow
@@ -188,9 +189,9 @@ def test_a_flip_takes_the_place_of_another(made):
         second = made.built("a", count=3)
         [build] = builds(made.ledger.tree, "line")
         assert (build.number, build.size) == (second.builds[made.line], 3)
-        dead = [number for number, _, _ in made.ledger.builds.dead(time.time())]
+        dead = [number for number, _, _ in find_waste(made.ledger, time.time()).builds]
         assert dead == sorted(first.builds.values())
-        assert made.ledger.builds.dead(time.time() - 60) == []
+        assert find_waste(made.ledger, time.time() - 60).builds == []
         assert made.ledger.documents.all()["a"].version == 2
 
 
@@ -198,7 +199,7 @@ def test_kept_versions_are_not_dead(made):
     """With keep_versions the builds of so many versions before the live one stay."""
     with made.ledger.lease.held():
         flips = [made.built("a", keep_versions=2) for _ in range(5)]
-        dead = {number for number, _, _ in made.ledger.builds.dead(time.time())}
+        dead = {number for number, _, _ in find_waste(made.ledger, time.time()).builds}
         assert dead == {number for flip in flips[:2] for number in flip.builds.values()}
         versions = made.ledger.documents.versions(flips[0].row.id)
         assert [(one.number, one.root) for one in versions] == [
@@ -224,9 +225,7 @@ def test_an_invisible_flip(made):
         made.ledger.switch([other], [], [made.line])
         [build] = builds(made.ledger.tree, "line")
         assert (made.ledger.tree.groups["line"].id, build.size) == (other, 5)
-        assert [number for number, _ in made.ledger.groups.dropped_groups(time.time())] == [
-            made.line
-        ]
+        assert [number for number, _ in find_waste(made.ledger, time.time()).groups] == [made.line]
 
 
 def test_a_move_is_one_change(made):
@@ -252,7 +251,7 @@ def test_a_tombstone_hides_at_once(made):
         assert identities(made.ledger.tree) == ["b"]
         assert {one.document for one in builds(made.ledger.tree, "line")} == {root_uid("b")}
         assert made.ledger.documents.versions(flip.row.id) == []
-        dead = [number for number, _, _ in made.ledger.builds.dead(time.time())]
+        dead = [number for number, _, _ in find_waste(made.ledger, time.time()).builds]
         assert dead == sorted(flip.builds.values())
         made.ledger.builds.delete_build_rows(dead)
         assert made.rows("build") == 2
@@ -409,7 +408,7 @@ def test_a_space_of_another_identity(made):
         made.ledger.switch([], [second], [])
         indexes = made.ledger.tree.groups["line"].indexes
         assert [index.collection for index in indexes.values() if index.kind == "vectors"] == ["v2"]
-        assert made.ledger.groups.dropped_indexes(time.time()) == [(first, "v1")]
+        assert find_waste(made.ledger, time.time()).indexes == [(first, "v1")]
         assert made.ledger.groups.vector_collections(made.line) == ["v1"]
 
 
