@@ -109,7 +109,8 @@ def purge(ledger: Ledger, nodes: NodeStore, waste: Waste) -> None:
             _delete_builds(ledger, nodes, group, collection, some)
     ledger.builds.delete_build_rows(number for number, _, _ in builds)
     if groups:
-        ledger.documents.delete_document_rows()
+        with ledger.writing() as connection:
+            ledger.documents.delete_document_rows(connection)
 
 
 def _delete_builds(
@@ -480,12 +481,13 @@ class Indexer:
             count_done = functools.partial(self.count_done, rebuilt_step, plan)
             self.failures.warn_or_raise(rebuilt_step, count_done)
         self._switch(rebuild)
-        tree = self.ledger.tree
+        view = self.now()
+        tree = view.tree
         built = {name: group for name, group in tree.groups.items() if group.id in plan.rows}
-        groups = {**self.now().groups, **built}
         if rebuild.dropped:
             self.purge()
-        return View(tree, self.ledger.removals, groups)  # nobody else removes rows
+        # nobody else removes rows
+        return View(tree, self.ledger.removals, {**view.groups, **built})
 
     def _build_documents(self, step: Step, rebuild: Rebuild) -> list[Outcome]:
         """Bring documents to the plan until none is left that others have not changed meanwhile."""
@@ -562,12 +564,11 @@ class Indexer:
         self._switch(rebuild)
 
     def _switch(self, rebuild: Rebuild) -> None:
-        self.ledger.switch(
-            rebuild.groups, [index.id for index in rebuild.plan.indexes], rebuild.dropped
-        )
+        indexes = [index.id for index in rebuild.plan.indexes]
+        described = self.definitions.described(rebuild.names)
+        self.ledger.switch(rebuild.groups, indexes, rebuild.dropped, described)
         for name, revisions in rebuild.names.items():
             self.definitions.accept(name, revisions)
-        self.ledger.groups.describe(self.definitions.described(rebuild.names))
 
     def discard_old_failures(self, groups: Iterable[int], plan: BuildPlan) -> None:
         """Discard failures of other definitions than those of groups and a plan: now the documents
@@ -682,12 +683,10 @@ class Indexer:
         before = time.time() - grace_s
         # left by programs that were killed; later on, nobody else has been writing
         if not self._swept:
-            self.ledger.builds.mark_orphans_dead()
-            self.ledger.groups.drop_unfinished(self.definitions.all_fingerprints())
-            self.ledger.documents.delete_document_rows()
             current = self.definitions.current(self.ledger.tree)
-            # those of an earlier release
-            self.ledger.groups.describe(self.definitions.described(current))
+            self.ledger.drop_leftovers(
+                self.definitions.all_fingerprints(), self.definitions.described(current)
+            )
         waste = find_waste(self.ledger, before)
         if any(waste):
             purge(self.ledger, self.nodes, waste)

@@ -40,6 +40,11 @@ _POLL_S = 0.05
 _LOOK_S = 0.002  # between two looks at whose turn it is
 _UNKNOWN = uuid.uuid4().hex  # of this process alone
 _holding: set[str] = set()  # ids of the programs in this process that hold a lease
+HOLDER = (
+    "SELECT holder, holder_told, expires_at,"
+    " (SELECT name FROM ledger WHERE incoming <> '' LIMIT 1) FROM ledger WHERE id = ?"
+)
+"""Who holds the lease of a ledger, and the name of one that is being copied into the file."""
 
 
 def _host() -> str:
@@ -343,10 +348,9 @@ class Lease:
             StoreBusyError: If another program took it over, or a copy of other ledgers into this
                 file has begun.
         """
-        self._ensure_no_copy(connection)
-        [holder, description] = connection.execute(
-            "SELECT holder, holder_told FROM ledger WHERE id = ?", (self._ledger,)
-        ).fetchone()
+        holder, description, _, copied = connection.execute(HOLDER, (self._ledger,)).fetchone()
+        if copied:
+            self._refuse_during_copy(copied)
         if holder != self.program.id:
             who = f" by {Program.from_json(description, holder)}" if holder else ""
             raise StoreBusyError(
@@ -374,10 +378,11 @@ class Lease:
     def _try_to_acquire(self, then: InTransaction) -> Program | None:
         """Acquire it; else return its holder."""
         with self._file.writing() as connection:
-            self._ensure_no_copy(connection)
-            holder, description, expires = connection.execute(
-                "SELECT holder, holder_told, expires_at FROM ledger WHERE id = ?", (self._ledger,)
+            holder, description, expires, copied = connection.execute(
+                HOLDER, (self._ledger,)
             ).fetchone()
+            if copied:
+                self._refuse_during_copy(copied)
             if (
                 holder
                 and holder != self.program.id
@@ -411,15 +416,12 @@ class Lease:
             self._seen = (holder, expires), now
         return expires <= present or now - self._seen[1] > LEASE_S
 
-    def _ensure_no_copy(self, connection: sqlite3.Connection) -> None:
+    def _refuse_during_copy(self, copied: str) -> None:
         """Refuse to write during a copy: its rows keep their numbers, so nobody else may take
         numbers.
         """
-        if self._copies:
-            return
-        copy = connection.execute("SELECT name FROM ledger WHERE incoming <> ''").fetchone()
-        if copy:
-            raise StoreBusyError(unfinished_copy(self._file, copy[0]), store=self._file.address)
+        if not self._copies:
+            raise StoreBusyError(unfinished_copy(self._file, copied), store=self._file.address)
 
     def _renew(self, ended: threading.Lock) -> None:
         while not ended.acquire(timeout=LEASE_S / _RENEWED):

@@ -16,6 +16,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from lazyrag.data.fields import BUILT_IN_FIELDS, Schema
+from lazyrag.data.segment import EMPTY
 from lazyrag.ledger.field_keys import FieldKeys
 from lazyrag.ledger.intervals import correct_intervals, liveness_faults, stateless_parts
 from lazyrag.ledger.lease import LedgerConnection, Program, select_in
@@ -245,7 +246,7 @@ class Ledger(LedgerConnection):
             self.id = self.id or self.find_row()
             if self.id:
                 # what this thread has not committed may be rolled back
-                self._read(connection, -1 if self.file.is_writing else seen)
+                self._read(connection, -1 if self.file.is_writing() else seen)
 
     def _read(self, connection: sqlite3.Connection, seen: int) -> None:
         changes, removals = connection.execute(
@@ -330,11 +331,20 @@ class Ledger(LedgerConnection):
             [(*_live_columns(flip), FOREVER, changes, FOREVER, flip.row.id) for flip in flips],
         )
 
-    def switch(self, groups: Iterable[int], indexes: Iterable[int], dropped: Iterable[int]) -> None:
-        """Make complete groups and indexes live and drop others, in one transaction."""
+    def switch(
+        self,
+        groups: Iterable[int],
+        indexes: Iterable[int],
+        dropped: Iterable[int],
+        definitions: Mapping[str, tuple[str, str]] = EMPTY,
+    ) -> None:
+        """Make complete groups and indexes live and drop others, in one transaction; store what the
+        definitions of groups consist of, see `GroupTable.describe`.
+        """
         now = time.time()
         with self.writing(durable=True) as connection:
             self.next_change(connection)
+            self.groups.describe(connection, definitions)
             for group in dropped:
                 connection.execute(
                     "UPDATE node_group SET status = 'dropped', whole = 0, dropped_at = ? WHERE"
@@ -377,6 +387,22 @@ class Ledger(LedgerConnection):
                 connection.execute(
                     "UPDATE space SET status = 'live', whole = 1 WHERE id = ?", (index,)
                 )
+
+    def drop_leftovers(
+        self, fingerprints: Mapping[str, str], definitions: Mapping[str, tuple[str, str]]
+    ) -> None:
+        """Mark what killed programs have left as dead or dropped, and store what an earlier release
+        did not.
+
+        Args:
+            fingerprints: Of the present definitions, by group name.
+            definitions: What those of live groups consist of, see `GroupTable.describe`.
+        """
+        with self.writing() as connection:
+            self.builds.mark_orphans_dead(connection)
+            self.groups.drop_unfinished(connection, fingerprints)
+            self.documents.delete_document_rows(connection)
+            self.groups.describe(connection, definitions)
 
     def writer(self) -> str:
         """The program that holds the lease; "" for none."""

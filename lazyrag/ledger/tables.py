@@ -190,11 +190,6 @@ class _LedgerTable:
 class BuildTable(_LedgerTable):
     """The builds of a ledger."""
 
-    def reserve(self, count: int) -> range:
-        """Reserve build numbers."""
-        with self._db.writing() as connection:
-            return next_builds(connection, count)
-
     def begin(self, rows: Iterable[BuildRow]) -> None:
         """Enter builds before their nodes are written, so that leftovers of a crash can be
         found.
@@ -246,23 +241,22 @@ class BuildTable(_LedgerTable):
         query = f"SELECT {_BUILD} FROM build WHERE node_group = ? AND until = ?"  # noqa: S608
         return list(map(BuildRow._make, self._db.select(query, (group, FOREVER))))
 
-    def mark_orphans_dead(self) -> None:
+    def mark_orphans_dead(self, connection: sqlite3.Connection) -> None:
         """Mark the unused builds of killed programs as dead.
 
         Builds of groups under construction stay, and those of documents that failed in another
         step: they are used when it is tried again.
         """
-        with self._db.writing() as connection:
-            connection.execute(
-                "UPDATE build SET status = 'dead', dead_at = ? WHERE until = 0 AND status <> 'dead'"
-                " AND (SELECT ledger FROM document WHERE id = build.document) = ? AND (status ="
-                " 'writing' OR (NOT EXISTS (SELECT 1 FROM version WHERE version.document ="
-                " build.document AND version.root = build.root) AND document NOT IN (SELECT"
-                " document.id FROM failure JOIN document ON document.ledger = failure.ledger AND"
-                " document.identity = failure.identity) AND node_group IN (SELECT id FROM"
-                " node_group WHERE status = 'live')))",
-                (time.time(), self._db.id),
-            )
+        connection.execute(
+            "UPDATE build SET status = 'dead', dead_at = ? WHERE until = 0 AND status <> 'dead'"
+            " AND (SELECT ledger FROM document WHERE id = build.document) = ? AND (status ="
+            " 'writing' OR (NOT EXISTS (SELECT 1 FROM version WHERE version.document ="
+            " build.document AND version.root = build.root) AND document NOT IN (SELECT"
+            " document.id FROM failure JOIN document ON document.ledger = failure.ledger AND"
+            " document.identity = failure.identity) AND node_group IN (SELECT id FROM"
+            " node_group WHERE status = 'live')))",
+            (time.time(), self._db.id),
+        )
 
     def discard(self, numbers: Iterable[int]) -> None:
         """Discard damaged builds, and all builds that were made of them."""
@@ -532,22 +526,23 @@ class DocumentTable(_LedgerTable):
             by_number = {row.id: row for row in map(document_row, rows)}
             yield from (by_number[number] for number in some)
 
-    def register(self, rows: Sequence[DocumentRow]) -> list[DocumentRow]:
+    def register(
+        self, connection: sqlite3.Connection, rows: Sequence[DocumentRow]
+    ) -> list[DocumentRow]:
         """Enter documents; a known one gets the number of its old row and of its version."""
-        with self._db.writing() as connection:
-            failed = connection.execute(
-                "SELECT 1 FROM failure WHERE ledger = ? LIMIT 1", (self._db.id,)
-            ).fetchone()
-            self._may_have_failures = failed is not None
-            connection.executemany(
-                "INSERT INTO document (ledger, uid, identity, origin, status) VALUES (?, ?, ?, ?,"
-                " 'new') ON CONFLICT (ledger, uid) DO NOTHING",
-                [(self._db.id, row.uid, stored_text(row.identity), row.origin) for row in rows],
-            )
-            query = "SELECT id, version FROM document WHERE ledger = ? AND uid = ?"
-            known_rows = self._db.file.fetch_each(
-                connection, query, [(self._db.id, row.uid) for row in rows]
-            )
+        failed = connection.execute(
+            "SELECT 1 FROM failure WHERE ledger = ? LIMIT 1", (self._db.id,)
+        ).fetchone()
+        self._may_have_failures = failed is not None
+        connection.executemany(
+            "INSERT INTO document (ledger, uid, identity, origin, status) VALUES (?, ?, ?, ?,"
+            " 'new') ON CONFLICT (ledger, uid) DO NOTHING",
+            [(self._db.id, row.uid, stored_text(row.identity), row.origin) for row in rows],
+        )
+        query = "SELECT id, version FROM document WHERE ledger = ? AND uid = ?"
+        known_rows = self._db.file.fetch_each(
+            connection, query, [(self._db.id, row.uid) for row in rows]
+        )
         return [
             replace(row, id=number, version=version)
             for row, (number, version) in zip(rows, known_rows, strict=True)
@@ -620,11 +615,9 @@ class DocumentTable(_LedgerTable):
                 keeps_builds=keeps_builds,
             )
 
-    def delete_document_rows(self) -> None:
+    def delete_document_rows(self, connection: sqlite3.Connection) -> None:
         """Remove the rows of deleted documents without builds; looks at all documents."""
-        if self._db.select(f"SELECT 1 FROM {_GONE} LIMIT 1", (self._db.id,)):  # noqa: S608
-            with self._db.writing() as connection:
-                connection.execute(f"DELETE FROM {_GONE}", (self._db.id,))  # noqa: S608
+        connection.execute(f"DELETE FROM {_GONE}", (self._db.id,))  # noqa: S608
 
     def rolled_back(self) -> set[int]:
         """Rows of the documents whose live version was made of another file than the present
@@ -764,7 +757,9 @@ class GroupTable(_LedgerTable):
             )
             return int(inserted.lastrowid or 0), collection_name
 
-    def describe(self, definitions: Mapping[str, tuple[str, str]]) -> None:
+    def describe(
+        self, connection: sqlite3.Connection, definitions: Mapping[str, tuple[str, str]]
+    ) -> None:
         """Store what the definitions of groups consist of, for messages; by name with their
         fingerprints.
 
@@ -772,21 +767,18 @@ class GroupTable(_LedgerTable):
         """
         if not definitions:
             return
-        with self._db.writing() as connection:
-            if "definition" not in column_names(
-                connection.execute("SELECT * FROM node_group LIMIT 0")
-            ):
-                connection.execute(
-                    "ALTER TABLE node_group ADD COLUMN definition TEXT NOT NULL DEFAULT ''"
-                )
-            connection.executemany(
-                "UPDATE node_group SET definition = ? WHERE ledger = ? AND name = ? AND fingerprint"
-                " = ? AND definition = ''",
-                [
-                    (parts, self._db.id, name, fingerprint)
-                    for name, (fingerprint, parts) in definitions.items()
-                ],
+        if "definition" not in column_names(connection.execute("SELECT * FROM node_group LIMIT 0")):
+            connection.execute(
+                "ALTER TABLE node_group ADD COLUMN definition TEXT NOT NULL DEFAULT ''"
             )
+        connection.executemany(
+            "UPDATE node_group SET definition = ? WHERE ledger = ? AND name = ? AND fingerprint"
+            " = ? AND definition = ''",
+            [
+                (parts, self._db.id, name, fingerprint)
+                for name, (fingerprint, parts) in definitions.items()
+            ],
+        )
 
     def descriptions(self) -> dict[int, tuple[str, str]]:
         """Definition and filterable fields of the groups, by row; "" where an earlier release did
@@ -908,30 +900,32 @@ class GroupTable(_LedgerTable):
             (self._db.id, before),
         ).fetchall()
 
-    def drop_unfinished(self, fingerprints: Mapping[str, str]) -> None:
+    def drop_unfinished(
+        self, connection: sqlite3.Connection, fingerprints: Mapping[str, str]
+    ) -> None:
         """Drop unfinished groups of definitions that are not current any more.
 
         Args:
+            connection: In a writing transaction.
             fingerprints: Of the present definitions, by group name.
         """
-        with self._db.writing() as connection:
-            rows = connection.execute(
-                "SELECT id, name, fingerprint FROM node_group WHERE ledger = ? AND status ="
-                " 'building' ORDER BY id",
-                (self._db.id,),
-            ).fetchall()
-            # earlier ones were begun by definitions before it
-            newest = {name: number for number, name, _ in rows}
-            dropped = [
-                (time.time(), number)
-                for number, name, fingerprint in rows
-                if fingerprints.get(name) != fingerprint or number != newest[name]
-            ]
-            connection.executemany(
-                "UPDATE node_group SET status = 'dropped', dropped_at = ? WHERE id = ?", dropped
-            )
-            groups = [number for _, number in dropped]
-            end_groups(connection, groups)
+        rows = connection.execute(
+            "SELECT id, name, fingerprint FROM node_group WHERE ledger = ? AND status ="
+            " 'building' ORDER BY id",
+            (self._db.id,),
+        ).fetchall()
+        # earlier ones were begun by definitions before it
+        newest = {name: number for number, name, _ in rows}
+        dropped = [
+            (time.time(), number)
+            for number, name, fingerprint in rows
+            if fingerprints.get(name) != fingerprint or number != newest[name]
+        ]
+        connection.executemany(
+            "UPDATE node_group SET status = 'dropped', dropped_at = ? WHERE id = ?", dropped
+        )
+        groups = [number for _, number in dropped]
+        end_groups(connection, groups)
 
     def discard_parts(self, parts: Iterable[int]) -> None:
         """Remove damaged parts of keyword indexes."""

@@ -32,7 +32,7 @@ from lazyrag.ingest.indexer import Indexer
 from lazyrag.ingest.pending import output_digest
 from lazyrag.ledger.copies import CopiedBuild
 from lazyrag.ledger.ledger import Flip
-from lazyrag.ledger.tables import BuildRow, DocumentRow, DocumentRows
+from lazyrag.ledger.tables import BuildRow, DocumentRow, DocumentRows, next_builds
 from lazyrag.ledger.tree import LiveGroup, LiveIndex, Tree
 from lazyrag.maintain.copying import BATCH_ROWS, CollectionCopy, read_builds
 from lazyrag.maintain.vector_files import read_vectors, vector_digest, write_vectors
@@ -443,14 +443,15 @@ class _Importer:
                 rows.append(decode_document(document))
                 inputs.append(dict(document["inputs"]))
                 inputs[-1][LAZY_ROOT_NAME]  # every document has root nodes
-        registered = self._ledger.documents.register(rows)
+        count = len(rows) * len(self._folder.groups)
+        with self._ledger.writing() as connection:
+            registered = self._ledger.documents.register(connection, rows)
+            self._numbers = iter(next_builds(connection, count))
         for row, of_groups in zip(registered, inputs, strict=True):
             self._documents[row.uid] = _ImportedDocument(row, of_groups, {}, {}, [])
         never_live = [row.id for row in registered if not row.version]
         written = self._ledger.builds.written(never_live)
         self._written = {_build_key(build): build.number for build in written}
-        count = len(rows) * len(self._folder.groups)
-        self._numbers = iter(self._ledger.builds.reserve(count))
 
     def _import_group(self, group: ExportedGroup) -> None:
         """Write the nodes of a group, and their vectors."""

@@ -356,7 +356,6 @@ class Database(Closable):
             except (UnicodeDecodeError, sqlite3.Error) as exc:
                 raise self._explained(exc) from exc
 
-    @property
     def is_writing(self) -> bool:
         """Whether this thread is within a transaction that writes, which may be rolled back."""
         return self._writing_thread == threading.get_ident()

@@ -496,7 +496,6 @@ class PostgresDatabase(Closable):
         begin = f"BEGIN; {lazily}; UPDATE store SET commits = commits + 1"  # noqa: S608
         return self.transaction(begin, first, last)
 
-    @property
     def is_writing(self) -> bool:
         """See `Database.is_writing`."""
         return self._writing_thread == threading.get_ident()

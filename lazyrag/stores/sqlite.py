@@ -305,6 +305,7 @@ class StoreFile(Closable):
             self.path and Path(f"{self.path}.d"), read_only=read_only, place=place
         )
         self.now = self._writer.now
+        self.is_writing = self._writer.is_writing
         self.fetch_each = self._writer.fetch_each
 
     def __repr__(self) -> str:
@@ -331,14 +332,9 @@ class StoreFile(Closable):
         """Another connection, which writes even if this object is read-only."""
         return self._writer.second(read_only=False)
 
-    @property
-    def is_writing(self) -> bool:
-        """See `Database.is_writing`."""
-        return self._writer.is_writing
-
     def reading_own(self) -> AbstractContextManager[sqlite3.Connection]:
         """See `reading`; within a transaction that this thread writes, a part of it."""
-        return self._writer.reading() if self.is_writing else self._reader.reading()
+        return self._writer.reading() if self.is_writing() else self._reader.reading()
 
     def _file_identity(self) -> tuple[int, int] | None:
         if self.path is None:

@@ -476,7 +476,7 @@ def test_nobody_writes_without_it(file):
     ledger = Ledger(file, "default")
     for work in (
         lambda: ledger.flip([]),
-        lambda: ledger.builds.reserve(1),
+        lambda: ledger.builds.begin([]),
         lambda: ledger.documents.tombstone([1], "deleted"),
         ledger.announce_removal,
     ):

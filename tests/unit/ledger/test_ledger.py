@@ -19,10 +19,23 @@ from lazyrag.errors import ConfigError, IngestionError, LoadError, StoreError, T
 from lazyrag.ingest.indexer import find_waste
 from lazyrag.ledger.ledger import Flip, Ledger, NewPart
 from lazyrag.ledger.liveness import PartBuilds, TermParts, corrections
-from lazyrag.ledger.tables import BuildRow, DocumentRow
+from lazyrag.ledger.tables import BuildRow, DocumentRow, next_builds
 from lazyrag.ledger.tree import Build, Tree, load_tree
 from lazyrag.stores.liveness import FOREVER
 from lazyrag.stores.sqlite import StoreFile
+
+
+def register(ledger, identity):
+    """Enter a document; returns its row."""
+    with ledger.writing() as connection:
+        rows = [DocumentRow(0, root_uid(identity), identity)]
+        return ledger.documents.register(connection, rows)
+
+
+def reserve(ledger, count):
+    """Reserve build numbers."""
+    with ledger.writing() as connection:
+        return next_builds(connection, count)
 
 
 class Made:
@@ -55,8 +68,8 @@ class Made:
         """A document with a root node and so many nodes in the group below; the flip that makes
         them live.
         """
-        [row] = self.ledger.documents.register([DocumentRow(0, root_uid(identity), identity)])
-        top, below = self.ledger.builds.reserve(2)
+        [row] = register(self.ledger, identity)
+        top, below = reserve(self.ledger, 2)
         self.ledger.builds.begin(
             [
                 BuildRow(top, row.id, self.root, None, top, "in", "[1]"),
@@ -214,7 +227,7 @@ def test_an_invisible_flip(made):
     with made.ledger.lease.held():
         flip = made.built("a")
         other = made.open("line", made.root, "2")
-        [number] = made.ledger.builds.reserve(1)
+        [number] = reserve(made.ledger, 1)
         made.ledger.builds.begin(
             [BuildRow(number, flip.row.id, other, flip.root, flip.root, "in", "[5]")]
         )
@@ -297,16 +310,16 @@ def test_numbers_are_given_out_once(made):
     other = Ledger(made.file, "other")
     with made.ledger.lease.held(), other.lease.held():
         numbers = [
-            *made.ledger.builds.reserve(3),
-            *other.builds.reserve(2),
-            *made.ledger.builds.reserve(1),
+            *reserve(made.ledger, 3),
+            *reserve(other, 2),
+            *reserve(made.ledger, 1),
         ]
         assert len(set(numbers)) == 6
         flip = made.built("a")
         made.ledger.builds.delete_build_rows([])
         made.ledger.documents.tombstone([flip.row.id], "deleted")
         made.ledger.builds.delete_build_rows(flip.builds.values())
-        assert made.ledger.builds.reserve(1)[0] > max(flip.builds.values())
+        assert reserve(made.ledger, 1)[0] > max(flip.builds.values())
 
 
 def test_ledgers_of_one_file_are_apart(made):
@@ -316,7 +329,7 @@ def test_ledgers_of_one_file_are_apart(made):
         flip = made.built("a")
         assert (other.tree.groups, other.documents.all()) == ({}, {})
         before = plain(made.ledger.tree)
-        other.documents.register([DocumentRow(0, root_uid("a"), "a")])
+        register(other, "a")
         other.documents.set_failures(["a"], [("a", "load", LoadError("no"))])
         other.announce_removal()
         assert plain(made.ledger.tree) == before
