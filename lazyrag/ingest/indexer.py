@@ -421,9 +421,11 @@ class Indexer:
         with (
             self.turns.taken(beside=beside),
             self.ledger.held(wait_s, self.definitions.all_fingerprints),
-            finishing(functools.partial(self._end_write, write)),
+            finishing(
+                functools.partial(self._end_write, write),
+                functools.partial(self._begin_write, write),
+            ),
         ):
-            self._begin_write(write)
             self.ledger.complete_field_keys()
             yield
             if self._has_written and not self._has_noted:
@@ -512,8 +514,7 @@ class Indexer:
             )
             if not was_overtaken:
                 # those that have become live meanwhile come next
-                with self.turns.aside(until_sole=True):
-                    pass
+                self.turns.settle()
         return outcomes
 
     def _add_notes(self, outcomes: Iterable[Outcome]) -> None:
@@ -543,15 +544,14 @@ class Indexer:
         """Make the root group current: if the fields have changed, make all root nodes again from
         the old ones.
         """
-        rebuild = self.planner.plan_root()
-        if rebuild is None:
+        tree = self.ledger.tree
+        old = tree.groups.get(LAZY_ROOT_NAME)
+        if old is not None and self.definitions.is_current(old):
             return
-        old = self.ledger.tree.groups.get(LAZY_ROOT_NAME)
+        rebuild = self.planner.plan_root(tree)
         if old is not None:
             self.rebuilt[str(LOADING)] = self.planner.reason(LOADING)
-            self._dropped = {
-                name: self.planner.reason(Step(name)) for name in self.ledger.tree.groups
-            }
+            self._dropped = {name: self.planner.reason(Step(name)) for name in tree.groups}
             rows = sorted(self.ledger.documents.all().values(), key=lambda row: row.identity)
             lost = self.ledger.builds.missing(old.id)
             live = [row for row in rows if row.status == "live" and row.id not in lost]

@@ -338,12 +338,8 @@ class BuildPlanner:
             groups[name] = live
         return self._build_plan(tree, groups)
 
-    def plan_root(self) -> Rebuild | None:
-        """Plan for the root group with the present fields; None if it is live."""
-        tree = self.ledger.tree
-        live = tree.groups.get(LAZY_ROOT_NAME)
-        if live is not None and self.definitions.is_current(live):
-            return None
+    def plan_root(self, tree: Tree) -> Rebuild:
+        """Plan for the root group with the present fields."""
         return self._plan(tree, {}, [LAZY_ROOT_NAME])
 
     def plan_step(self, step: Step) -> Rebuild:

@@ -13,14 +13,14 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from lazyrag.errors import StoreBusyError, StoreError
-from lazyrag.progress.blocks import contextmanager, finishing
+from lazyrag.progress.blocks import finishing
 from lazyrag.progress.calls import raise_if_canceled
 from lazyrag.storage.arrays import boot_id
 from lazyrag.storage.database import InTransaction
@@ -165,8 +165,9 @@ class Turns:
         """Whether at most one operation is under way."""
         return len(self._numbers) < 2
 
-    @contextmanager
-    def taken(self, timeout_s: float | None = None, *, beside: bool = False) -> Iterator[bool]:
+    def taken(
+        self, timeout_s: float | None = None, *, beside: bool = False
+    ) -> AbstractContextManager[bool]:
         """Have the turn, by an operation or a part of one; yields False after a timeout.
 
         Args:
@@ -176,34 +177,39 @@ class Turns:
         """
         thread = threading.get_ident()
         if self._holder == thread:
-            yield True
-            return
-        is_first = thread not in self._numbers
-        is_due = _always
-        if is_first:
-            is_due = self._may_begin_beside if beside else self._is_idle
-        with finishing(functools.partial(self._leave, thread, is_first)):
-            has_turn = self._await(thread, is_due, timeout_s, is_first=is_first)
-            if has_turn and is_first:
-                self.begun += 1
-                self._numbers[thread] = self.begun
-            yield has_turn
+            return nullcontext(enter_result=True)
+        if thread in self._numbers:
+            take = functools.partial(self._await, thread, _always, timeout_s)
+            return finishing(functools.partial(self._leave, thread), take)
+        is_due = self._may_begin_beside if beside else self._is_idle
+        begin = functools.partial(self._begin, thread, is_due, timeout_s)
+        return finishing(functools.partial(self._end, thread), begin)
 
-    @contextmanager
-    def aside(self, *, until_sole: bool = False) -> Iterator[None]:
-        """Let others have the turn in the block; with ``until_sole``, wait at its end until they
-        have ended.
-        """
+    def aside(self) -> AbstractContextManager[None]:
+        """Let others have the turn in the block."""
         thread = threading.get_ident()
         if self._holder != thread:
-            yield
-            return
-        with finishing(functools.partial(self._return, thread)):
-            self._holder = 0
-            yield
-            if until_sole:
+            return nullcontext()
+        return finishing(functools.partial(self._return, thread), self._step_aside)
+
+    def settle(self) -> None:
+        """Let others have the turn until they have ended."""
+        thread = threading.get_ident()
+        if self._holder == thread:
+            with self.aside():
                 self._settling.add(thread)
                 self._await(thread, self._are_others_settling)
+
+    def _begin(self, thread: int, is_due: Callable[[], bool], timeout_s: float | None) -> bool:
+        """Begin an operation with the turn; False after a timeout."""
+        has_turn = self._await(thread, is_due, timeout_s, is_first=True)
+        if has_turn:
+            self.begun += 1
+            self._numbers[thread] = self.begun
+        return has_turn
+
+    def _step_aside(self) -> None:
+        self._holder = 0
 
     def _return(self, thread: int) -> None:
         self._settling.discard(thread)
@@ -266,10 +272,12 @@ class Turns:
         with self._lock:
             self._queue.pop(thread, None)
 
-    def _leave(self, thread: int, is_first: bool) -> None:  # noqa: FBT001  of `taken`
+    def _end(self, thread: int) -> None:
+        self._numbers.pop(thread, None)
+        self._leave(thread)
+
+    def _leave(self, thread: int) -> None:
         self._unqueue(thread)  # its wait may have been interrupted
-        if is_first:
-            self._numbers.pop(thread, None)
         if self._holder == thread:
             self._holder = 0
 
@@ -304,8 +312,9 @@ class Lease:
         # another's lease that was last seen, and since when
         self._seen: tuple[Any, float] = None, 0.0
 
-    @contextmanager
-    def held(self, wait_s: float = 0.0, then: InTransaction = lambda _: None) -> Iterator[None]:
+    def held(
+        self, wait_s: float = 0.0, then: InTransaction = lambda _: None
+    ) -> AbstractContextManager[None]:
         """Hold the lease; reentrant, and for several threads at a time, see `Turns`.
 
         Args:
@@ -317,23 +326,23 @@ class Lease:
             StoreBusyError: If another program holds it for longer.
         """
         holder = object()
-        with finishing(functools.partial(self._leave, holder)):
-            with self._turn:
-                self._enter(holder, wait_s, then)
-            yield
+        enter = functools.partial(self._enter, holder, wait_s, then)
+        return finishing(functools.partial(self._leave, holder), enter)
 
     def _enter(self, holder: object, wait_s: float, then: InTransaction) -> None:
-        if self._holders:
-            with self._file.writing() as connection:
-                then(connection)
+        with self._turn:
+            if self._holders:
+                with self._file.writing() as connection:
+                    then(connection)
+                self._holders.add(holder)
+                return
             self._holders.add(holder)
-            return
-        self._holders.add(holder)
-        _holding.add(self.program.id)  # before others see it in the file
-        self._ended = threading.Lock()  # an Event may hang after an interrupt
-        self._ended.acquire()
-        self._acquire(wait_s, then)
-        _thread.start_new_thread(self._renew, (self._ended,))  # Thread.start() waits for an Event
+            _holding.add(self.program.id)  # before others see it in the file
+            self._ended = threading.Lock()  # an Event may hang after an interrupt
+            self._ended.acquire()
+            self._acquire(wait_s, then)
+            # Thread.start() waits for an Event
+            _thread.start_new_thread(self._renew, (self._ended,))
 
     def _leave(self, holder: object) -> None:
         with self._turn:

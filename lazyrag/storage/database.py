@@ -102,11 +102,13 @@ _CACHE_KB = 8_192
 _FULL = getattr(fcntl, "F_FULLFSYNC", None)
 _flush_data = getattr(os, "fdatasync", os.fsync)  # as SQLite does, which sets no times
 
+_CLOSED = "is closed. Open it again."
 _EXPLANATIONS = {
     "locked": (
         "is locked: another connection was writing for more than {wait:g} s. Wait until it is done,"
         " or end it."
     ),
+    "closed database": _CLOSED,
     "locking protocol": "is locked: too many programs opened it at the same time. Try again.",
     "is full": (
         "cannot be written: the disk is full. The write was rolled back. Free disk space and try"
@@ -282,14 +284,13 @@ class Database(Closable):
         Raises:
             StoreError: If SQLite fails in it, or the database is closed.
         """
-        self.check_open()  # before the lock, which a fork's copy may have been left with
+        if self._process != os.getpid():  # a fork's copy, whose lock may have been left taken
+            self.check_open()
         with self._turn:
-            if self._closed:  # while this thread waited
-                self.check_open()
-            if self._unchanging is not None or self._adapted_from:
-                self._follow()
-            connection = self._connection
             try:
+                if self._unchanging is not None or self._adapted_from:
+                    self._follow()
+                connection = self._connection
                 if connection.in_transaction:  # of this thread
                     yield connection
                     return
@@ -331,13 +332,12 @@ class Database(Closable):
         """
         if self.read_only:
             raise self._error("was opened with read_only=True. Open it without to write.")
-        self.check_open()  # before the lock, which a fork's copy may have been left with
+        if self._process != os.getpid():  # a fork's copy, whose lock may have been left taken
+            self.check_open()
         with self._turn:
-            if self._closed:  # while this thread waited
-                self.check_open()
-            connection = self._connection
-            is_part = connection.in_transaction  # of this thread's
             try:
+                connection = self._connection
+                is_part = connection.in_transaction  # of this thread's
                 try:
                     if durable or not is_part:  # which fails within another one
                         self._begin(durable=durable)
@@ -420,7 +420,7 @@ class Database(Closable):
                 " one."
             )
         if self._closed:
-            raise self._error("is closed. Open it again.")
+            raise self._error(_CLOSED)
 
     def second(self, *, read_only: bool) -> Database:
         """Another connection to the file."""

@@ -213,10 +213,11 @@ def test_an_interrupt_ends_the_wait_for_other_threads(monkeypatch):
         raise KeyboardInterrupt
 
     def settle():
-        with turns.aside(until_sole=True):
+        with turns.aside():
             thread.start()
             assert aside.wait(LONG_S)
-            monkeypatch.setattr(leases.time, "sleep", interrupted)
+        monkeypatch.setattr(leases.time, "sleep", interrupted)
+        turns.settle()
 
     thread = threading.Thread(target=other)
     with turns.taken():
