@@ -585,10 +585,6 @@ class Definitions:
         self._needed: dict[str, list[NodeGroup]] = {}
         self._changes = -1
 
-    def line(self, name: str) -> list[NodeGroup]:
-        """Return the definitions of a group and its ancestors, without the root group."""
-        return [] if name == LAZY_ROOT_NAME else self.graph.definitions(name)
-
     def needed(self, name: str) -> list[NodeGroup]:
         """Return the definitions of a group and of all that its nodes are made of: its ancestors,
         refs and theirs.
@@ -610,7 +606,7 @@ class Definitions:
         groups: dict[str, NodeGroup] = {}
         todo = [name]
         while todo:
-            for group in self.line(todo.pop()):
+            for group in self.graph.definitions(todo.pop()):
                 if group.name == name and groups:
                     raise ConfigError(
                         f"The node group {name!r} is made of itself. Redefine one with"

@@ -31,7 +31,7 @@ from lazyrag.errors import (
     known_names,
     warn_user,
 )
-from lazyrag.groups.node_group import LOADING, TEXT_MARK, model_identity
+from lazyrag.groups.node_group import LOADING, TEXT_MARK, GroupGraph, model_identity
 from lazyrag.ingest.dataset import (
     Changes,
     ComparedFile,
@@ -178,7 +178,7 @@ def basis_of(indexer: Indexer) -> tuple[Any, ...]:
     readers = [reader.identity for reader in indexer.loading.readers.all()]
     return (
         indexer.ledger.tree.changes,
-        indexer.definitions.all_fingerprints(),
+        GroupGraph.changes,
         readers,
         loaders.revision,
     )

@@ -299,7 +299,7 @@ class Indexer:
         is_live = self._has(view, step)
         if is_live and (self.ledger.file.read_only or self._is_settled):
             return view
-        self.definitions.line(step.group)  # raises if it is not defined
+        self.definitions.needed(step.group)  # raises if it is not defined
         # waiting for the build would deadlock: the builder waits for this thread
         if is_worker_of(self):
             problem = f"A loader or transform needs its own Document to {step}"
@@ -483,13 +483,12 @@ class Indexer:
             count_done = functools.partial(self.count_done, rebuilt_step, plan)
             self.failures.warn_or_raise(rebuilt_step, count_done)
         self._switch(rebuild)
-        view = self.now()
-        tree = view.tree
-        built = {name: group for name, group in tree.groups.items() if group.id in plan.rows}
         if rebuild.dropped:
             self.purge()
-        # nobody else removes rows
-        return View(tree, self.ledger.removals, {**view.groups, **built})
+        view = self.now()
+        rows = plan.rows
+        built = {name: group for name, group in view.tree.groups.items() if group.id in rows}
+        return View(view.tree, view.removals, {**view.groups, **built})
 
     def _build_documents(self, step: Step, rebuild: Rebuild) -> list[Outcome]:
         """Bring documents to the plan until none is left that others have not changed meanwhile."""

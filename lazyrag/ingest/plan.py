@@ -238,7 +238,7 @@ class BuildPlanner:
             return None
         if text.write or text.group:
             return None
-        if text.identity and self.definitions.line(step.group)[0].parent != LAZY_ROOT_NAME:
+        if text.identity and self.definitions.graph[step.group].parent != LAZY_ROOT_NAME:
             return None
         return text.fields
 
@@ -382,7 +382,7 @@ class BuildPlanner:
             return
         embedder = getattr(checked.embedder, "embedder", checked.embedder)  # behind a cache
         window = embedder.max_tokens
-        size = getattr(self.definitions.line(step.group)[0].user_transform, "chunk_size", None)
+        size = getattr(self.definitions.graph[step.group].user_transform, "chunk_size", None)
         if window is None or size is None or size <= window:
             return
         if getattr(embedder, "too_long", None) == "split":
@@ -524,7 +524,7 @@ class BuildPlanner:
         parent_id = None
         parent_name = None
         if name != LAZY_ROOT_NAME:
-            parent_name = self.definitions.line(name)[0].parent
+            parent_name = self.definitions.graph[name].parent
             parent_id = groups[parent_name].id
         digest = self.definitions.fingerprint(name)
         is_same = live is not None and live.fingerprint == digest
@@ -579,7 +579,7 @@ class BuildPlanner:
         )
 
     def _group_target(self, group: LiveGroup, groups: LiveGroups) -> GroupTarget:
-        definition = self.definitions.line(group.name)[0]
+        definition = self.definitions.graph[group.name]
         transform = definition.user_transform
         calls_model = bool(getattr(transform, "calls_per_node", 0))
         is_below_root = definition.parent == LAZY_ROOT_NAME

@@ -583,7 +583,7 @@ class _GroupInspection:
         definitions = self._indexer.definitions
         groups = self._tree.groups
         sources = _line(build.parent)
-        ref = definitions.line(build.group)[0].ref if definitions.is_defined(build.group) else None
+        ref = definitions.graph[build.group].ref if definitions.is_defined(build.group) else None
         if ref is not None and ref in groups:
             ref_line = _line(self._tree.build_of(ref, build.document))
             above = {source.number for source in sources[:-1]}

@@ -480,6 +480,7 @@ class LedgerConnection:
 
     def __init__(self, file: StoreFile, name: str, *, copies: bool = False) -> None:
         self.file = file
+        self.reading = file.reading
         self.name = name
         self.program = Program()
         self._copies = copies
@@ -513,13 +514,9 @@ class LedgerConnection:
             raise StoreBusyError(unfinished_copy(self.file, self.name), store=self.file.address)
         return int(number)
 
-    def reading(self) -> AbstractContextManager[sqlite3.Connection]:
-        """A transaction that reads."""
-        return self.file.reading()
-
     def select(self, query: str, parameters: Sequence[Any] = ()) -> list[Any]:
         """The rows of a query."""
-        with self.file.reading() as connection:
+        with self.reading() as connection:
             return connection.execute(query, parameters).fetchall()
 
     def select_in(self, query: str, numbers: Collection[Any], *first: Any) -> list[Any]:

@@ -472,9 +472,11 @@ class Database(Closable):
             self._connection.close()
 
     def _begin(self, *, durable: bool) -> None:
-        # Durability cannot be changed within a transaction.
-        if durable != self._is_durable:
-            self._set(durable=durable)
+        if durable != self._is_durable:  # which cannot be changed within a transaction
+            # unknown, should this be interrupted
+            self._is_durable = None
+            self._connection.execute(f"PRAGMA synchronous = {1 + durable}")  # NORMAL or FULL
+            self._is_durable = durable
         self._connection.execute("BEGIN IMMEDIATE")
         self._writing_thread = threading.get_ident()
 
@@ -485,13 +487,6 @@ class Database(Closable):
             self._connection.execute("COMMIT")
         finally:
             self.commits += not self._connection.in_transaction
-
-    def _set(self, *, durable: bool) -> None:
-        """Set whether the connection waits for the disk."""
-        # unknown, should this be interrupted: the next transaction begins here
-        self._is_durable = None
-        self._connection.execute(f"PRAGMA synchronous = {1 + durable}")  # NORMAL or FULL
-        self._is_durable = durable
 
     def _signature(self) -> tuple[int, ...] | None:
         """What changes with the file's content; None if a program writes it, or was killed while it
@@ -552,7 +547,6 @@ class Database(Closable):
             return
         self._use_wal()
         self._connection.execute("PRAGMA foreign_keys = ON")
-        self._set(durable=False)
         if version < newest:
             with self.writing() as connection:
                 # another process may have been faster

@@ -209,8 +209,8 @@ def test_a_group_whose_parent_is_missing(graph):
     graph.define(group("below", lambda text: [text], parent="word"), replace=False)
     told = definitions(graph)
     assert told.is_defined("below")
-    assert [one.name for one in told.line("below")] == ["below", "word", "line"]
-    assert told.line(LAZY_ROOT_NAME) == []
+    assert [one.name for one in told.needed("below")] == ["below", "word", "line"]
+    assert told.needed(LAZY_ROOT_NAME) == []
 
 
 def test_definitions_in_a_circle(graph):
