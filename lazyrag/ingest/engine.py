@@ -61,7 +61,14 @@ from lazyrag.ingest.report import Failures, Options
 from lazyrag.ingest.term_index import TermIndexes, build_terms
 from lazyrag.ledger.lease import Turns
 from lazyrag.ledger.ledger import Ledger, NewPart
-from lazyrag.ledger.tables import HIDDEN, BuildRow, DocumentRow, next_builds
+from lazyrag.ledger.tables import (
+    HIDDEN,
+    BuildRow,
+    DocumentRow,
+    acknowledge_builds,
+    begin_builds,
+    next_builds,
+)
 from lazyrag.loaders.directory import FoundFile
 from lazyrag.models.embedding import length_of, stack_embeddings
 from lazyrag.models.protocols import Embedded
@@ -707,17 +714,21 @@ class IngestionEngine:
             upserts += [
                 partial(upsert, some) for some in batches_reaching(nodes, _count_one, _SLICE)
             ]
-        begin = partial(self.ledger.builds.begin, rows)
-        acknowledge = partial(self.ledger.builds.acknowledge, [row.number for row in rows])
-        steps = [begin, *upserts, acknowledge]
+        numbers = [row.number for row in rows]
         if self.nodes.segments_file is self.ledger.file and len(upserts) <= len(batch.new):
-            with self.turns.taken(), self.ledger.writing():
-                for step in steps:
-                    step()
+            with self.turns.taken(), self.ledger.writing() as connection:
+                begin_builds(connection, rows)
+                for upsert in upserts:
+                    upsert()
+                acknowledge_builds(connection, numbers)
             return
-        for step in steps:
+        with self.turns.taken(), self.ledger.writing() as connection:
+            begin_builds(connection, rows)
+        for upsert in upserts:
             with self.turns.taken():
-                step()
+                upsert()
+        with self.turns.taken(), self.ledger.writing() as connection:
+            acknowledge_builds(connection, numbers)
 
     def _flip(self, versions: Sequence[PendingVersion], plan: BuildPlan) -> list[PendingVersion]:
         """Make documents live, in one transaction; returns those that others have changed

@@ -190,29 +190,6 @@ class _LedgerTable:
 class BuildTable(_LedgerTable):
     """The builds of a ledger."""
 
-    def begin(self, rows: Iterable[BuildRow]) -> None:
-        """Enter builds before their nodes are written, so that leftovers of a crash can be
-        found.
-        """
-        with self._db.writing() as connection:
-            connection.executemany(
-                "INSERT INTO build (number, document, node_group, parent, root, input, counts,"
-                " output, size, status) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'writing') ON CONFLICT"
-                " (number) DO UPDATE SET input = excluded.input, counts = excluded.counts, output ="
-                " excluded.output, size = excluded.size, status = 'writing', dead_at = 0, document"
-                " = excluded.document, node_group = excluded.node_group, parent = excluded.parent,"
-                " root = excluded.root",
-                [(*row, node_count(row.counts)) for row in rows],
-            )
-
-    def acknowledge(self, numbers: Iterable[int]) -> None:
-        """Mark builds as written: the store has acknowledged their nodes."""
-        with self._db.writing() as connection:
-            connection.executemany(
-                "UPDATE build SET status = 'written' WHERE number = ?",
-                [(number,) for number in numbers],
-            )
-
     def live(self, documents: Collection[int]) -> dict[int, dict[int, BuildRow]]:
         """The live builds of some documents in all groups, complete or not: by document, then by
         group.
@@ -434,6 +411,25 @@ _GONE = (
     "AND (origin = 'dataset' OR NOT EXISTS (SELECT 1 FROM failure WHERE failure.ledger ="
     " document.ledger AND failure.identity = document.identity))"
 )
+
+
+def begin_builds(connection: sqlite3.Connection, rows: Iterable[BuildRow]) -> None:
+    """Enter builds before their nodes are written, so that leftovers of a crash can be found."""
+    connection.executemany(
+        "INSERT INTO build (number, document, node_group, parent, root, input, counts, output,"
+        " size, status) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'writing') ON CONFLICT (number) DO"
+        " UPDATE SET input = excluded.input, counts = excluded.counts, output = excluded.output,"
+        " size = excluded.size, status = 'writing', dead_at = 0, document = excluded.document,"
+        " node_group = excluded.node_group, parent = excluded.parent, root = excluded.root",
+        [(*row, node_count(row.counts)) for row in rows],
+    )
+
+
+def acknowledge_builds(connection: sqlite3.Connection, numbers: Iterable[int]) -> None:
+    """Mark builds as written: the store has acknowledged their nodes."""
+    connection.executemany(
+        "UPDATE build SET status = 'written' WHERE number = ?", [(number,) for number in numbers]
+    )
 
 
 def _empty_index(connection: sqlite3.Connection, index: int) -> None:

@@ -32,7 +32,14 @@ from lazyrag.ingest.indexer import Indexer
 from lazyrag.ingest.pending import output_digest
 from lazyrag.ledger.copies import CopiedBuild
 from lazyrag.ledger.ledger import Flip
-from lazyrag.ledger.tables import BuildRow, DocumentRow, DocumentRows, next_builds
+from lazyrag.ledger.tables import (
+    BuildRow,
+    DocumentRow,
+    DocumentRows,
+    acknowledge_builds,
+    begin_builds,
+    next_builds,
+)
 from lazyrag.ledger.tree import LiveGroup, LiveIndex, Tree
 from lazyrag.maintain.copying import BATCH_ROWS, CollectionCopy, read_builds
 from lazyrag.maintain.vector_files import read_vectors, vector_digest, write_vectors
@@ -455,14 +462,15 @@ class _Importer:
 
     def _import_group(self, group: ExportedGroup) -> None:
         """Write the nodes of a group, and their vectors."""
-        builds = self._ledger.builds
         nodes = CollectionCopy(self._indexer.nodes.segments, self._open_group(group))
         indexes = [self._open_index(group, space) for space in group.spaces]
         builds_read = self._read_builds(group)
         for batch in batches_reaching(builds_read, lambda build: len(build.nodes), BATCH_ROWS):
-            builds.begin(build.row for build in batch)
+            with self._ledger.writing() as connection:
+                begin_builds(connection, (build.row for build in batch))
             nodes.write(list(chain.from_iterable(build.nodes for build in batch)))
-            builds.acknowledge(build.row.number for build in batch)
+            with self._ledger.writing() as connection:
+                acknowledge_builds(connection, (build.row.number for build in batch))
             for index in indexes:
                 self._write_vectors(index, batch)
 

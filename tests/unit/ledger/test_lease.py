@@ -477,7 +477,7 @@ def test_nobody_writes_without_it(file):
     ledger = Ledger(file, "default")
     for work in (
         lambda: ledger.flip([]),
-        lambda: ledger.builds.begin([]),
+        lambda: ledger.builds.uncover([]),
         lambda: ledger.documents.tombstone([1], "deleted"),
         ledger.announce_removal,
     ):

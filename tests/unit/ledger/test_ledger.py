@@ -19,7 +19,13 @@ from lazyrag.errors import ConfigError, IngestionError, LoadError, StoreError, T
 from lazyrag.ingest.indexer import find_waste
 from lazyrag.ledger.ledger import Flip, Ledger, NewPart
 from lazyrag.ledger.liveness import PartBuilds, TermParts, corrections
-from lazyrag.ledger.tables import BuildRow, DocumentRow, next_builds
+from lazyrag.ledger.tables import (
+    BuildRow,
+    DocumentRow,
+    acknowledge_builds,
+    begin_builds,
+    next_builds,
+)
 from lazyrag.ledger.tree import Build, Tree, load_tree
 from lazyrag.stores.liveness import FOREVER
 from lazyrag.stores.sqlite import StoreFile
@@ -36,6 +42,13 @@ def reserve(ledger, count):
     """Reserve build numbers."""
     with ledger.writing() as connection:
         return next_builds(connection, count)
+
+
+def write(ledger, *rows):
+    """Enter builds that a store has acknowledged."""
+    with ledger.writing() as connection:
+        begin_builds(connection, rows)
+        acknowledge_builds(connection, [row.number for row in rows])
 
 
 class Made:
@@ -70,13 +83,11 @@ class Made:
         """
         [row] = register(self.ledger, identity)
         top, below = reserve(self.ledger, 2)
-        self.ledger.builds.begin(
-            [
-                BuildRow(top, row.id, self.root, None, top, "in", "[1]"),
-                BuildRow(below, row.id, self.line, top, top, "in", f"[{count}]"),
-            ]
+        write(
+            self.ledger,
+            BuildRow(top, row.id, self.root, None, top, "in", "[1]"),
+            BuildRow(below, row.id, self.line, top, top, "in", f"[{count}]"),
         )
-        self.ledger.builds.acknowledge([top, below])
         flip = Flip(row, {self.root: top, self.line: below}, ((self.index, below),), top)
         if is_live:
             self.ledger.flip([flip], **arguments)
@@ -228,10 +239,8 @@ def test_an_invisible_flip(made):
         flip = made.built("a")
         other = made.open("line", made.root, "2")
         [number] = reserve(made.ledger, 1)
-        made.ledger.builds.begin(
-            [BuildRow(number, flip.row.id, other, flip.root, flip.root, "in", "[5]")]
-        )
-        made.ledger.builds.acknowledge([number])
+        row = BuildRow(number, flip.row.id, other, flip.root, flip.root, "in", "[5]")
+        write(made.ledger, row)
         before = plain(made.ledger.tree)
         made.ledger.flip([Flip(flip.row, {**flip.builds, other: number})], visible=False)
         assert plain(made.ledger.tree) == before
