@@ -686,10 +686,12 @@ class Indexer:
             self.ledger.drop_leftovers(
                 self.definitions.all_fingerprints(), self.definitions.described(current)
             )
-        waste = find_waste(self.ledger, before)
+        with self.ledger.reading():
+            waste = find_waste(self.ledger, before)
+            stray = self.ledger.file.stray_array_files(older_than_s=grace_s)
         if any(waste):
             purge(self.ledger, self.nodes, waste)
-        stray = self.ledger.file.stray_array_files(older_than_s=grace_s)
+            stray = self.ledger.file.stray_array_files(older_than_s=grace_s)
         if stray:
             self.ledger.announce_removal()
         if stray or not self._swept:

@@ -305,7 +305,7 @@ class Lease:
         self._ledger = ledger
         self.program = program
         self._copies = copies
-        self._is_held = False
+        self.is_held = False  # perhaps not yet, or not any more
         self._holders: set[object] = set()
         self._turn = threading.RLock()
         self._ended = threading.Lock()
@@ -401,7 +401,7 @@ class Lease:
                 is_held = holder in _holding if program.is_here else not program.has_ended()
                 if is_held:
                     return program
-            self._is_held = True  # perhaps: an interrupt may come as soon as it is committed
+            self.is_held = True  # perhaps: an interrupt may come as soon as it is committed
             connection.execute(
                 "UPDATE ledger SET holder = ?, holder_told = ?, expires_at = ? WHERE id = ?",
                 (
@@ -446,7 +446,7 @@ class Lease:
         _holding.discard(self.program.id)
         if ended.locked():
             ended.release()
-        if self._is_held:
+        if self.is_held:
             # on a full disk: this process knows that
             with suppress(StoreError), self._file.writing() as connection:
                 connection.execute(  # it has ended, others wait
@@ -454,7 +454,7 @@ class Lease:
                     " AND holder = ?",
                     (self._ledger, self.program.id),
                 )
-        self._is_held = False
+        self.is_held = False
 
 
 def unfinished_copy(file: StoreFile, name: str) -> str:

@@ -197,6 +197,9 @@ class Ledger(LedgerConnection):
         self._state = Tree(), 0  # what is live, and the counter of removals
         self._verdicts: tuple[int, dict[int, bool]] = (-1, {})
         self._seen = -1  # value of file.commit_counter() at which they were read
+        # values of file.commits: when they were read, and once their last change is committed
+        self._read_at = -1
+        self._changed_at = 0
 
     @property
     def tree(self) -> Tree:
@@ -236,12 +239,22 @@ class Ledger(LedgerConnection):
         if not self.field_keys.are_current(self.tree):
             self.field_keys.fill()
 
+    def next_change(self, connection: sqlite3.Connection) -> int:
+        """See `LedgerConnection.next_change`."""
+        self._changed_at = self.file.commits + 1
+        return super().next_change(connection)
+
     def reread(self) -> tuple[Tree, int]:
-        """See `state`; read in the present transaction, if there is one."""
-        self._seen = -1
+        """See `state`; read in the present transaction, if there is one. Needed where workers have
+        changed it under the lease of this object.
+        """
+        self._seen = self._read_at = -1
         return self.state()
 
     def _refresh(self, seen: int) -> None:
+        if self.lease.is_held and self._read_at >= self._changed_at:
+            self._seen = seen  # nobody else changes what is live
+            return
         with self.reading() as connection:  # one thread at a time
             self.id = self.id or self.find_row()
             if self.id:
@@ -249,6 +262,7 @@ class Ledger(LedgerConnection):
                 self._read(connection, -1 if self.file.is_writing() else seen)
 
     def _read(self, connection: sqlite3.Connection, seen: int) -> None:
+        self._read_at = self.file.commits
         changes, removals = connection.execute(
             "SELECT changes, removals FROM ledger WHERE id = ?", (self.id,)
         ).fetchone()
@@ -478,4 +492,5 @@ class Ledger(LedgerConnection):
     def announce_removal(self) -> None:
         """Notify readers that rows are about to be removed from stores."""
         with self.writing() as connection:
+            self._changed_at = self.file.commits + 1
             connection.execute("UPDATE ledger SET removals = removals + 1 WHERE id = ?", (self.id,))

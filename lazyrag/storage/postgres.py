@@ -532,9 +532,11 @@ class PostgresDatabase(Closable):
                     yield connection
                     if last is not None:
                         last()
-                    if not connection.begin:
-                        self.commits += 1
-                        connection.run("COMMIT")
+                    try:
+                        if not connection.begin:
+                            connection.run("COMMIT")
+                    finally:
+                        self.commits += begin != _READING
                 except BaseException:
                     connection.begin = ""  # it was sent where the first statement failed
                     if connection.raw is not None:

@@ -328,6 +328,11 @@ class StoreFile(Closable):
             other.flush(again=durable)
         return self._writer.writing(durable=durable, first=first, last=self._ensure_in_place)
 
+    @property
+    def commits(self) -> int:
+        """How many transactions of this object that write were committed."""
+        return self._writer.commits
+
     def second_writer(self) -> Database:
         """Another connection, which writes even if this object is read-only."""
         return self._writer.second(read_only=False)
