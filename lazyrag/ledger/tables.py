@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from lazyrag.data.segment import root_uid
-from lazyrag.ledger.field_keys import FieldKeys, column_names
+from lazyrag.ledger.field_keys import FieldKeys, column_names, named_rows
 from lazyrag.ledger.lease import LedgerConnection, chunks, select_in
 from lazyrag.ledger.liveness import (
     CoveredBuild,
@@ -782,7 +782,7 @@ class GroupTable(_LedgerTable):
         """
         with self._db.reading() as connection:
             rows = connection.execute("SELECT * FROM node_group WHERE ledger = ?", (self._db.id,))
-            named = [dict(zip(column_names(rows), row, strict=True)) for row in rows]
+            named = named_rows(rows)
         return {row["id"]: (row.get("definition", ""), row["fields"]) for row in named}
 
     def open_index(
@@ -822,7 +822,7 @@ class GroupTable(_LedgerTable):
                 " ORDER BY space.id",
                 (self._db.id, key),
             )
-            named = [dict(zip(column_names(rows), row, strict=True)) for row in rows]
+            named = named_rows(rows)
         return [(row["identity"], row.get("model", "")) for row in named]
 
     def note_model(self, key: str, identities: Sequence[str], record: str) -> None:

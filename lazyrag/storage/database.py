@@ -149,6 +149,7 @@ class FileFormat:
         when_damaged: Advice for a damaged file, as a sentence for messages.
         reads_from: The oldest format that is read without a migration; 0 for none but the present
             one.
+        stays_in_place: Whether nothing is committed once the file was deleted or replaced.
         adapt: Called with a connection that only reads an older format, to make it look like the
             present one by temporary views.
     """
@@ -158,6 +159,7 @@ class FileFormat:
     migrations: tuple[Migration, ...]
     when_damaged: str
     reads_from: int = 0
+    stays_in_place: bool = False
     adapt: Callable[[sqlite3.Connection], object] | None = None
 
     @property
@@ -238,6 +240,7 @@ class Database(Closable):
         self._turn = threading.RLock()
         self._openings = 0
         self._writing_thread = 0
+        self._opened_identity: tuple[int, int] | None = None
         self.commits = 0  # of writers
         try:
             self._open()
@@ -312,7 +315,6 @@ class Database(Closable):
         *,
         durable: bool = False,
         first: InTransaction | None = None,
-        last: Callable[[], object] | None = None,
     ) -> Iterator[sqlite3.Connection]:
         """A transaction that writes: committed at its end, rolled back after an error.
 
@@ -324,7 +326,6 @@ class Database(Closable):
                 that no power cut takes them (``synchronous = FULL``). One that changes nothing
                 writes nothing, and so secures nothing.
             first: Called at its beginning; what it raises rolls the transaction back.
-            last: The same before it is committed; not in a part of another one.
 
         Raises:
             StoreError: If SQLite fails in it, the file stays locked, or the database is closed or
@@ -345,7 +346,7 @@ class Database(Closable):
                         first(connection)
                     yield connection
                     if not is_part:
-                        self._commit(last)
+                        self._commit()
                 except BaseException:
                     if not is_part:
                         _roll_back(connection)
@@ -355,6 +356,20 @@ class Database(Closable):
                         self._writing_thread = 0
             except (UnicodeDecodeError, sqlite3.Error) as exc:
                 raise self._explained(exc) from exc
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the path still leads to the open file, which may have been deleted or
+        replaced.
+        """
+        return self._identity() == self._opened_identity
+
+    def _identity(self) -> tuple[int, int] | None:
+        try:
+            status = self.path.stat()
+        except FileNotFoundError:
+            return None
+        return status.st_dev, status.st_ino
 
     def is_writing(self) -> bool:
         """Whether this thread is within a transaction that writes, which may be rolled back."""
@@ -480,9 +495,13 @@ class Database(Closable):
         self._connection.execute("BEGIN IMMEDIATE")
         self._writing_thread = threading.get_ident()
 
-    def _commit(self, last: Callable[[], object] | None) -> None:
-        if last is not None:
-            last()
+    def _commit(self) -> None:
+        # SQLite would write into a file that nobody finds any more
+        if self.file_format.stays_in_place and not self.is_in_place:
+            raise self._error(
+                "was deleted or replaced while it was open. This change was not written. Close the"
+                " Document, put the file back, and open it again."
+            )
         try:
             self._connection.execute("COMMIT")
         finally:
@@ -546,6 +565,7 @@ class Database(Closable):
             _empty_database(self.file_format).backup(self._connection)
             return
         self._use_wal()
+        self._opened_identity = self._identity()
         self._connection.execute("PRAGMA foreign_keys = ON")
         if version < newest:
             with self.writing() as connection:

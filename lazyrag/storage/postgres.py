@@ -403,6 +403,7 @@ class PostgresDatabase(Closable):
     """
 
     in_memory = False
+    is_in_place = True
     _arrays: PostgresDatabase | None = None
 
     def __init__(
@@ -482,11 +483,7 @@ class PostgresDatabase(Closable):
         return self.transaction(_READING)
 
     def writing(
-        self,
-        *,
-        durable: bool = False,
-        first: InTransaction | None = None,
-        last: Callable[[], object] | None = None,
+        self, *, durable: bool = False, first: InTransaction | None = None
     ) -> AbstractContextManager[Any]:
         """See `Database.writing`. There are no foreign keys to check."""
         if self.read_only:
@@ -494,19 +491,14 @@ class PostgresDatabase(Closable):
         lazily = "" if durable else "SET LOCAL synchronous_commit = off; "
         lazily += f"SET LOCAL idle_in_transaction_session_timeout = '{_IDLE_S}s'"
         begin = f"BEGIN; {lazily}; UPDATE store SET commits = commits + 1"  # noqa: S608
-        return self.transaction(begin, first, last)
+        return self.transaction(begin, first)
 
     def is_writing(self) -> bool:
         """See `Database.is_writing`."""
         return self._writing_thread == threading.get_ident()
 
     @contextmanager
-    def transaction(
-        self,
-        begin: str,
-        first: InTransaction | None = None,
-        last: Callable[[], object] | None = None,
-    ) -> Iterator[Connection]:
+    def transaction(self, begin: str, first: InTransaction | None = None) -> Iterator[Connection]:
         """A transaction that begins with some statements. Without those of `writing`, it waits for
         no writer.
         """
@@ -530,8 +522,6 @@ class PostgresDatabase(Closable):
                     if first is not None:
                         first(connection)
                     yield connection
-                    if last is not None:
-                        last()
                     try:
                         if not connection.begin:
                             connection.run("COMMIT")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import sqlite3
 import sys
 import threading
@@ -288,7 +287,6 @@ class StoreFile(Closable):
                 self._reader = undo.enter_context(self._writer.second(read_only=True))
             place = self._writer.array_place()
             undo.pop_all()
-        self._identity = self._file_identity()
         self.reading: Callable[[], AbstractContextManager[sqlite3.Connection]] = (
             self._reader.reading
         )
@@ -326,7 +324,7 @@ class StoreFile(Closable):
         """
         for other in self._others:
             other.flush(again=durable)
-        return self._writer.writing(durable=durable, first=first, last=self._ensure_in_place)
+        return self._writer.writing(durable=durable, first=first)
 
     @property
     def commits(self) -> int:
@@ -341,31 +339,10 @@ class StoreFile(Closable):
         """See `reading`; within a transaction that this thread writes, a part of it."""
         return self._writer.reading() if self.is_writing() else self._reader.reading()
 
-    def _file_identity(self) -> tuple[int, int] | None:
-        if self.path is None:
-            return None
-        try:
-            status = self.path.stat()
-        except FileNotFoundError:
-            return None
-        return status.st_dev, status.st_ino
-
     @property
     def is_in_place(self) -> bool:
-        """Whether the path still leads to the open file, which may have been deleted or
-        replaced.
-        """
-        return self._file_identity() == self._identity
-
-    def _ensure_in_place(self) -> None:
-        # SQLite would write into a file that nobody finds any more
-        if self._file_identity() != self._identity:
-            path = os.fspath(self.path or "")
-            raise StoreError(
-                f"The store {path!r} was deleted or replaced while it was open. This change was not"
-                " written. Close the Document, put the file back, and open it again.",
-                store=path,
-            )
+        """See `Database.is_in_place`."""
+        return self._writer.is_in_place
 
     def flush(self, *, again: bool = True) -> None:
         """Wait until the disk has every finished transaction.
