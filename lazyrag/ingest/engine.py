@@ -715,15 +715,14 @@ class IngestionEngine:
                 partial(upsert, some) for some in batches_reaching(nodes, _count_one, _SLICE)
             ]
         numbers = [row.number for row in rows]
-        if self.nodes.segments_file is self.ledger.file and len(upserts) <= len(batch.new):
-            with self.turns.taken(), self.ledger.writing() as connection:
-                begin_builds(connection, rows)
+        in_one_file = self.nodes.segments_file is self.ledger.file
+        with self.turns.taken(), self.ledger.writing() as connection:
+            begin_builds(connection, rows)
+            if in_one_file and len(upserts) <= len(batch.new):
                 for upsert in upserts:
                     upsert()
                 acknowledge_builds(connection, numbers)
-            return
-        with self.turns.taken(), self.ledger.writing() as connection:
-            begin_builds(connection, rows)
+                return
         for upsert in upserts:
             with self.turns.taken():
                 upsert()

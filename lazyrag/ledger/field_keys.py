@@ -85,10 +85,11 @@ def column_names(rows: sqlite3.Cursor) -> list[str]:
     return [name for name, *_ in rows.description]
 
 
-def named_rows(rows: sqlite3.Cursor) -> list[dict[str, Any]]:
+def named_rows(rows: sqlite3.Cursor) -> Iterator[dict[str, Any]]:
     """The rows of a query by the names of its columns: files of earlier releases have fewer."""
     names = column_names(rows)
-    return [dict(zip(names, row, strict=True)) for row in rows]
+    for row in rows:
+        yield dict(zip(names, row, strict=True))
 
 
 def has_field_tables(connection: sqlite3.Connection) -> bool:

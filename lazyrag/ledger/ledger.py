@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 from lazyrag.data.fields import BUILT_IN_FIELDS, Schema
@@ -91,10 +90,6 @@ class Flip:
     root: int | None = None
     deleted: tuple[int, ...] = ()
     version_hash: str = ""
-
-
-_VERSION = attrgetter("row.version")
-_DELETED = attrgetter("deleted")
 
 
 def _live_columns(flip: Flip) -> tuple[Any, ...]:
@@ -292,7 +287,7 @@ class Ledger(LedgerConnection):
             partial_indexes: The same for indexes.
             visible: False if readers see no change.
         """
-        if any(map(_VERSION, flips)) or any(map(_DELETED, flips)):
+        if any(flip.row.version or flip.deleted for flip in flips):
             self.parts.open_all(self.id)
         deleted = [document for flip in flips for document in flip.deleted]
         documents = [*deleted, *(flip.row.id for flip in flips)]

@@ -782,8 +782,9 @@ class GroupTable(_LedgerTable):
         """
         with self._db.reading() as connection:
             rows = connection.execute("SELECT * FROM node_group WHERE ledger = ?", (self._db.id,))
-            named = named_rows(rows)
-        return {row["id"]: (row.get("definition", ""), row["fields"]) for row in named}
+            return {
+                row["id"]: (row.get("definition", ""), row["fields"]) for row in named_rows(rows)
+            }
 
     def open_index(
         self, group: int, kind: IndexKind, name: str, identity: str, collection: str
@@ -822,8 +823,7 @@ class GroupTable(_LedgerTable):
                 " ORDER BY space.id",
                 (self._db.id, key),
             )
-            named = named_rows(rows)
-        return [(row["identity"], row.get("model", "")) for row in named]
+            return [(row["identity"], row.get("model", "")) for row in named_rows(rows)]
 
     def note_model(self, key: str, identities: Sequence[str], record: str) -> None:
         """Store the record of a model with its vector indexes; earlier releases made and ignore
