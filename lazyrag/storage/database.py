@@ -168,7 +168,62 @@ class FileFormat:
         return len(self.migrations)
 
 
-class Database(Closable):
+class OpenDatabase(Closable):
+    """A database that this process has open.
+
+    Args:
+        address: Where it is.
+        shown: The same in messages.
+        file_format: Its kind.
+        read_only: Whether nothing is written.
+        timeout_s: How long to wait for others that write.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        shown: str,
+        file_format: FileFormat,
+        *,
+        read_only: bool,
+        timeout_s: float,
+    ) -> None:
+        self.address = address
+        self.file_format = file_format
+        self.read_only = read_only
+        self._shown = shown
+        self._timeout_s = timeout_s
+        self._process = os.getpid()
+        self._turn = threading.RLock()
+        self._openings = 0
+        self._writing_thread = 0
+        self.commits = 0  # of writers
+        self._closed = False
+
+    def check_open(self) -> None:
+        """Raise unless the database can be used.
+
+        Raises:
+            StoreError: If it is closed, or was opened before a fork.
+        """
+        if self._process != os.getpid():
+            raise self._error(
+                "was opened by another process, of which this one is a fork. Open it again in this"
+                " one."
+            )
+        if self._closed:
+            raise self._error(_CLOSED)
+
+    def is_writing(self) -> bool:
+        """Whether this thread is within a transaction that writes, which may be rolled back."""
+        return self._writing_thread == threading.get_ident()
+
+    def _error(self, message: str) -> StoreError:
+        text = f"The {self.file_format.name} {self._shown} {message}"
+        return StoreError(text, store=self.address)
+
+
+class Database(OpenDatabase):
     """One open SQLite file, or a database in this process's memory.
 
     It has a single connection, which threads use in turn, one transaction each. So `close` closes
@@ -229,19 +284,14 @@ class Database(Closable):
                 " read_only=True out."
             )
         self.path = Path(_MEMORY) if path is None else _absolute(path, file_format.name)
-        self.address = os.fspath(self.path)
+        address = os.fspath(self.path)
+        super().__init__(
+            address, repr(address), file_format, read_only=read_only, timeout_s=timeout_s
+        )
         self.in_memory = path is None
-        self.file_format = file_format
-        self.read_only = read_only
-        self._timeout_s = timeout_s
         if not self.in_memory:
             self._ensure_usable_path()
-        self._process = os.getpid()
-        self._turn = threading.RLock()
-        self._openings = 0
-        self._writing_thread = 0
         self._opened_identity: tuple[int, int] | None = None
-        self.commits = 0  # of writers
         try:
             self._open()
         except (UnicodeDecodeError, sqlite3.Error) as exc:
@@ -371,10 +421,6 @@ class Database(Closable):
             return None
         return status.st_dev, status.st_ino
 
-    def is_writing(self) -> bool:
-        """Whether this thread is within a transaction that writes, which may be rolled back."""
-        return self._writing_thread == threading.get_ident()
-
     def flush(self) -> None:
         """Wait until the disk has every finished transaction, so that no power cut takes one.
 
@@ -422,20 +468,6 @@ class Database(Closable):
             except (UnicodeDecodeError, sqlite3.Error) as exc:
                 raise self._explained(exc) from exc
         return int(version) + (self._openings << 32)  # SQLite's numbers have 32 bits
-
-    def check_open(self) -> None:
-        """Raise unless the database can be used.
-
-        Raises:
-            StoreError: If it is closed, or was opened before a fork.
-        """
-        if self._process != os.getpid():
-            raise self._error(
-                "was opened by another process, of which this one is a fork. Open it again in this"
-                " one."
-            )
-        if self._closed:
-            raise self._error(_CLOSED)
 
     def second(self, *, read_only: bool) -> Database:
         """Another connection to the file."""
@@ -640,10 +672,6 @@ class Database(Closable):
                     explanation.format(wait=self._timeout_s, damaged=self.file_format.when_damaged)
                 )
         return self._error(f"failed: {message}.")
-
-    def _error(self, message: str) -> StoreError:
-        path = os.fspath(self.path)
-        return StoreError(f"The {self.file_format.name} {path!r} {message}", store=path)
 
 
 def flush_file(descriptor: int, flush: Callable[[int], None] | None = None) -> None:

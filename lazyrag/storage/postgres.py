@@ -27,11 +27,11 @@ from lazyrag.storage.arrays import DamagedError, _Folder, decoded
 from lazyrag.storage.database import (
     FileFormat,
     InTransaction,
+    OpenDatabase,
     RawText,
     batches_reaching,
     statements,
 )
-from lazyrag.types import Closable
 
 Parameters: TypeAlias = "Sequence[Any] | Mapping[str, Any]"
 
@@ -379,7 +379,7 @@ def _script(text: str) -> str:
     return "".join(_bound(statement, ()) for statement in statements(text))
 
 
-class PostgresDatabase(Closable):
+class PostgresDatabase(OpenDatabase):
     """A schema of a PostgreSQL database; see `lazyrag.storage.database.Database`, whose methods it
     has.
 
@@ -415,12 +415,10 @@ class PostgresDatabase(Closable):
         timeout_s: float = 30.0,
         is_prepared: bool = False,
     ) -> None:
-        self.address, self._schema = _parts(url)
+        address, self._schema = _parts(url)
+        super().__init__(address, address, file_format, read_only=read_only, timeout_s=timeout_s)
         self._url = url
         self.path = local_copy(url)
-        self.file_format = file_format
-        self.read_only = read_only
-        self._timeout_s = timeout_s
         try:
             from sqlalchemy import create_engine, make_url
         except ModuleNotFoundError as exc:
@@ -460,12 +458,6 @@ class PostgresDatabase(Closable):
             self._dialect.connect, *arguments, **keywords
         )
         self._errors = (self._dialect.loaded_dbapi.Error, OSError)
-        self._process = os.getpid()
-        self._turn = threading.RLock()
-        self._openings = 0
-        self._writing_thread = 0
-        self.commits = 0
-        self._closed = False
         self._connection = Connection(self._opened, self._errors, self._is_lost)
         self._finalizer: Callable[[], object] = lambda: None
         try:
@@ -492,10 +484,6 @@ class PostgresDatabase(Closable):
         lazily += f"SET LOCAL idle_in_transaction_session_timeout = '{_IDLE_S}s'"
         begin = f"BEGIN; {lazily}; UPDATE store SET commits = commits + 1"  # noqa: S608
         return self.transaction(begin, first)
-
-    def is_writing(self) -> bool:
-        """See `Database.is_writing`."""
-        return self._writing_thread == threading.get_ident()
 
     @contextmanager
     def transaction(self, begin: str, first: InTransaction | None = None) -> Iterator[Connection]:
@@ -554,16 +542,6 @@ class PostgresDatabase(Closable):
             except ServerError as exc:
                 raise self._explained(exc) from exc
         return int(commits) + (self._openings << 48)
-
-    def check_open(self) -> None:
-        """See `Database.check_open`."""
-        if self._process != os.getpid():
-            raise self._error(
-                "was opened by another process, of which this one is a fork. Open it again in this"
-                " one."
-            )
-        if self._closed:
-            raise self._error("is closed. Open it again.")
 
     def shrink(self) -> None:
         """Do nothing: the server reclaims the space of deleted rows by itself (autovacuum)."""
@@ -701,11 +679,6 @@ class PostgresDatabase(Closable):
     def _is_lost(self, exc: Any, raw: Any) -> bool:
         is_ended = _state(exc).startswith(_ENDED) or isinstance(exc, OSError)
         return is_ended or bool(self._dialect.is_disconnect(exc, raw, None))
-
-    def _error(self, message: str) -> StoreError:
-        return StoreError(
-            f"The {self.file_format.name} {self.address} {message}", store=self.address
-        )
 
 
 def _state(exc: Any) -> str:
