@@ -189,12 +189,12 @@ class Ledger(LedgerConnection):
         self.documents = DocumentTable(self, self.parts, self.field_keys)
         self.groups = GroupTable(self, self.parts)
         self.builds = BuildTable(self, self.parts)
-        self._state = Tree(), 0  # what is live, and the counter of removals
+        # what is live, and the counter of removals; `_begun` and file.commits before they were read
+        self._latest = (Tree(), 0), (0, -1)
+        self._begun = 0  # grows when others may have changed what is live
         self._verdicts: tuple[int, dict[int, bool]] = (-1, {})
         self._seen = -1  # value of file.commit_counter() at which they were read
-        # values of file.commits: when they were read, and once their last change is committed
-        self._read_at = -1
-        self._changed_at = 0
+        self._changed_at = 0  # value of file.commits once their last change is committed
 
     @property
     def tree(self) -> Tree:
@@ -211,7 +211,7 @@ class Ledger(LedgerConnection):
         seen = self.file.commit_counter()
         if seen != self._seen:
             self._refresh(seen)
-        return self._state
+        return self._latest[0]
 
     def held(
         self, wait_s: float, definitions: Callable[[], Mapping[str, str]]
@@ -222,8 +222,8 @@ class Ledger(LedgerConnection):
 
         def begin(connection: sqlite3.Connection) -> None:
             self.claim(connection, definitions())
-            self._read(connection, -1)
-            if not self.field_keys.are_current(self._state[0]):
+            self._begun += 1
+            if not self.field_keys.are_current(self._read(connection, -1)):
                 self.field_keys.reset(connection)
                 self._read(connection, -1)
 
@@ -243,11 +243,12 @@ class Ledger(LedgerConnection):
         """See `state`; read in the present transaction, if there is one. Needed where workers have
         changed it under the lease of this object.
         """
-        self._seen = self._read_at = -1
+        self._seen = -1
+        self._begun += 1
         return self.state()
 
     def _refresh(self, seen: int) -> None:
-        if self.lease.is_held and self._read_at >= self._changed_at:
+        if self.lease.is_held and self._latest[1] >= (self._begun, self._changed_at):
             self._seen = seen  # nobody else changes what is live
             return
         with self.reading() as connection:  # one thread at a time
@@ -256,16 +257,17 @@ class Ledger(LedgerConnection):
                 # what this thread has not committed may be rolled back
                 self._read(connection, -1 if self.file.is_writing() else seen)
 
-    def _read(self, connection: sqlite3.Connection, seen: int) -> None:
-        self._read_at = self.file.commits
+    def _read(self, connection: sqlite3.Connection, seen: int) -> Tree:
+        read_at = self._begun, self.file.commits
         changes, removals = connection.execute(
             "SELECT changes, removals FROM ledger WHERE id = ?", (self.id,)
         ).fetchone()
-        tree = self._state[0]
+        tree = self._latest[0][0]
         if changes != tree.changes:
             tree = load_tree(connection, self.id, tree, self.reading)
-        self._state = tree, removals
+        self._latest = (tree, removals), read_at  # at once: another thread may be reading it
         self._seen = seen
+        return tree
 
     def flip(
         self,
