@@ -299,8 +299,7 @@ class IngestionEngine:
             self._register(batch, connection)
             roots = len(batch.loading)
             groups = batch.plan.groups
-            count = roots + len(groups) * len(batch.versions)
-            numbers = iter(next_builds(connection, count))
+            numbers = iter(next_builds(connection, roots + len(groups) * len(batch.versions)))
             live = builds.live(documents)
             for build in builds.written(documents):
                 written = batch.written.setdefault(build.node_group, {})
@@ -324,8 +323,9 @@ class IngestionEngine:
             if version.base is None and version.row.id:
                 version.base = version.row
         loading = [version for version in batch.versions if version.make_root is not None]
-        rows = [version.row for version in loading]
-        registered = self.ledger.documents.register(connection, rows)
+        registered = self.ledger.documents.register(
+            connection, [version.row for version in loading]
+        )
         for version, row in zip(loading, registered, strict=True):
             version.row = row
         present = self.ledger.documents.rows([version.row.id for version in batch.versions])

@@ -486,9 +486,9 @@ class Indexer:
         if rebuild.dropped:
             self.purge()
         view = self.now()
-        rows = plan.rows
-        built = {name: group for name, group in view.tree.groups.items() if group.id in rows}
-        return View(view.tree, view.removals, {**view.groups, **built})
+        tree = view.tree
+        built = {name: group for name, group in tree.groups.items() if group.id in plan.rows}
+        return View(tree, view.removals, {**view.groups, **built})
 
     def _build_documents(self, step: Step, rebuild: Rebuild) -> list[Outcome]:
         """Bring documents to the plan until none is left that others have not changed meanwhile."""

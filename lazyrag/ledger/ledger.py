@@ -240,8 +240,8 @@ class Ledger(LedgerConnection):
         return super().next_change(connection)
 
     def reread(self) -> tuple[Tree, int]:
-        """See `state`; read in the present transaction, if there is one. Needed where workers have
-        changed it under the lease of this object.
+        """See `state`; read in the present transaction, if there is one, and what workers have
+        changed under the lease of this object.
         """
         self._seen = -1
         self._begun += 1

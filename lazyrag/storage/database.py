@@ -173,25 +173,18 @@ class OpenDatabase(Closable):
 
     Args:
         address: Where it is.
-        shown: The same in messages.
         file_format: Its kind.
         read_only: Whether nothing is written.
         timeout_s: How long to wait for others that write.
     """
 
     def __init__(
-        self,
-        address: str,
-        shown: str,
-        file_format: FileFormat,
-        *,
-        read_only: bool,
-        timeout_s: float,
+        self, address: str, file_format: FileFormat, *, read_only: bool, timeout_s: float
     ) -> None:
         self.address = address
         self.file_format = file_format
         self.read_only = read_only
-        self._shown = shown
+        self._shown = address
         self._timeout_s = timeout_s
         self._process = os.getpid()
         self._turn = threading.RLock()
@@ -284,10 +277,10 @@ class Database(OpenDatabase):
                 " read_only=True out."
             )
         self.path = Path(_MEMORY) if path is None else _absolute(path, file_format.name)
-        address = os.fspath(self.path)
         super().__init__(
-            address, repr(address), file_format, read_only=read_only, timeout_s=timeout_s
+            os.fspath(self.path), file_format, read_only=read_only, timeout_s=timeout_s
         )
+        self._shown = repr(self.address)
         self.in_memory = path is None
         if not self.in_memory:
             self._ensure_usable_path()
@@ -458,12 +451,12 @@ class Database(OpenDatabase):
         Source:
             https://sqlite.org/pragma.html#pragma_data_version
         """
-        if self._closed or self._process != os.getpid():
+        if self._process != os.getpid():
             self.check_open()
         with self._turn:
-            if self._unchanging is not None:
-                self._follow()
             try:
+                if self._unchanging is not None:
+                    self._follow()
                 [version] = self._connection.execute("PRAGMA data_version").fetchone()
             except (UnicodeDecodeError, sqlite3.Error) as exc:
                 raise self._explained(exc) from exc

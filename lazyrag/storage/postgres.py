@@ -416,7 +416,7 @@ class PostgresDatabase(OpenDatabase):
         is_prepared: bool = False,
     ) -> None:
         address, self._schema = _parts(url)
-        super().__init__(address, address, file_format, read_only=read_only, timeout_s=timeout_s)
+        super().__init__(address, file_format, read_only=read_only, timeout_s=timeout_s)
         self._url = url
         self.path = local_copy(url)
         try:
@@ -510,11 +510,8 @@ class PostgresDatabase(OpenDatabase):
                     if first is not None:
                         first(connection)
                     yield connection
-                    try:
-                        if not connection.begin:
-                            connection.run("COMMIT")
-                    finally:
-                        self.commits += begin != _READING
+                    if not connection.begin:
+                        connection.run("COMMIT")
                 except BaseException:
                     connection.begin = ""  # it was sent where the first statement failed
                     if connection.raw is not None:
@@ -524,6 +521,7 @@ class PostgresDatabase(OpenDatabase):
             except ServerError as exc:
                 raise self._explained(exc) from exc
             finally:
+                self.commits += 1  # perhaps: it may be committed, and interrupted then
                 self._writing_thread = 0
                 connection.in_transaction = False
                 connection.begin = ""
