@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -91,7 +92,7 @@ def open_indexer(
         nodes = NodeStore(
             stores.segments, stores.vectors, schema, conf.search, exact_rows=conf.exact_rows
         )
-        definitions = Definitions(name, lambda: ledger.token, graph, schema)
+        definitions = Definitions(name, functools.cache(lambda: ledger.token), graph, schema)
         identities = find_identities(ledger, embedders)
         cached = dict(embedders)
         cache = None

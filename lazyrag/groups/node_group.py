@@ -12,9 +12,9 @@ import json
 import threading
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 from lazyrag.data.fields import Schema
 from lazyrag.data.node import DocNode
@@ -28,7 +28,7 @@ from lazyrag.errors import (
 )
 from lazyrag.groups.fingerprint import Fingerprint, changed_parts, code_text, fingerprint
 from lazyrag.ledger.tree import LiveGroup, Tree
-from lazyrag.progress.blocks import acquired, contextmanager
+from lazyrag.progress.blocks import acquired
 from lazyrag.stores.protocol import collection_name
 from lazyrag.transforms.base import (
     AdaptiveTransform,
@@ -56,6 +56,7 @@ from lazyrag.validation import (
 )
 
 _revisions = itertools.count(1)
+_changes = itertools.count(1)
 _INDEX_TEXT = "1"  # incremented when the text of equal fields changes
 _ROOT_NAMES = frozenset([LAZY_ROOT_NAME, "lazyllm-root"])
 # Arguments of create_node_group.
@@ -434,36 +435,20 @@ class GroupGraph:
         base: Definitions to fall back to: a class's for an instance.
     """
 
+    changes: ClassVar[int] = 0
+    """Another number after every definition in any graph."""
+
     def __init__(self, base: GroupGraph | None = None) -> None:
-        self._base = base
-        self.lock = threading.RLock()
+        self._lock: Any = threading.RLock() if base is None else base._lock
         self._groups: ChainMap[str, NodeGroup] = ChainMap(
             {}, *(base._groups.maps if base is not None else ())
         )
-        self.revision = 0  # incremented by every definition here
 
-    @property
-    def changes(self) -> int:
-        """Incremented by every definition here or in the base."""
-        changes = self.revision
-        graph = self._base
-        while graph is not None:
-            changes = changes + graph.revision
-            graph = graph._base
-        return changes
-
-    def line_of_bases(self) -> list[GroupGraph]:
-        """Return the graph, its base, that one's base and so on."""
-        return [self, *(self._base.line_of_bases() if self._base is not None else ())]
-
-    @contextmanager
-    def locked(self, timeout_s: float = -1) -> Iterator[bool]:
-        """Prevent other threads from defining groups; yields False, and may prevent none, after a
+    def locked(self, timeout_s: float = -1) -> AbstractContextManager[bool]:
+        """Prevent other threads from defining groups; yields False, and prevents none, after a
         timeout.
         """
-        above = nullcontext(True) if self._base is None else self._base.locked(timeout_s)
-        with acquired(self.lock, timeout_s) as is_free, above as are_free:
-            yield is_free and are_free
+        return acquired(self._lock, timeout_s)
 
     def define(self, group: NodeGroup, *, replace: bool) -> None:
         """Add a definition. Repeating one has no effect.
@@ -493,7 +478,7 @@ class GroupGraph:
             if group.fingerprint.unseen and group.version is None:
                 group = dataclasses.replace(group, revision=next(_revisions))
             self._groups[group.name] = group
-            self.revision += 1
+            GroupGraph.changes = next(_changes)
 
     def _refuse_cycle(self, group: NodeGroup) -> None:
         def visit(line: list[str]) -> None:
@@ -600,10 +585,6 @@ class Definitions:
         self._needed: dict[str, list[NodeGroup]] = {}
         self._changes = -1
 
-    def line(self, name: str) -> list[NodeGroup]:
-        """Return the definitions of a group and its ancestors, without the root group."""
-        return [] if name == LAZY_ROOT_NAME else self.graph.definitions(name)
-
     def needed(self, name: str) -> list[NodeGroup]:
         """Return the definitions of a group and of all that its nodes are made of: its ancestors,
         refs and theirs.
@@ -615,17 +596,17 @@ class Definitions:
             NotRegisteredError: If one is not defined.
             ConfigError: If definitions form a circle.
         """
-        if self._changes != self.graph.changes:
+        if self._changes != GroupGraph.changes:
             self._fingerprints = {}
             self._needed = {}
-            self._changes = self.graph.changes
+            self._changes = GroupGraph.changes
         needed = self._needed.get(name)
         if needed is not None:
             return needed
         groups: dict[str, NodeGroup] = {}
         todo = [name]
         while todo:
-            for group in self.line(todo.pop()):
+            for group in self.graph.definitions(todo.pop()):
                 if group.name == name and groups:
                     raise ConfigError(
                         f"The node group {name!r} is made of itself. Redefine one with"

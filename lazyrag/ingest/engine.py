@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -60,7 +61,14 @@ from lazyrag.ingest.report import Failures, Options
 from lazyrag.ingest.term_index import TermIndexes, build_terms
 from lazyrag.ledger.lease import Turns
 from lazyrag.ledger.ledger import Ledger, NewPart
-from lazyrag.ledger.tables import HIDDEN, BuildRow, DocumentRow
+from lazyrag.ledger.tables import (
+    HIDDEN,
+    BuildRow,
+    DocumentRow,
+    acknowledge_builds,
+    begin_builds,
+    next_builds,
+)
 from lazyrag.loaders.directory import FoundFile
 from lazyrag.models.embedding import length_of, stack_embeddings
 from lazyrag.models.protocols import Embedded
@@ -287,11 +295,11 @@ class IngestionEngine:
         for version in batch.versions:
             documents.update(row.id for row in version.sources if row.id)  # a new one has nothing
         builds = self.ledger.builds
-        with self.ledger.writing():
-            self._register(batch)
+        with self.ledger.writing() as connection:
+            self._register(batch, connection)
             roots = len(batch.loading)
             groups = batch.plan.groups
-            numbers = iter(builds.reserve(roots + len(groups) * len(batch.versions)))
+            numbers = iter(next_builds(connection, roots + len(groups) * len(batch.versions)))
             live = builds.live(documents)
             for build in builds.written(documents):
                 written = batch.written.setdefault(build.node_group, {})
@@ -307,7 +315,7 @@ class IngestionEngine:
             is_loaded = version.make_root is not None and not version.beside
             version.current = {} if is_loaded else dict(version.before)
 
-    def _register(self, batch: _Batch) -> None:
+    def _register(self, batch: _Batch, connection: sqlite3.Connection) -> None:
         """Enter documents, and take over what others have changed in their rows since they were
         planned.
         """
@@ -315,7 +323,9 @@ class IngestionEngine:
             if version.base is None and version.row.id:
                 version.base = version.row
         loading = [version for version in batch.versions if version.make_root is not None]
-        registered = self.ledger.documents.register([version.row for version in loading])
+        registered = self.ledger.documents.register(
+            connection, [version.row for version in loading]
+        )
         for version, row in zip(loading, registered, strict=True):
             version.row = row
         present = self.ledger.documents.rows([version.row.id for version in batch.versions])
@@ -704,17 +714,20 @@ class IngestionEngine:
             upserts += [
                 partial(upsert, some) for some in batches_reaching(nodes, _count_one, _SLICE)
             ]
-        begin = partial(self.ledger.builds.begin, rows)
-        acknowledge = partial(self.ledger.builds.acknowledge, [row.number for row in rows])
-        steps = [begin, *upserts, acknowledge]
-        if self.nodes.segments_file is self.ledger.file and len(upserts) <= len(batch.new):
-            with self.turns.taken(), self.ledger.writing():
-                for step in steps:
-                    step()
-            return
-        for step in steps:
+        numbers = [row.number for row in rows]
+        in_one_file = self.nodes.segments_file is self.ledger.file
+        with self.turns.taken(), self.ledger.writing() as connection:
+            begin_builds(connection, rows)
+            if in_one_file and len(upserts) <= len(batch.new):
+                for upsert in upserts:
+                    upsert()
+                acknowledge_builds(connection, numbers)
+                return
+        for upsert in upserts:
             with self.turns.taken():
-                step()
+                upsert()
+        with self.turns.taken(), self.ledger.writing() as connection:
+            acknowledge_builds(connection, numbers)
 
     def _flip(self, versions: Sequence[PendingVersion], plan: BuildPlan) -> list[PendingVersion]:
         """Make documents live, in one transaction; returns those that others have changed

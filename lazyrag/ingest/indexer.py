@@ -68,12 +68,13 @@ class Waste(NamedTuple):
 
 
 def find_waste(ledger: Ledger, before: float) -> Waste:
-    """What has been dead or dropped since before a time, in seconds since 1970; in a read."""
-    return Waste(
-        ledger.builds.dead(before),
-        ledger.groups.dropped_groups(before),
-        ledger.groups.dropped_indexes(before),
-    )
+    """What has been dead or dropped since before a time, in seconds since 1970."""
+    with ledger.reading() as connection:
+        return Waste(
+            ledger.builds.dead(connection, before),
+            ledger.groups.dropped_groups(connection, before),
+            ledger.groups.dropped_indexes(connection, before),
+        )
 
 
 def purge(ledger: Ledger, nodes: NodeStore, waste: Waste) -> None:
@@ -108,7 +109,8 @@ def purge(ledger: Ledger, nodes: NodeStore, waste: Waste) -> None:
             _delete_builds(ledger, nodes, group, collection, some)
     ledger.builds.delete_build_rows(number for number, _, _ in builds)
     if groups:
-        ledger.documents.delete_document_rows()
+        with ledger.writing() as connection:
+            ledger.documents.delete_document_rows(connection)
 
 
 def _delete_builds(
@@ -199,7 +201,6 @@ class Indexer:
         self.hits = ShownHits()
         self.is_closed = False
         self.last_view = View(Tree(), 0, {})
-        self._graphs = tuple(self.graph.line_of_bases())
         self._requested: set[Step] = set()
         self.first_steps: Sequence[Step] = ()  # that the first sync of an empty store does, too
         # the ledger's rows of groups and indexes that were last built
@@ -242,7 +243,7 @@ class Indexer:
     def now(self) -> View:
         """The present live state."""
         tree, removals = self.ledger.state()
-        state = removals, analysers.revision, *[graph.revision for graph in self._graphs]
+        state = removals, analysers.revision, GroupGraph.changes
         view = self.last_view
         if view.tree is tree and view.state == state:
             return view
@@ -297,7 +298,7 @@ class Indexer:
         is_live = self._has(view, step)
         if is_live and (self.ledger.file.read_only or self._is_settled):
             return view
-        self.definitions.line(step.group)  # raises if it is not defined
+        self.definitions.needed(step.group)  # raises if it is not defined
         # waiting for the build would deadlock: the builder waits for this thread
         if is_worker_of(self):
             problem = f"A loader or transform needs its own Document to {step}"
@@ -415,33 +416,32 @@ class Indexer:
         Raises:
             StoreBusyError: If another program writes, or uses other definitions.
         """
+        write = object()
         with (
             self.turns.taken(beside=beside),
             self.ledger.held(wait_s, self.definitions.all_fingerprints),
-            self._flushed_vectors(),
+            finishing(
+                functools.partial(self._end_write, write),
+                functools.partial(self._begin_write, write),
+            ),
         ):
+            self.ledger.complete_field_keys()
             yield
             if self._has_written and not self._has_noted:
                 self._has_noted = note_models(self.ledger, self.embedders, self.planner.identities)
 
-    @contextmanager
-    def _flushed_vectors(self) -> Iterator[None]:
-        """Flush at the end what a vector store on this machine has written, which does not do so
+    def _begin_write(self, write: object) -> None:
+        self._writes.add(write)
+        # else this is a part of another write, or runs beside it
+        if self.nodes.mark_vectors is None:
+            self.nodes.mark_vectors = functools.cache(self._mark_vectors)
+
+    def _mark_vectors(self) -> None:
+        """Flush at the end what a vector store on this machine writes, which does not do so
         itself.
         """
-
-        @functools.cache
-        def mark() -> None:
-            self._has_written = True
-            self._marks.enter_context(flushed(local_path(self.nodes.vectors)))
-
-        write = object()
-        with finishing(functools.partial(self._end_write, write)):
-            self._writes.add(write)
-            # else this is a part of another write, or runs beside it
-            if self.nodes.mark_vectors is None:
-                self.nodes.mark_vectors = mark
-            yield
+        self._has_written = True
+        self._marks.enter_context(flushed(local_path(self.nodes.vectors)))
 
     def _end_write(self, write: object) -> None:
         self._writes.discard(write)
@@ -484,12 +484,12 @@ class Indexer:
             count_done = functools.partial(self.count_done, rebuilt_step, plan)
             self.failures.warn_or_raise(rebuilt_step, count_done)
         self._switch(rebuild)
-        tree = self.ledger.tree
-        built = {name: group for name, group in tree.groups.items() if group.id in plan.rows}
-        groups = {**self.now().groups, **built}
         if rebuild.dropped:
             self.purge()
-        return View(tree, self.ledger.removals, groups)  # nobody else removes rows
+        view = self.now()
+        tree = view.tree
+        built = {name: group for name, group in tree.groups.items() if group.id in plan.rows}
+        return View(tree, view.removals, {**view.groups, **built})
 
     def _build_documents(self, step: Step, rebuild: Rebuild) -> list[Outcome]:
         """Bring documents to the plan until none is left that others have not changed meanwhile."""
@@ -514,8 +514,7 @@ class Indexer:
             )
             if not was_overtaken:
                 # those that have become live meanwhile come next
-                with self.turns.aside(until_sole=True):
-                    pass
+                self.turns.settle()
         return outcomes
 
     def _add_notes(self, outcomes: Iterable[Outcome]) -> None:
@@ -545,15 +544,14 @@ class Indexer:
         """Make the root group current: if the fields have changed, make all root nodes again from
         the old ones.
         """
-        rebuild = self.planner.plan_root()
-        if rebuild is None:
+        tree = self.ledger.tree
+        old = tree.groups.get(LAZY_ROOT_NAME)
+        if old is not None and self.definitions.is_current(old):
             return
-        old = self.ledger.tree.groups.get(LAZY_ROOT_NAME)
+        rebuild = self.planner.plan_root(tree)
         if old is not None:
             self.rebuilt[str(LOADING)] = self.planner.reason(LOADING)
-            self._dropped = {
-                name: self.planner.reason(Step(name)) for name in self.ledger.tree.groups
-            }
+            self._dropped = {name: self.planner.reason(Step(name)) for name in tree.groups}
             lost = self.ledger.builds.missing(old.id)
             rows = self.ledger.documents.in_order()
             live = [row for row in rows if row.status == "live" and row.id not in lost]
@@ -565,12 +563,11 @@ class Indexer:
         self._switch(rebuild)
 
     def _switch(self, rebuild: Rebuild) -> None:
-        self.ledger.switch(
-            rebuild.groups, [index.id for index in rebuild.plan.indexes], rebuild.dropped
-        )
+        indexes = [index.id for index in rebuild.plan.indexes]
+        described = self.definitions.described(rebuild.names)
+        self.ledger.switch(rebuild.groups, indexes, rebuild.dropped, described)
         for name, revisions in rebuild.names.items():
             self.definitions.accept(name, revisions)
-        self.ledger.groups.describe(self.definitions.described(rebuild.names))
 
     def discard_old_failures(self, groups: Iterable[int], plan: BuildPlan) -> None:
         """Discard failures of other definitions than those of groups and a plan: now the documents
@@ -688,12 +685,10 @@ class Indexer:
         before = time.time() - grace_s
         # left by programs that were killed; later on, nobody else has been writing
         if not self._swept:
-            self.ledger.builds.mark_orphans_dead()
-            self.ledger.groups.drop_unfinished(self.definitions.all_fingerprints())
-            self.ledger.documents.delete_document_rows()
             current = self.definitions.current(self.ledger.tree)
-            # those of an earlier release
-            self.ledger.groups.describe(self.definitions.described(current))
+            self.ledger.drop_leftovers(
+                self.definitions.all_fingerprints(), self.definitions.described(current)
+            )
         with self.ledger.reading():
             waste = find_waste(self.ledger, before)
             stray = self.ledger.file.stray_array_files(older_than_s=grace_s)

@@ -238,7 +238,7 @@ class BuildPlanner:
             return None
         if text.write or text.group:
             return None
-        if text.identity and self.definitions.line(step.group)[0].parent != LAZY_ROOT_NAME:
+        if text.identity and self.definitions.graph[step.group].parent != LAZY_ROOT_NAME:
             return None
         return text.fields
 
@@ -338,12 +338,9 @@ class BuildPlanner:
             groups[name] = live
         return self._build_plan(tree, groups)
 
-    def plan_root(self) -> Rebuild | None:
-        """Plan for the root group with the present fields; None if it is live."""
-        live = self.ledger.tree.groups.get(LAZY_ROOT_NAME)
-        if live is not None and self.definitions.is_current(live):
-            return None
-        return self._plan([LAZY_ROOT_NAME], None)
+    def plan_root(self, tree: Tree) -> Rebuild:
+        """Plan for the root group with the present fields."""
+        return self._plan(tree, {}, [LAZY_ROOT_NAME])
 
     def plan_step(self, step: Step) -> Rebuild:
         """Plan for a group or index that is missing or incomplete, with the groups above it.
@@ -358,14 +355,15 @@ class BuildPlanner:
                 needed += self.definitions.needed(child)[::-1] if child else []
             names = [LAZY_ROOT_NAME, *(group.name for group in needed)]
             line = list(dict.fromkeys(names))
-            return self._plan(self._outdated_groups(self.ledger.tree, line), step, line)
+            tree = self.ledger.tree
+            current = self.definitions.current(tree)
+            return self._plan(tree, current, self._outdated_groups(tree, current, line), step, line)
 
-    def _outdated_groups(self, tree: Tree, line: Sequence[str]) -> list[str]:
+    def _outdated_groups(self, tree: Tree, current: LiveGroups, line: Sequence[str]) -> list[str]:
         """Groups to build for some groups: those that are not complete, and live ones below
         replaced ones.
         """
         live = tree.groups
-        current = self.definitions.current(tree)
         outdated = [name for name in line if name not in current or not current[name].complete]
         replaced = {name for name in outdated if name in live and name not in current}
         for name in live:
@@ -384,7 +382,7 @@ class BuildPlanner:
             return
         embedder = getattr(checked.embedder, "embedder", checked.embedder)  # behind a cache
         window = embedder.max_tokens
-        size = getattr(self.definitions.line(step.group)[0].user_transform, "chunk_size", None)
+        size = getattr(self.definitions.graph[step.group].user_transform, "chunk_size", None)
         if window is None or size is None or size <= window:
             return
         if getattr(embedder, "too_long", None) == "split":
@@ -397,12 +395,17 @@ class BuildPlanner:
         )
         warn_user(msg, IngestionWarning)
 
-    def _plan(self, outdated: list[str], step: Step | None, line: Sequence[str] = ()) -> Rebuild:
+    def _plan(
+        self,
+        tree: Tree,
+        current: LiveGroups,
+        outdated: list[str],
+        step: Step | None = None,
+        line: Sequence[str] = (),
+    ) -> Rebuild:
         """Plan to build groups, with their indexes, and a step; the groups of a line are part of
         the plan in any case.
         """
-        tree = self.ledger.tree
-        current = self.definitions.current(tree)
         names = {*outdated, *line}
         for name in outdated:
             names.update(group.name for group in self.definitions.needed(name))
@@ -521,7 +524,7 @@ class BuildPlanner:
         parent_id = None
         parent_name = None
         if name != LAZY_ROOT_NAME:
-            parent_name = self.definitions.line(name)[0].parent
+            parent_name = self.definitions.graph[name].parent
             parent_id = groups[parent_name].id
         digest = self.definitions.fingerprint(name)
         is_same = live is not None and live.fingerprint == digest
@@ -576,7 +579,7 @@ class BuildPlanner:
         )
 
     def _group_target(self, group: LiveGroup, groups: LiveGroups) -> GroupTarget:
-        definition = self.definitions.line(group.name)[0]
+        definition = self.definitions.graph[group.name]
         transform = definition.user_transform
         calls_model = bool(getattr(transform, "calls_per_node", 0))
         is_below_root = definition.parent == LAZY_ROOT_NAME

@@ -32,7 +32,7 @@ from lazyrag.ingest.engine import IngestionEngine
 from lazyrag.ingest.indexer import Indexer
 from lazyrag.ingest.pending import Outcome, PendingVersion, file_root
 from lazyrag.ingest.plan import BuildPlan, BuildPlanner
-from lazyrag.ledger.lease import Lease, Program
+from lazyrag.ledger.lease import HOLDER, Lease, Program
 from lazyrag.ledger.ledger import Ledger
 from lazyrag.ledger.tables import DocumentRow
 from lazyrag.loaders.directory import FoundFile, RemotePath, Signature
@@ -213,7 +213,9 @@ class ClaimLease(Lease):
         Raises:
             ClaimLostError: If it is not.
         """
-        self._ensure_no_copy(connection)
+        *_, copied = connection.execute(HOLDER, (self._ledger,)).fetchone()
+        if copied:
+            self._refuse_during_copy(copied)
         if connection.execute(_CLAIMED, (self.entry_id, self.program.id)).fetchone() is None:
             msg = "The entry belongs to another worker or driver now. Nothing more is written."
             raise ClaimLostError(msg, store=self._file.address)

@@ -351,7 +351,7 @@ class _StepEstimate:
         tokens = self.tokens + round((part - self.share) * self.live_size / _BYTES_PER_TOKEN)
         calls = 0
         if index is None:
-            transform = self.indexer.definitions.line(group.name)[0].user_transform
+            transform = self.indexer.graph[group.name].user_transform
             parents = self.documents
             above = self.groups.get(str(group.parent))
             if above is not None:
@@ -542,7 +542,7 @@ def _unseen(indexer: Indexer) -> Iterator[tuple[str, str]]:
     named: list[tuple[str, NamedReader | NodeGroup]] = [
         (f"reader {reader.pattern}", reader) for reader in indexer.loading.readers.all()
     ]
-    named += [(name, definitions.line(name)[0]) for name in defined]
+    named += [(name, definitions.graph[name]) for name in defined]
     for name, definition in named:
         if definition.version is None:
             for part, value in definition.fingerprint.unseen:

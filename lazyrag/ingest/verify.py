@@ -29,7 +29,7 @@ from lazyrag.errors import (
 )
 from lazyrag.groups.node_group import Step
 from lazyrag.ingest.changes import evict_superseded, ingest_changes, ingest_missing
-from lazyrag.ingest.indexer import Indexer
+from lazyrag.ingest.indexer import Indexer, find_waste
 from lazyrag.ingest.pending import input_digest, output_digest, root_digest
 from lazyrag.ingest.plan import index_step
 from lazyrag.ingest.report import Findings, Problem, ProblemKind, pages
@@ -146,7 +146,7 @@ def describe_status(indexer: Indexer) -> DocumentStatus:
         tree.document_count,
         tuple(_group_status(indexer, name, group) for name, group in sorted(tree.groups.items())),
         tuple((identity, stage) for identity, stage, _, _ in failures),
-        len(indexer.ledger.builds.dead(float("inf"))),
+        len(find_waste(indexer.ledger, math.inf).builds),
         indexer.ledger.writer(),
         tuple(
             _with_remedy(ErrorInfo.from_message(kind, message)) for _, _, kind, message in failures
@@ -583,7 +583,7 @@ class _GroupInspection:
         definitions = self._indexer.definitions
         groups = self._tree.groups
         sources = _line(build.parent)
-        ref = definitions.line(build.group)[0].ref if definitions.is_defined(build.group) else None
+        ref = definitions.graph[build.group].ref if definitions.is_defined(build.group) else None
         if ref is not None and ref in groups:
             ref_line = _line(self._tree.build_of(ref, build.document))
             above = {source.number for source in sources[:-1]}

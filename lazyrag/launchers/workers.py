@@ -179,7 +179,7 @@ class Workers:
                 meter.reach(len(outcomes))
                 entries, waiting = self._queue.count()
                 if unmerged >= _MERGED_AFTER or not entries:
-                    engine.ledger.refresh()
+                    engine.ledger.reread()
                     engine.merge_terms(plan)
                     unmerged = 0
                 if not entries:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from lazyrag.errors import StoreError
-from lazyrag.ledger.field_keys import add_field_tables, column_names, has_field_tables
+from lazyrag.ledger.field_keys import add_field_tables, column_names, has_field_tables, named_rows
 from lazyrag.ledger.lease import LedgerConnection
 from lazyrag.ledger.tree import Build, LiveIndex, build_objects
 from lazyrag.stores.liveness import FOREVER
@@ -294,10 +294,9 @@ def _select_copied(connection: sqlite3.Connection, query: str, ledger: int) -> s
 def _copied_rows(
     rows: sqlite3.Cursor, ledger: int, collections: dict[str, str]
 ) -> Iterator[dict[str, object]]:
-    names = column_names(rows)
-    for row in rows:
+    for row in named_rows(rows):
         # which files of earlier releases lack
-        values = {"model": "", **dict(zip(names, row, strict=True))}
+        values = {"model": "", **row}
         if "ledger" in values:
             values["ledger"] = ledger
         if values.get("collection"):

@@ -85,6 +85,13 @@ def column_names(rows: sqlite3.Cursor) -> list[str]:
     return [name for name, *_ in rows.description]
 
 
+def named_rows(rows: sqlite3.Cursor) -> Iterator[dict[str, Any]]:
+    """The rows of a query by the names of its columns: files of earlier releases have fewer."""
+    names = column_names(rows)
+    for row in rows:
+        yield dict(zip(names, row, strict=True))
+
+
 def has_field_tables(connection: sqlite3.Connection) -> bool:
     """Whether a file has the tables of field keys."""
     return "field_values" in column_names(connection.execute("SELECT * FROM ledger LIMIT 0"))
@@ -135,14 +142,14 @@ class FieldKeys:
         new = {(key, row.id) for row in after for key in row.keys(self.schema)}
         ledger = self._ledger.id
         names = {key for key, _ in old ^ new if is_correctable(key)}
-        spelled = self.documents(names, 1).keys()
+        spelled = self._documents(connection, names, 1).keys()
         for query, pairs in (
             ("DELETE FROM field_key WHERE ledger = ? AND key = ? AND document = ?", old - new),
             ("INSERT INTO field_key VALUES (?, ?, ?) ON CONFLICT DO NOTHING", new - old),
         ):
             rows = [(ledger, stored_text(key), number) for key, number in pairs]
             connection.executemany(query, rows)
-        present = self.documents(names, 1).keys()
+        present = self._documents(connection, names, 1).keys()
         for query, changed in (
             (
                 "DELETE FROM field_spelling WHERE ledger = ? AND spelling = ? AND key = ?",
@@ -242,14 +249,19 @@ class FieldKeys:
 
     def documents(self, keys: Collection[str], limit: int) -> dict[str, set[int]]:
         """The documents of each key that has some, up to ``limit`` of a key; see `key_range`."""
+        with self._ledger.reading() as connection:
+            return self._documents(connection, keys, limit)
+
+    def _documents(
+        self, connection: sqlite3.Connection, keys: Iterable[str], limit: int
+    ) -> dict[str, set[int]]:
         query = (
             "SELECT DISTINCT ?, document FROM field_key WHERE ledger = ? AND key BETWEEN ? AND ?"
         )
         documents_of: dict[str, set[int]] = {}
-        with self._ledger.file.reading_own() as connection:
-            ranges = map(self._range, keys)
-            for key, number in self._ledger.file.fetch_each(connection, query, ranges, limit):
-                documents_of.setdefault(read_text(key), set()).add(number)
+        ranges = map(self._range, keys)
+        for key, number in self._ledger.file.fetch_each(connection, query, ranges, limit):
+            documents_of.setdefault(read_text(key), set()).add(number)
         return documents_of
 
     def _range(self, key: str) -> tuple[StoredText, int, StoredText, StoredText]:

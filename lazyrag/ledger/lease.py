@@ -13,22 +13,20 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from lazyrag.errors import StoreBusyError, StoreError
-from lazyrag.progress.blocks import contextmanager, finishing
+from lazyrag.progress.blocks import finishing
 from lazyrag.progress.calls import raise_if_canceled
 from lazyrag.storage.arrays import boot_id
+from lazyrag.storage.database import InTransaction
 from lazyrag.stores.sqlite import StoreFile
 
 T = TypeVar("T")
-
-InTransaction: TypeAlias = Callable[[sqlite3.Connection], object]
-"""Called with the connection of a writing transaction."""
 
 LEASE_S = 60.0
 """A lease that is not renewed expires after so many seconds: its holder's machine may be gone."""
@@ -42,6 +40,11 @@ _POLL_S = 0.05
 _LOOK_S = 0.002  # between two looks at whose turn it is
 _UNKNOWN = uuid.uuid4().hex  # of this process alone
 _holding: set[str] = set()  # ids of the programs in this process that hold a lease
+HOLDER = (
+    "SELECT holder, holder_told, expires_at,"
+    " (SELECT name FROM ledger WHERE incoming <> '' LIMIT 1) FROM ledger WHERE id = ?"
+)
+"""Who holds the lease of a ledger, and the name of one that is being copied into the file."""
 
 
 def _host() -> str:
@@ -126,6 +129,18 @@ class Program:
         return bool(self.started) and _started(self.pid) not in {0, self.started}
 
 
+class _Wait(NamedTuple):
+    """A thread's wait for its turn.
+
+    Args:
+        is_due: Whether it may have the turn.
+        begun: How many operations had begun before, if it waits for others to end.
+    """
+
+    is_due: Callable[[], bool]
+    begun: float = math.inf
+
+
 class Turns:
     """Whose turn it is to write a Document, among the threads of this program.
 
@@ -138,10 +153,7 @@ class Turns:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._holder = 0  # the thread
-        # who waits, with when it may have the turn
-        self._queue: dict[object, Callable[[], bool]] = {}
-        # operations that had begun when somebody began to wait for others to end
-        self._marks: dict[object, int] = {}
+        self._queue: dict[int, _Wait] = {}  # by thread
         # of operations by thread, in the order in which they began
         self._numbers: dict[int, int] = {}
         self._settling: set[int] = set()  # threads that wait for others to end
@@ -153,8 +165,9 @@ class Turns:
         """Whether at most one operation is under way."""
         return len(self._numbers) < 2
 
-    @contextmanager
-    def taken(self, timeout_s: float | None = None, *, beside: bool = False) -> Iterator[bool]:
+    def taken(
+        self, timeout_s: float | None = None, *, beside: bool = False
+    ) -> AbstractContextManager[bool]:
         """Have the turn, by an operation or a part of one; yields False after a timeout.
 
         Args:
@@ -164,34 +177,39 @@ class Turns:
         """
         thread = threading.get_ident()
         if self._holder == thread:
-            yield True
-            return
-        is_first = thread not in self._numbers
-        is_due = _always
-        if is_first:
-            is_due = self._may_begin_beside if beside else self._is_idle
-        with finishing(functools.partial(self._leave, thread, is_first)):
-            has_turn = self._await(thread, is_due, timeout_s, is_first=is_first)
-            if has_turn and is_first:
-                self.begun += 1
-                self._numbers[thread] = self.begun
-            yield has_turn
+            return nullcontext(enter_result=True)
+        if thread in self._numbers:
+            take = functools.partial(self._await, thread, _always, timeout_s)
+            return finishing(functools.partial(self._leave, thread), take)
+        is_due = self._may_begin_beside if beside else self._is_idle
+        begin = functools.partial(self._begin, thread, is_due, timeout_s)
+        return finishing(functools.partial(self._end, thread), begin)
 
-    @contextmanager
-    def aside(self, *, until_sole: bool = False) -> Iterator[None]:
-        """Let others have the turn in the block; with ``until_sole``, wait at its end until they
-        have ended.
-        """
+    def aside(self) -> AbstractContextManager[None]:
+        """Let others have the turn in the block."""
         thread = threading.get_ident()
         if self._holder != thread:
-            yield
-            return
-        with finishing(functools.partial(self._return, thread)):
-            self._holder = 0
-            yield
-            if until_sole:
+            return nullcontext()
+        return finishing(functools.partial(self._return, thread), self._step_aside)
+
+    def settle(self) -> None:
+        """Let others have the turn until they have ended."""
+        thread = threading.get_ident()
+        if self._holder == thread:
+            with self.aside():
                 self._settling.add(thread)
                 self._await(thread, self._are_others_settling)
+
+    def _begin(self, thread: int, is_due: Callable[[], bool], timeout_s: float | None) -> bool:
+        """Begin an operation with the turn; False after a timeout."""
+        has_turn = self._await(thread, is_due, timeout_s, is_first=True)
+        if has_turn:
+            self.begun += 1
+            self._numbers[thread] = self.begun
+        return has_turn
+
+    def _step_aside(self) -> None:
+        self._holder = 0
 
     def _return(self, thread: int) -> None:
         self._settling.discard(thread)
@@ -208,11 +226,10 @@ class Turns:
         """Whether nobody waits for others to end, or has to wait for operations in any case that
         began before.
         """
-        marks = list(self._marks.values())
         busy = [
             number for thread, number in list(self._numbers.items()) if thread not in self._settling
         ]
-        return not marks or not busy or min(busy) <= min(marks)
+        return min(busy, default=0) <= min(wait.begun for wait in self._queue.values())
 
     def _await(
         self,
@@ -227,38 +244,40 @@ class Turns:
 
         The wait for the first turn of an operation ends when its call is cancelled.
         """
-        place = object()
         deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
-        with finishing(functools.partial(self._unqueue, place)):
-            with self._lock:
-                self._queue[place] = is_due
-                if is_due in (self._is_idle, self._are_others_settling):
-                    self._marks[place] = self.begun
-            while not self._take(thread, place):
-                if time.monotonic() >= deadline:
-                    return False
-                if is_first:
-                    raise_if_canceled()
-                time.sleep(_LOOK_S)
-            return True
-
-    def _take(self, thread: int, place: object) -> bool:
+        wait = _Wait(is_due)
+        if is_due in (self._is_idle, self._are_others_settling):
+            wait = _Wait(is_due, self.begun)
         with self._lock:
-            if self._holder or place is not next(
-                (waiter for waiter, is_due in self._queue.items() if is_due()), None
-            ):
+            self._queue[thread] = wait
+        while not self._take(thread):
+            if time.monotonic() >= deadline:
+                self._unqueue(thread)
+                return False
+            if is_first:
+                raise_if_canceled()
+            time.sleep(_LOOK_S)
+        return True
+
+    def _take(self, thread: int) -> bool:
+        with self._lock:
+            due = (waiter for waiter, wait in self._queue.items() if wait.is_due())
+            if self._holder or thread != next(due, None):
                 return False
             self._holder = thread
+            del self._queue[thread]
             return True
 
-    def _unqueue(self, place: object) -> None:
+    def _unqueue(self, thread: int) -> None:
         with self._lock:
-            self._queue.pop(place, None)
-            self._marks.pop(place, None)
+            self._queue.pop(thread, None)
 
-    def _leave(self, thread: int, is_first: bool) -> None:  # noqa: FBT001  of `taken`
-        if is_first:
-            self._numbers.pop(thread, None)
+    def _end(self, thread: int) -> None:
+        self._numbers.pop(thread, None)
+        self._leave(thread)
+
+    def _leave(self, thread: int) -> None:
+        self._unqueue(thread)  # its wait may have been interrupted
         if self._holder == thread:
             self._holder = 0
 
@@ -286,15 +305,16 @@ class Lease:
         self._ledger = ledger
         self.program = program
         self._copies = copies
-        self._is_held = False
+        self.is_held = False  # perhaps not yet, or not any more
         self._holders: set[object] = set()
         self._turn = threading.RLock()
         self._ended = threading.Lock()
         # another's lease that was last seen, and since when
         self._seen: tuple[Any, float] = None, 0.0
 
-    @contextmanager
-    def held(self, wait_s: float = 0.0, then: InTransaction = lambda _: None) -> Iterator[None]:
+    def held(
+        self, wait_s: float = 0.0, then: InTransaction = lambda _: None
+    ) -> AbstractContextManager[None]:
         """Hold the lease; reentrant, and for several threads at a time, see `Turns`.
 
         Args:
@@ -306,23 +326,23 @@ class Lease:
             StoreBusyError: If another program holds it for longer.
         """
         holder = object()
-        with finishing(functools.partial(self._leave, holder)):
-            with self._turn:
-                self._enter(holder, wait_s, then)
-            yield
+        enter = functools.partial(self._enter, holder, wait_s, then)
+        return finishing(functools.partial(self._leave, holder), enter)
 
     def _enter(self, holder: object, wait_s: float, then: InTransaction) -> None:
-        if self._holders:
-            with self._file.writing() as connection:
-                then(connection)
+        with self._turn:
+            if self._holders:
+                with self._file.writing() as connection:
+                    then(connection)
+                self._holders.add(holder)
+                return
             self._holders.add(holder)
-            return
-        self._holders.add(holder)
-        _holding.add(self.program.id)  # before others see it in the file
-        self._ended = threading.Lock()  # an Event may hang after an interrupt
-        self._ended.acquire()
-        self._acquire(wait_s, then)
-        _thread.start_new_thread(self._renew, (self._ended,))  # Thread.start() waits for an Event
+            _holding.add(self.program.id)  # before others see it in the file
+            self._ended = threading.Lock()  # an Event may hang after an interrupt
+            self._ended.acquire()
+            self._acquire(wait_s, then)
+            # Thread.start() waits for an Event
+            _thread.start_new_thread(self._renew, (self._ended,))
 
     def _leave(self, holder: object) -> None:
         with self._turn:
@@ -337,10 +357,9 @@ class Lease:
             StoreBusyError: If another program took it over, or a copy of other ledgers into this
                 file has begun.
         """
-        self._ensure_no_copy(connection)
-        [holder, description] = connection.execute(
-            "SELECT holder, holder_told FROM ledger WHERE id = ?", (self._ledger,)
-        ).fetchone()
+        holder, description, _, copied = connection.execute(HOLDER, (self._ledger,)).fetchone()
+        if copied:
+            self._refuse_during_copy(copied)
         if holder != self.program.id:
             who = f" by {Program.from_json(description, holder)}" if holder else ""
             raise StoreBusyError(
@@ -368,10 +387,11 @@ class Lease:
     def _try_to_acquire(self, then: InTransaction) -> Program | None:
         """Acquire it; else return its holder."""
         with self._file.writing() as connection:
-            self._ensure_no_copy(connection)
-            holder, description, expires = connection.execute(
-                "SELECT holder, holder_told, expires_at FROM ledger WHERE id = ?", (self._ledger,)
+            holder, description, expires, copied = connection.execute(
+                HOLDER, (self._ledger,)
             ).fetchone()
+            if copied:
+                self._refuse_during_copy(copied)
             if (
                 holder
                 and holder != self.program.id
@@ -381,7 +401,7 @@ class Lease:
                 is_held = holder in _holding if program.is_here else not program.has_ended()
                 if is_held:
                     return program
-            self._is_held = True  # perhaps: an interrupt may come as soon as it is committed
+            self.is_held = True  # perhaps: an interrupt may come as soon as it is committed
             connection.execute(
                 "UPDATE ledger SET holder = ?, holder_told = ?, expires_at = ? WHERE id = ?",
                 (
@@ -405,15 +425,12 @@ class Lease:
             self._seen = (holder, expires), now
         return expires <= present or now - self._seen[1] > LEASE_S
 
-    def _ensure_no_copy(self, connection: sqlite3.Connection) -> None:
+    def _refuse_during_copy(self, copied: str) -> None:
         """Refuse to write during a copy: its rows keep their numbers, so nobody else may take
         numbers.
         """
-        if self._copies:
-            return
-        copy = connection.execute("SELECT name FROM ledger WHERE incoming <> ''").fetchone()
-        if copy:
-            raise StoreBusyError(unfinished_copy(self._file, copy[0]), store=self._file.address)
+        if not self._copies:
+            raise StoreBusyError(unfinished_copy(self._file, copied), store=self._file.address)
 
     def _renew(self, ended: threading.Lock) -> None:
         while not ended.acquire(timeout=LEASE_S / _RENEWED):
@@ -429,7 +446,7 @@ class Lease:
         _holding.discard(self.program.id)
         if ended.locked():
             ended.release()
-        if self._is_held:
+        if self.is_held:
             # on a full disk: this process knows that
             with suppress(StoreError), self._file.writing() as connection:
                 connection.execute(  # it has ended, others wait
@@ -437,7 +454,7 @@ class Lease:
                     " AND holder = ?",
                     (self._ledger, self.program.id),
                 )
-        self._is_held = False
+        self.is_held = False
 
 
 def unfinished_copy(file: StoreFile, name: str) -> str:
@@ -463,6 +480,7 @@ class LedgerConnection:
 
     def __init__(self, file: StoreFile, name: str, *, copies: bool = False) -> None:
         self.file = file
+        self.reading = file.reading
         self.name = name
         self.program = Program()
         self._copies = copies
@@ -496,13 +514,9 @@ class LedgerConnection:
             raise StoreBusyError(unfinished_copy(self.file, self.name), store=self.file.address)
         return int(number)
 
-    def reading(self) -> AbstractContextManager[sqlite3.Connection]:
-        """A transaction that reads."""
-        return self.file.reading()
-
     def select(self, query: str, parameters: Sequence[Any] = ()) -> list[Any]:
         """The rows of a query."""
-        with self.file.reading() as connection:
+        with self.reading() as connection:
             return connection.execute(query, parameters).fetchall()
 
     def select_in(self, query: str, numbers: Collection[Any], *first: Any) -> list[Any]:
@@ -514,16 +528,13 @@ class LedgerConnection:
         with self.file.reading_own() as connection:
             return select_in(connection, query, numbers, *first)
 
-    @contextmanager
-    def writing(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
+    def writing(self, *, durable: bool = False) -> AbstractContextManager[sqlite3.Connection]:
         """A transaction that writes, under the lease.
 
         Raises:
             StoreBusyError: If another program has taken the lease over.
         """
-        with self.file.writing(durable=durable) as connection:
-            self.lease.ensure_held(connection)
-            yield connection
+        return self.file.writing(durable=durable, first=self.lease.ensure_held)
 
     def claim(self, connection: sqlite3.Connection, definitions: Mapping[str, str]) -> None:
         """Register the definitions of this program, unless another running one defines one of its

@@ -9,12 +9,13 @@ from __future__ import annotations
 import functools
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 from lazyrag.data.fields import BUILT_IN_FIELDS, Schema
+from lazyrag.data.segment import EMPTY
 from lazyrag.ledger.field_keys import FieldKeys
 from lazyrag.ledger.intervals import correct_intervals, liveness_faults, stateless_parts
 from lazyrag.ledger.lease import LedgerConnection, Program, select_in
@@ -41,7 +42,6 @@ from lazyrag.ledger.tables import (
     tombstone_documents,
 )
 from lazyrag.ledger.tree import Tree, load_tree
-from lazyrag.progress.blocks import contextmanager
 from lazyrag.stores.liveness import FOREVER
 from lazyrag.stores.sqlite import StoreFile
 from lazyrag.types import Int32Array
@@ -90,10 +90,6 @@ class Flip:
     root: int | None = None
     deleted: tuple[int, ...] = ()
     version_hash: str = ""
-
-
-_VERSION = attrgetter("row.version")
-_DELETED = attrgetter("deleted")
 
 
 def _live_columns(flip: Flip) -> tuple[Any, ...]:
@@ -193,12 +189,12 @@ class Ledger(LedgerConnection):
         self.documents = DocumentTable(self, self.parts, self.field_keys)
         self.groups = GroupTable(self, self.parts)
         self.builds = BuildTable(self, self.parts)
-        self._state = Tree(), 0  # what is live, and the counter of removals
-        self._own = 0  # how often this object has changed them, or may have missed a change
-        self._changing = False
-        self._holding = 0
+        # what is live, and the counter of removals; `_begun` and file.commits before they were read
+        self._latest = (Tree(), 0), (0, -1)
+        self._begun = 0  # grows when others may have changed what is live
         self._verdicts: tuple[int, dict[int, bool]] = (-1, {})
-        self._seen = -1, -1  # values of file.commit_counter() and _own at which they were read
+        self._seen = -1  # value of file.commit_counter() at which they were read
+        self._changed_at = 0  # value of file.commits once their last change is committed
 
     @property
     def tree(self) -> Tree:
@@ -212,80 +208,66 @@ class Ledger(LedgerConnection):
 
     def state(self) -> tuple[Tree, int]:
         """The present live state and the counter of removals, read in one transaction."""
-        seen = self.file.commit_counter(), self._own
+        seen = self.file.commit_counter()
         if seen != self._seen:
             self._refresh(seen)
-        return self._state
+        return self._latest[0]
 
-    @contextmanager
-    def held(self, wait_s: float, definitions: Callable[[], Mapping[str, str]]) -> Iterator[None]:
+    def held(
+        self, wait_s: float, definitions: Callable[[], Mapping[str, str]]
+    ) -> AbstractContextManager[None]:
         """Hold the lease, with definitions that no other program contradicts; see `Lease.held` and
         `claim`.
         """
 
         def begin(connection: sqlite3.Connection) -> None:
             self.claim(connection, definitions())
-            self._own += 1
-            self._read(connection, (-1, self._own))
-            if not self.field_keys.are_current(self._state[0]):
+            self._begun += 1
+            if not self.field_keys.are_current(self._read(connection, -1)):
                 self.field_keys.reset(connection)
-                self._read(connection, (-1, self._own))
+                self._read(connection, -1)
 
-        with self.lease.held(wait_s, begin):
-            self._holding += 1
-            try:
-                if not self.field_keys.are_current(self.tree):
-                    self.field_keys.fill()
-                yield
-            finally:
-                self._holding -= 1
+        return self.lease.held(wait_s, begin)
 
-    @contextmanager
-    def writing(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
-        """See `LedgerConnection.writing`."""
-        connection: sqlite3.Connection | None = None
-        try:
-            with self.file.writing(durable=durable) as connection:
-                self.lease.ensure_held(connection)
-                yield connection
-        finally:  # it may be committed, and interrupted then
-            if self._changing and connection is not None and not connection.in_transaction:
-                # now that others see it; before another thread that has changed something goes on
-                self._own += 1
-                self._changing = False
+    def complete_field_keys(self) -> None:
+        """Derive the keys of field values that are missing. The caller holds the lease."""
+        if not self.field_keys.are_current(self.tree):
+            self.field_keys.fill()
 
     def next_change(self, connection: sqlite3.Connection) -> int:
         """See `LedgerConnection.next_change`."""
-        self._changing = True
+        self._changed_at = self.file.commits + 1
         return super().next_change(connection)
 
-    def refresh(self) -> None:
-        """Read the state anew: workers have changed it under the lease of this object."""
-        self._own += 1
-
     def reread(self) -> tuple[Tree, int]:
-        """See `state`; read in the present transaction, if there is one."""
-        self.refresh()
+        """See `state`; read in the present transaction, if there is one, and what workers have
+        changed under the lease of this object.
+        """
+        self._seen = -1
+        self._begun += 1
         return self.state()
 
-    def _refresh(self, seen: tuple[int, int]) -> None:
-        if seen[1] == self._seen[1] and self._holding:  # nobody else changes what is live
-            self._seen = seen
+    def _refresh(self, seen: int) -> None:
+        if self.lease.is_held and self._latest[1] >= (self._begun, self._changed_at):
+            self._seen = seen  # nobody else changes what is live
             return
         with self.reading() as connection:  # one thread at a time
             self.id = self.id or self.find_row()
             if self.id:
-                self._read(connection, seen)
+                # what this thread has not committed may be rolled back
+                self._read(connection, -1 if self.file.is_writing() else seen)
 
-    def _read(self, connection: sqlite3.Connection, seen: tuple[int, int]) -> None:
+    def _read(self, connection: sqlite3.Connection, seen: int) -> Tree:
+        read_at = self._begun, self.file.commits
         changes, removals = connection.execute(
             "SELECT changes, removals FROM ledger WHERE id = ?", (self.id,)
         ).fetchone()
-        tree = self._state[0]
+        tree = self._latest[0][0]
         if changes != tree.changes:
             tree = load_tree(connection, self.id, tree, self.reading)
-        self._state = tree, removals
+        self._latest = (tree, removals), read_at  # at once: another thread may be reading it
         self._seen = seen
+        return tree
 
     def flip(
         self,
@@ -307,7 +289,7 @@ class Ledger(LedgerConnection):
             partial_indexes: The same for indexes.
             visible: False if readers see no change.
         """
-        if any(map(_VERSION, flips)) or any(map(_DELETED, flips)):
+        if any(flip.row.version or flip.deleted for flip in flips):
             self.parts.open_all(self.id)
         deleted = [document for flip in flips for document in flip.deleted]
         documents = [*deleted, *(flip.row.id for flip in flips)]
@@ -360,11 +342,20 @@ class Ledger(LedgerConnection):
             [(*_live_columns(flip), FOREVER, changes, FOREVER, flip.row.id) for flip in flips],
         )
 
-    def switch(self, groups: Iterable[int], indexes: Iterable[int], dropped: Iterable[int]) -> None:
-        """Make complete groups and indexes live and drop others, in one transaction."""
+    def switch(
+        self,
+        groups: Iterable[int],
+        indexes: Iterable[int],
+        dropped: Iterable[int],
+        definitions: Mapping[str, tuple[str, str]] = EMPTY,
+    ) -> None:
+        """Make complete groups and indexes live and drop others, in one transaction; store what the
+        definitions of groups consist of, see `GroupTable.describe`.
+        """
         now = time.time()
         with self.writing(durable=True) as connection:
             self.next_change(connection)
+            self.groups.describe(connection, definitions)
             for group in dropped:
                 connection.execute(
                     "UPDATE node_group SET status = 'dropped', whole = 0, dropped_at = ? WHERE"
@@ -407,6 +398,22 @@ class Ledger(LedgerConnection):
                 connection.execute(
                     "UPDATE space SET status = 'live', whole = 1 WHERE id = ?", (index,)
                 )
+
+    def drop_leftovers(
+        self, fingerprints: Mapping[str, str], definitions: Mapping[str, tuple[str, str]]
+    ) -> None:
+        """Mark what killed programs have left as dead or dropped, and store what an earlier release
+        did not.
+
+        Args:
+            fingerprints: Of the present definitions, by group name.
+            definitions: What those of live groups consist of, see `GroupTable.describe`.
+        """
+        with self.writing() as connection:
+            self.builds.mark_orphans_dead(connection)
+            self.groups.drop_unfinished(connection, fingerprints)
+            self.documents.delete_document_rows(connection)
+            self.groups.describe(connection, definitions)
 
     def writer(self) -> str:
         """The program that holds the lease; "" for none."""
@@ -482,5 +489,5 @@ class Ledger(LedgerConnection):
     def announce_removal(self) -> None:
         """Notify readers that rows are about to be removed from stores."""
         with self.writing() as connection:
-            self._changing = True
+            self._changed_at = self.file.commits + 1
             connection.execute("UPDATE ledger SET removals = removals + 1 WHERE id = ?", (self.id,))

@@ -124,7 +124,7 @@ class TermParts:
         if arrays is None:
             file, content = self._row(part, "file, arrays")
             arrays = self.file.arrays.open(file, content)
-            if not self.file.is_writing:
+            if not self.file.is_writing():
                 self._arrays[part] = arrays
         return arrays
 
@@ -144,7 +144,7 @@ class TermParts:
             else:
                 numbers, ends = pick(self.arrays(part), "builds", "ends")
             builds = PartBuilds.of(numbers, ends)
-            if not self.file.is_writing:
+            if not self.file.is_writing():
                 self._builds[part] = builds
         return builds
 

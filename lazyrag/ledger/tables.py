@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from lazyrag.data.segment import root_uid
-from lazyrag.ledger.field_keys import FieldKeys, column_names
+from lazyrag.ledger.field_keys import FieldKeys, column_names, named_rows
 from lazyrag.ledger.lease import LedgerConnection, chunks, select_in
 from lazyrag.ledger.liveness import (
     CoveredBuild,
@@ -191,34 +191,6 @@ class _LedgerTable:
 class BuildTable(_LedgerTable):
     """The builds of a ledger."""
 
-    def reserve(self, count: int) -> range:
-        """Reserve build numbers."""
-        with self._db.writing() as connection:
-            return next_builds(connection, count)
-
-    def begin(self, rows: Iterable[BuildRow]) -> None:
-        """Enter builds before their nodes are written, so that leftovers of a crash can be
-        found.
-        """
-        with self._db.writing() as connection:
-            connection.executemany(
-                "INSERT INTO build (number, document, node_group, parent, root, input, counts,"
-                " output, size, status) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'writing') ON CONFLICT"
-                " (number) DO UPDATE SET input = excluded.input, counts = excluded.counts, output ="
-                " excluded.output, size = excluded.size, status = 'writing', dead_at = 0, document"
-                " = excluded.document, node_group = excluded.node_group, parent = excluded.parent,"
-                " root = excluded.root",
-                [(*row, node_count(row.counts)) for row in rows],
-            )
-
-    def acknowledge(self, numbers: Iterable[int]) -> None:
-        """Mark builds as written: the store has acknowledged their nodes."""
-        with self._db.writing() as connection:
-            connection.executemany(
-                "UPDATE build SET status = 'written' WHERE number = ?",
-                [(number,) for number in numbers],
-            )
-
     def live(self, documents: Collection[int]) -> dict[int, dict[int, BuildRow]]:
         """The live builds of some documents in all groups, complete or not: by document, then by
         group.
@@ -247,23 +219,22 @@ class BuildTable(_LedgerTable):
         query = f"SELECT {_BUILD} FROM build WHERE node_group = ? AND until = ?"  # noqa: S608
         return list(map(BuildRow._make, self._db.select(query, (group, FOREVER))))
 
-    def mark_orphans_dead(self) -> None:
+    def mark_orphans_dead(self, connection: sqlite3.Connection) -> None:
         """Mark the unused builds of killed programs as dead.
 
         Builds of groups under construction stay, and those of documents that failed in another
         step: they are used when it is tried again.
         """
-        with self._db.writing() as connection:
-            connection.execute(
-                "UPDATE build SET status = 'dead', dead_at = ? WHERE until = 0 AND status <> 'dead'"
-                " AND (SELECT ledger FROM document WHERE id = build.document) = ? AND (status ="
-                " 'writing' OR (NOT EXISTS (SELECT 1 FROM version WHERE version.document ="
-                " build.document AND version.root = build.root) AND document NOT IN (SELECT"
-                " document.id FROM failure JOIN document ON document.ledger = failure.ledger AND"
-                " document.identity = failure.identity) AND node_group IN (SELECT id FROM"
-                " node_group WHERE status = 'live')))",
-                (time.time(), self._db.id),
-            )
+        connection.execute(
+            "UPDATE build SET status = 'dead', dead_at = ? WHERE until = 0 AND status <> 'dead'"
+            " AND (SELECT ledger FROM document WHERE id = build.document) = ? AND (status ="
+            " 'writing' OR (NOT EXISTS (SELECT 1 FROM version WHERE version.document ="
+            " build.document AND version.root = build.root) AND document NOT IN (SELECT"
+            " document.id FROM failure JOIN document ON document.ledger = failure.ledger AND"
+            " document.identity = failure.identity) AND node_group IN (SELECT id FROM"
+            " node_group WHERE status = 'live')))",
+            (time.time(), self._db.id),
+        )
 
     def discard(self, numbers: Iterable[int]) -> None:
         """Discard damaged builds, and all builds that were made of them."""
@@ -309,17 +280,17 @@ class BuildTable(_LedgerTable):
         query = "SELECT number FROM build WHERE status <> 'dead' AND number IN (?*)"
         return [number for (number,) in self._db.select_in(query, numbers)]
 
-    def dead(self, before: float) -> list[tuple[int, int, str]]:
+    def dead(self, connection: sqlite3.Connection, before: float) -> list[tuple[int, int, str]]:
         """Builds of groups in use that have been dead since before a time: number, row of the
         group, its collection.
         """
-        return self._db.select(
+        return connection.execute(
             "SELECT build.number, build.node_group, node_group.collection FROM build "
             "JOIN node_group ON node_group.id = build.node_group "
             "WHERE build.status = 'dead' AND build.dead_at <= ? AND node_group.ledger = ? "
             "AND node_group.status <> 'dropped' ORDER BY build.node_group, build.number",
             (before, self._db.id),
-        )
+        ).fetchall()
 
     def with_parents(self, numbers: Collection[int]) -> dict[int, Build]:
         """Builds by number, with those above them."""
@@ -443,6 +414,25 @@ _GONE = (
 )
 
 
+def begin_builds(connection: sqlite3.Connection, rows: Iterable[BuildRow]) -> None:
+    """Enter builds before their nodes are written, so that leftovers of a crash can be found."""
+    connection.executemany(
+        "INSERT INTO build (number, document, node_group, parent, root, input, counts, output,"
+        " size, status) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'writing') ON CONFLICT (number) DO"
+        " UPDATE SET input = excluded.input, counts = excluded.counts, output = excluded.output,"
+        " size = excluded.size, status = 'writing', dead_at = 0, document = excluded.document,"
+        " node_group = excluded.node_group, parent = excluded.parent, root = excluded.root",
+        [(*row, node_count(row.counts)) for row in rows],
+    )
+
+
+def acknowledge_builds(connection: sqlite3.Connection, numbers: Iterable[int]) -> None:
+    """Mark builds as written: the store has acknowledged their nodes."""
+    connection.executemany(
+        "UPDATE build SET status = 'written' WHERE number = ?", [(number,) for number in numbers]
+    )
+
+
 def _empty_index(connection: sqlite3.Connection, index: int) -> None:
     connection.execute("DELETE FROM covered WHERE space = ?", (index,))
     parts = connection.execute("SELECT id FROM term_part WHERE space = ?", (index,)).fetchall()
@@ -542,22 +532,23 @@ class DocumentTable(_LedgerTable):
             by_number = {row.id: row for row in map(document_row, rows)}
             yield from (by_number[number] for number in some)
 
-    def register(self, rows: Sequence[DocumentRow]) -> list[DocumentRow]:
+    def register(
+        self, connection: sqlite3.Connection, rows: Sequence[DocumentRow]
+    ) -> list[DocumentRow]:
         """Enter documents; a known one gets the number of its old row and of its version."""
-        with self._db.writing() as connection:
-            failed = connection.execute(
-                "SELECT 1 FROM failure WHERE ledger = ? LIMIT 1", (self._db.id,)
-            ).fetchone()
-            self._may_have_failures = failed is not None
-            connection.executemany(
-                "INSERT INTO document (ledger, uid, identity, origin, status) VALUES (?, ?, ?, ?,"
-                " 'new') ON CONFLICT (ledger, uid) DO NOTHING",
-                [(self._db.id, row.uid, stored_text(row.identity), row.origin) for row in rows],
-            )
-            query = "SELECT id, version FROM document WHERE ledger = ? AND uid = ?"
-            known_rows = self._db.file.fetch_each(
-                connection, query, [(self._db.id, row.uid) for row in rows]
-            )
+        failed = connection.execute(
+            "SELECT 1 FROM failure WHERE ledger = ? LIMIT 1", (self._db.id,)
+        ).fetchone()
+        self._may_have_failures = failed is not None
+        connection.executemany(
+            "INSERT INTO document (ledger, uid, identity, origin, status) VALUES (?, ?, ?, ?,"
+            " 'new') ON CONFLICT (ledger, uid) DO NOTHING",
+            [(self._db.id, row.uid, stored_text(row.identity), row.origin) for row in rows],
+        )
+        query = "SELECT id, version FROM document WHERE ledger = ? AND uid = ?"
+        known_rows = self._db.file.fetch_each(
+            connection, query, [(self._db.id, row.uid) for row in rows]
+        )
         return [
             replace(row, id=number, version=version)
             for row, (number, version) in zip(rows, known_rows, strict=True)
@@ -630,11 +621,9 @@ class DocumentTable(_LedgerTable):
                 keeps_builds=keeps_builds,
             )
 
-    def delete_document_rows(self) -> None:
+    def delete_document_rows(self, connection: sqlite3.Connection) -> None:
         """Remove the rows of deleted documents without builds; looks at all documents."""
-        if self._db.select(f"SELECT 1 FROM {_GONE} LIMIT 1", (self._db.id,)):  # noqa: S608
-            with self._db.writing() as connection:
-                connection.execute(f"DELETE FROM {_GONE}", (self._db.id,))  # noqa: S608
+        connection.execute(f"DELETE FROM {_GONE}", (self._db.id,))  # noqa: S608
 
     def rolled_back(self) -> set[int]:
         """Rows of the documents whose live version was made of another file than the present
@@ -774,7 +763,9 @@ class GroupTable(_LedgerTable):
             )
             return int(inserted.lastrowid or 0), collection_name
 
-    def describe(self, definitions: Mapping[str, tuple[str, str]]) -> None:
+    def describe(
+        self, connection: sqlite3.Connection, definitions: Mapping[str, tuple[str, str]]
+    ) -> None:
         """Store what the definitions of groups consist of, for messages; by name with their
         fingerprints.
 
@@ -782,21 +773,18 @@ class GroupTable(_LedgerTable):
         """
         if not definitions:
             return
-        with self._db.writing() as connection:
-            if "definition" not in column_names(
-                connection.execute("SELECT * FROM node_group LIMIT 0")
-            ):
-                connection.execute(
-                    "ALTER TABLE node_group ADD COLUMN definition TEXT NOT NULL DEFAULT ''"
-                )
-            connection.executemany(
-                "UPDATE node_group SET definition = ? WHERE ledger = ? AND name = ? AND fingerprint"
-                " = ? AND definition = ''",
-                [
-                    (parts, self._db.id, name, fingerprint)
-                    for name, (fingerprint, parts) in definitions.items()
-                ],
+        if "definition" not in column_names(connection.execute("SELECT * FROM node_group LIMIT 0")):
+            connection.execute(
+                "ALTER TABLE node_group ADD COLUMN definition TEXT NOT NULL DEFAULT ''"
             )
+        connection.executemany(
+            "UPDATE node_group SET definition = ? WHERE ledger = ? AND name = ? AND fingerprint"
+            " = ? AND definition = ''",
+            [
+                (parts, self._db.id, name, fingerprint)
+                for name, (fingerprint, parts) in definitions.items()
+            ],
+        )
 
     def descriptions(self) -> dict[int, tuple[str, str]]:
         """Definition and filterable fields of the groups, by row; "" where an earlier release did
@@ -804,8 +792,9 @@ class GroupTable(_LedgerTable):
         """
         with self._db.reading() as connection:
             rows = connection.execute("SELECT * FROM node_group WHERE ledger = ?", (self._db.id,))
-            named = [dict(zip(column_names(rows), row, strict=True)) for row in rows]
-        return {row["id"]: (row.get("definition", ""), row["fields"]) for row in named}
+            return {
+                row["id"]: (row.get("definition", ""), row["fields"]) for row in named_rows(rows)
+            }
 
     def open_index(
         self, group: int, kind: IndexKind, name: str, identity: str, collection: str
@@ -844,8 +833,7 @@ class GroupTable(_LedgerTable):
                 " ORDER BY space.id",
                 (self._db.id, key),
             )
-            named = [dict(zip(column_names(rows), row, strict=True)) for row in rows]
-        return [(row["identity"], row.get("model", "")) for row in named]
+            return [(row["identity"], row.get("model", "")) for row in named_rows(rows)]
 
     def note_model(self, key: str, identities: Sequence[str], record: str) -> None:
         """Store the record of a model with its vector indexes; earlier releases made and ignore
@@ -893,51 +881,57 @@ class GroupTable(_LedgerTable):
             "AND space.status <> 'dropped' AND node_group.status <> 'dropped'"
         )
 
-    def dropped_groups(self, before: float) -> list[tuple[int, str]]:
+    def dropped_groups(
+        self, connection: sqlite3.Connection, before: float
+    ) -> list[tuple[int, str]]:
         """Groups that have been dropped since before a time, and their collections; children
         first.
         """
-        return self._db.select(
+        return connection.execute(
             "SELECT id, collection FROM node_group WHERE ledger = ? AND status = 'dropped' AND"
             " dropped_at <= ? ORDER BY id DESC",
             (self._db.id, before),
-        )
+        ).fetchall()
 
-    def dropped_indexes(self, before: float) -> list[tuple[int, str]]:
+    def dropped_indexes(
+        self, connection: sqlite3.Connection, before: float
+    ) -> list[tuple[int, str]]:
         """Indexes that have been dropped since before a time, and the collections of their
         vectors.
         """
-        return self._db.select(
+        return connection.execute(
             "SELECT space.id, space.collection FROM space JOIN node_group ON node_group.id ="
             " space.node_group WHERE node_group.ledger = ? AND space.status = 'dropped' AND"
             " space.dropped_at <= ?",
             (self._db.id, before),
-        )
+        ).fetchall()
 
-    def drop_unfinished(self, fingerprints: Mapping[str, str]) -> None:
+    def drop_unfinished(
+        self, connection: sqlite3.Connection, fingerprints: Mapping[str, str]
+    ) -> None:
         """Drop unfinished groups of definitions that are not current any more.
 
         Args:
+            connection: In a writing transaction.
             fingerprints: Of the present definitions, by group name.
         """
-        with self._db.writing() as connection:
-            rows = connection.execute(
-                "SELECT id, name, fingerprint FROM node_group WHERE ledger = ? AND status ="
-                " 'building' ORDER BY id",
-                (self._db.id,),
-            ).fetchall()
-            # earlier ones were begun by definitions before it
-            newest = {name: number for number, name, _ in rows}
-            dropped = [
-                (time.time(), number)
-                for number, name, fingerprint in rows
-                if fingerprints.get(name) != fingerprint or number != newest[name]
-            ]
-            connection.executemany(
-                "UPDATE node_group SET status = 'dropped', dropped_at = ? WHERE id = ?", dropped
-            )
-            groups = [number for _, number in dropped]
-            end_groups(connection, groups)
+        rows = connection.execute(
+            "SELECT id, name, fingerprint FROM node_group WHERE ledger = ? AND status ="
+            " 'building' ORDER BY id",
+            (self._db.id,),
+        ).fetchall()
+        # earlier ones were begun by definitions before it
+        newest = {name: number for number, name, _ in rows}
+        dropped = [
+            (time.time(), number)
+            for number, name, fingerprint in rows
+            if fingerprints.get(name) != fingerprint or number != newest[name]
+        ]
+        connection.executemany(
+            "UPDATE node_group SET status = 'dropped', dropped_at = ? WHERE id = ?", dropped
+        )
+        groups = [number for _, number in dropped]
+        end_groups(connection, groups)
 
     def discard_parts(self, parts: Iterable[int]) -> None:
         """Remove damaged parts of keyword indexes."""

@@ -138,7 +138,8 @@ def purge(indexer: Indexer, document: str, folders: Iterable[PathLike]) -> Delet
             forget_jobs(connection, indexer.ledger.id, [document])
         with _without_grace(indexer):
             indexer.purge()
-            indexer.ledger.documents.delete_document_rows()
+            with indexer.ledger.writing() as connection:
+                indexer.ledger.documents.delete_document_rows(connection)
             _rewrite_term_parts(indexer)
             _rewrite_vectors(indexer, needles.keys)
             compact(indexer)

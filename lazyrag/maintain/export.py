@@ -32,7 +32,14 @@ from lazyrag.ingest.indexer import Indexer
 from lazyrag.ingest.pending import output_digest
 from lazyrag.ledger.copies import CopiedBuild
 from lazyrag.ledger.ledger import Flip
-from lazyrag.ledger.tables import BuildRow, DocumentRow, DocumentRows
+from lazyrag.ledger.tables import (
+    BuildRow,
+    DocumentRow,
+    DocumentRows,
+    acknowledge_builds,
+    begin_builds,
+    next_builds,
+)
 from lazyrag.ledger.tree import LiveGroup, LiveIndex, Tree
 from lazyrag.maintain.copying import BATCH_ROWS, CollectionCopy, read_builds
 from lazyrag.maintain.vector_files import read_vectors, vector_digest, write_vectors
@@ -443,25 +450,27 @@ class _Importer:
                 rows.append(decode_document(document))
                 inputs.append(dict(document["inputs"]))
                 inputs[-1][LAZY_ROOT_NAME]  # every document has root nodes
-        registered = self._ledger.documents.register(rows)
+        count = len(rows) * len(self._folder.groups)
+        with self._ledger.writing() as connection:
+            registered = self._ledger.documents.register(connection, rows)
+            self._numbers = iter(next_builds(connection, count))
         for row, of_groups in zip(registered, inputs, strict=True):
             self._documents[row.uid] = _ImportedDocument(row, of_groups, {}, {}, [])
         never_live = [row.id for row in registered if not row.version]
         written = self._ledger.builds.written(never_live)
         self._written = {_build_key(build): build.number for build in written}
-        count = len(rows) * len(self._folder.groups)
-        self._numbers = iter(self._ledger.builds.reserve(count))
 
     def _import_group(self, group: ExportedGroup) -> None:
         """Write the nodes of a group, and their vectors."""
-        builds = self._ledger.builds
         nodes = CollectionCopy(self._indexer.nodes.segments, self._open_group(group))
         indexes = [self._open_index(group, space) for space in group.spaces]
         builds_read = self._read_builds(group)
         for batch in batches_reaching(builds_read, lambda build: len(build.nodes), BATCH_ROWS):
-            builds.begin(build.row for build in batch)
+            with self._ledger.writing() as connection:
+                begin_builds(connection, (build.row for build in batch))
             nodes.write(list(chain.from_iterable(build.nodes for build in batch)))
-            builds.acknowledge(build.row.number for build in batch)
+            with self._ledger.writing() as connection:
+                acknowledge_builds(connection, (build.row.number for build in batch))
             for index in indexes:
                 self._write_vectors(index, batch)
 

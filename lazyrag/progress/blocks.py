@@ -117,12 +117,18 @@ def acquired(lock: Any, timeout_s: float = -1) -> Iterator[bool]:
             lock.release()
 
 
+def _nothing() -> Any:
+    pass
+
+
 @contextmanager
-def finishing(end: Callable[[], object]) -> Iterator[None]:
+def finishing(end: Callable[[], object], begin: Callable[[], T] = _nothing) -> Iterator[T]:
     """Call a function at the end of a block, once more if that is interrupted.
 
     Args:
         end: May be called twice.
+        begin: Called at the beginning; if it fails or is interrupted, ``end`` is called. Its result
+            is that of the block.
 
     Example:
         >>> with finishing(lambda: print("end")):
@@ -131,7 +137,7 @@ def finishing(end: Callable[[], object]) -> Iterator[None]:
         end
     """
     try:
-        yield
+        yield begin()
     finally:
         try:
             end()

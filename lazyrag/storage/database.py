@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -86,6 +86,9 @@ Migration: TypeAlias = "str | Callable[[Any], object]"
 """One step from a format to the next: SQL statements, or a function that is called inside the
 step's transaction."""
 
+InTransaction: TypeAlias = Callable[[Any], object]
+"""Called with the connection of a transaction."""
+
 _MAX_WAIT_S = 86_400.0  # SQLite counts milliseconds in 32 bits
 _MEMORY = ":memory:"  # SQLite's own name for a database in memory
 # of a database; SQLite takes a file of one byte for an empty one and writes over it
@@ -99,11 +102,13 @@ _CACHE_KB = 8_192
 _FULL = getattr(fcntl, "F_FULLFSYNC", None)
 _flush_data = getattr(os, "fdatasync", os.fsync)  # as SQLite does, which sets no times
 
+_CLOSED = "is closed. Open it again."
 _EXPLANATIONS = {
     "locked": (
         "is locked: another connection was writing for more than {wait:g} s. Wait until it is done,"
         " or end it."
     ),
+    "closed database": _CLOSED,
     "locking protocol": "is locked: too many programs opened it at the same time. Try again.",
     "is full": (
         "cannot be written: the disk is full. The write was rolled back. Free disk space and try"
@@ -144,6 +149,7 @@ class FileFormat:
         when_damaged: Advice for a damaged file, as a sentence for messages.
         reads_from: The oldest format that is read without a migration; 0 for none but the present
             one.
+        stays_in_place: Whether nothing is committed once the file was deleted or replaced.
         adapt: Called with a connection that only reads an older format, to make it look like the
             present one by temporary views.
     """
@@ -153,6 +159,7 @@ class FileFormat:
     migrations: tuple[Migration, ...]
     when_damaged: str
     reads_from: int = 0
+    stays_in_place: bool = False
     adapt: Callable[[sqlite3.Connection], object] | None = None
 
     @property
@@ -161,7 +168,55 @@ class FileFormat:
         return len(self.migrations)
 
 
-class Database(Closable):
+class OpenDatabase(Closable):
+    """A database that this process has open.
+
+    Args:
+        address: Where it is.
+        file_format: Its kind.
+        read_only: Whether nothing is written.
+        timeout_s: How long to wait for others that write.
+    """
+
+    def __init__(
+        self, address: str, file_format: FileFormat, *, read_only: bool, timeout_s: float
+    ) -> None:
+        self.address = address
+        self.file_format = file_format
+        self.read_only = read_only
+        self._shown = address
+        self._timeout_s = timeout_s
+        self._process = os.getpid()
+        self._turn = threading.RLock()
+        self._openings = 0
+        self._writing_thread = 0
+        self.commits = 0  # of writers
+        self._closed = False
+
+    def check_open(self) -> None:
+        """Raise unless the database can be used.
+
+        Raises:
+            StoreError: If it is closed, or was opened before a fork.
+        """
+        if self._process != os.getpid():
+            raise self._error(
+                "was opened by another process, of which this one is a fork. Open it again in this"
+                " one."
+            )
+        if self._closed:
+            raise self._error(_CLOSED)
+
+    def is_writing(self) -> bool:
+        """Whether this thread is within a transaction that writes, which may be rolled back."""
+        return self._writing_thread == threading.get_ident()
+
+    def _error(self, message: str) -> StoreError:
+        text = f"The {self.file_format.name} {self._shown} {message}"
+        return StoreError(text, store=self.address)
+
+
+class Database(OpenDatabase):
     """One open SQLite file, or a database in this process's memory.
 
     It has a single connection, which threads use in turn, one transaction each. So `close` closes
@@ -222,17 +277,14 @@ class Database(Closable):
                 " read_only=True out."
             )
         self.path = Path(_MEMORY) if path is None else _absolute(path, file_format.name)
-        self.address = os.fspath(self.path)
+        super().__init__(
+            os.fspath(self.path), file_format, read_only=read_only, timeout_s=timeout_s
+        )
+        self._shown = repr(self.address)
         self.in_memory = path is None
-        self.file_format = file_format
-        self.read_only = read_only
-        self._timeout_s = timeout_s
         if not self.in_memory:
             self._ensure_usable_path()
-        self._process = os.getpid()
-        self._turn = threading.RLock()
-        self._openings = 0
-        self.commits = 0  # of writers
+        self._opened_identity: tuple[int, int] | None = None
         try:
             self._open()
         except (UnicodeDecodeError, sqlite3.Error) as exc:
@@ -270,16 +322,43 @@ class Database(Closable):
     def __repr__(self) -> str:
         return f"Database({os.fspath(self.path)!r}, {self.file_format.name!r})"
 
-    def reading(self) -> AbstractContextManager[sqlite3.Connection]:
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
         """A transaction that reads: all its statements see the same state of the file. One within
         it is a part of it.
 
         Raises:
             StoreError: If SQLite fails in it, or the database is closed.
         """
-        return self._transaction("BEGIN")
+        if self._process != os.getpid():  # a fork's copy, whose lock may have been left taken
+            self.check_open()
+        with self._turn:
+            try:
+                if self._unchanging is not None or self._adapted_from:
+                    self._follow()
+                connection = self._connection
+                if connection.in_transaction:  # of this thread
+                    yield connection
+                    return
+                try:
+                    connection.execute("BEGIN")
+                    yield connection
+                    if self._unchanging is not None:
+                        self._ensure_unchanged()
+                    connection.execute("COMMIT")
+                except BaseException:
+                    _roll_back(connection)
+                    raise
+            except (UnicodeDecodeError, sqlite3.Error) as exc:
+                raise self._explained(exc) from exc
 
-    def writing(self, *, durable: bool = False) -> AbstractContextManager[sqlite3.Connection]:
+    @contextmanager
+    def writing(
+        self,
+        *,
+        durable: bool = False,
+        first: InTransaction | None = None,
+    ) -> Iterator[sqlite3.Connection]:
         """A transaction that writes: committed at its end, rolled back after an error.
 
         Other writers wait from its beginning on, so that its reads stay valid. One within it is a
@@ -289,6 +368,7 @@ class Database(Closable):
             durable: Wait until the disk has it, and with it every transaction that ended before, so
                 that no power cut takes them (``synchronous = FULL``). One that changes nothing
                 writes nothing, and so secures nothing.
+            first: Called at its beginning; what it raises rolls the transaction back.
 
         Raises:
             StoreError: If SQLite fails in it, the file stays locked, or the database is closed or
@@ -296,7 +376,43 @@ class Database(Closable):
         """
         if self.read_only:
             raise self._error("was opened with read_only=True. Open it without to write.")
-        return self._transaction("BEGIN IMMEDIATE", durable)
+        if self._process != os.getpid():  # a fork's copy, whose lock may have been left taken
+            self.check_open()
+        with self._turn:
+            try:
+                connection = self._connection
+                is_part = connection.in_transaction  # of this thread's
+                try:
+                    if durable or not is_part:  # which fails within another one
+                        self._begin(durable=durable)
+                    if first is not None:
+                        first(connection)
+                    yield connection
+                    if not is_part:
+                        self._commit()
+                except BaseException:
+                    if not is_part:
+                        _roll_back(connection)
+                    raise
+                finally:
+                    if not is_part:
+                        self._writing_thread = 0
+            except (UnicodeDecodeError, sqlite3.Error) as exc:
+                raise self._explained(exc) from exc
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the path still leads to the open file, which may have been deleted or
+        replaced.
+        """
+        return self._identity() == self._opened_identity
+
+    def _identity(self) -> tuple[int, int] | None:
+        try:
+            status = self.path.stat()
+        except FileNotFoundError:
+            return None
+        return status.st_dev, status.st_ino
 
     def flush(self) -> None:
         """Wait until the disk has every finished transaction, so that no power cut takes one.
@@ -335,30 +451,16 @@ class Database(Closable):
         Source:
             https://sqlite.org/pragma.html#pragma_data_version
         """
-        if self._closed or self._process != os.getpid():
+        if self._process != os.getpid():
             self.check_open()
         with self._turn:
-            if self._unchanging is not None:
-                self._follow()
             try:
+                if self._unchanging is not None:
+                    self._follow()
                 [version] = self._connection.execute("PRAGMA data_version").fetchone()
             except (UnicodeDecodeError, sqlite3.Error) as exc:
                 raise self._explained(exc) from exc
         return int(version) + (self._openings << 32)  # SQLite's numbers have 32 bits
-
-    def check_open(self) -> None:
-        """Raise unless the database can be used.
-
-        Raises:
-            StoreError: If it is closed, or was opened before a fork.
-        """
-        if self._process != os.getpid():
-            raise self._error(
-                "was opened by another process, of which this one is a fork. Open it again in this"
-                " one."
-            )
-        if self._closed:
-            raise self._error("is closed. Open it again.")
 
     def second(self, *, read_only: bool) -> Database:
         """Another connection to the file."""
@@ -409,49 +511,26 @@ class Database(Closable):
             self._finalizer.detach()
             self._connection.close()
 
-    @contextmanager
-    def _transaction(self, begin: str, durable: bool | None = None) -> Iterator[sqlite3.Connection]:
-        self.check_open()  # before the lock, which a fork's copy may have been left with
-        with self._turn:
-            if self._closed:  # while this thread waited
-                self.check_open()
-            if self._unchanging is not None or self._adapted_from:
-                self._follow()
-            connection = self._connection
-            is_step = connection.in_transaction  # of this thread
-            is_set = durable is not None and not is_step
-            try:
-                # Durability cannot be changed within a transaction, where BEGIN fails as well.
-                if is_step and not durable:
-                    yield connection
-                    return
-                try:
-                    if is_set and durable != self._is_durable:
-                        self._set(durable=bool(durable))
-                    connection.execute(begin)
-                    yield connection
-                    if self._unchanging is not None:
-                        self._ensure_unchanged()
-                    try:
-                        connection.execute("COMMIT")
-                    finally:
-                        self.commits += is_set and not connection.in_transaction
-                except BaseException:
-                    if not is_step:
-                        _roll_back(connection)
-                    raise
-                finally:
-                    if is_set and self._is_durable is not False:
-                        self._set(durable=False)
-            except (UnicodeDecodeError, sqlite3.Error) as exc:
-                raise self._explained(exc) from exc
+    def _begin(self, *, durable: bool) -> None:
+        if durable != self._is_durable:  # which cannot be changed within a transaction
+            # unknown, should this be interrupted
+            self._is_durable = None
+            self._connection.execute(f"PRAGMA synchronous = {1 + durable}")  # NORMAL or FULL
+            self._is_durable = durable
+        self._connection.execute("BEGIN IMMEDIATE")
+        self._writing_thread = threading.get_ident()
 
-    def _set(self, *, durable: bool) -> None:
-        """Set whether the connection waits for the disk."""
-        # unknown, should this be interrupted: the next transaction begins here
-        self._is_durable = None
-        self._connection.execute(f"PRAGMA synchronous = {1 + durable}")  # NORMAL or FULL
-        self._is_durable = durable
+    def _commit(self) -> None:
+        # SQLite would write into a file that nobody finds any more
+        if self.file_format.stays_in_place and not self.is_in_place:
+            raise self._error(
+                "was deleted or replaced while it was open. This change was not written. Close the"
+                " Document, put the file back, and open it again."
+            )
+        try:
+            self._connection.execute("COMMIT")
+        finally:
+            self.commits += not self._connection.in_transaction
 
     def _signature(self) -> tuple[int, ...] | None:
         """What changes with the file's content; None if a program writes it, or was killed while it
@@ -511,8 +590,8 @@ class Database(Closable):
             _empty_database(self.file_format).backup(self._connection)
             return
         self._use_wal()
+        self._opened_identity = self._identity()
         self._connection.execute("PRAGMA foreign_keys = ON")
-        self._set(durable=False)
         if version < newest:
             with self.writing() as connection:
                 # another process may have been faster
@@ -586,10 +665,6 @@ class Database(Closable):
                     explanation.format(wait=self._timeout_s, damaged=self.file_format.when_damaged)
                 )
         return self._error(f"failed: {message}.")
-
-    def _error(self, message: str) -> StoreError:
-        path = os.fspath(self.path)
-        return StoreError(f"The {self.file_format.name} {path!r} {message}", store=path)
 
 
 def flush_file(descriptor: int, flush: Callable[[int], None] | None = None) -> None:

@@ -24,8 +24,14 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from lazyrag.errors import ConfigError, StoreConnectionError, StoreError, missing_package
 from lazyrag.progress.blocks import contextmanager
 from lazyrag.storage.arrays import DamagedError, _Folder, decoded
-from lazyrag.storage.database import FileFormat, RawText, batches_reaching, statements
-from lazyrag.types import Closable
+from lazyrag.storage.database import (
+    FileFormat,
+    InTransaction,
+    OpenDatabase,
+    RawText,
+    batches_reaching,
+    statements,
+)
 
 Parameters: TypeAlias = "Sequence[Any] | Mapping[str, Any]"
 
@@ -373,7 +379,7 @@ def _script(text: str) -> str:
     return "".join(_bound(statement, ()) for statement in statements(text))
 
 
-class PostgresDatabase(Closable):
+class PostgresDatabase(OpenDatabase):
     """A schema of a PostgreSQL database; see `lazyrag.storage.database.Database`, whose methods it
     has.
 
@@ -397,6 +403,7 @@ class PostgresDatabase(Closable):
     """
 
     in_memory = False
+    is_in_place = True
     _arrays: PostgresDatabase | None = None
 
     def __init__(
@@ -408,12 +415,10 @@ class PostgresDatabase(Closable):
         timeout_s: float = 30.0,
         is_prepared: bool = False,
     ) -> None:
-        self.address, self._schema = _parts(url)
+        address, self._schema = _parts(url)
+        super().__init__(address, file_format, read_only=read_only, timeout_s=timeout_s)
         self._url = url
         self.path = local_copy(url)
-        self.file_format = file_format
-        self.read_only = read_only
-        self._timeout_s = timeout_s
         try:
             from sqlalchemy import create_engine, make_url
         except ModuleNotFoundError as exc:
@@ -453,10 +458,6 @@ class PostgresDatabase(Closable):
             self._dialect.connect, *arguments, **keywords
         )
         self._errors = (self._dialect.loaded_dbapi.Error, OSError)
-        self._process = os.getpid()
-        self._turn = threading.RLock()
-        self._openings = 0
-        self._closed = False
         self._connection = Connection(self._opened, self._errors, self._is_lost)
         self._finalizer: Callable[[], object] = lambda: None
         try:
@@ -473,17 +474,19 @@ class PostgresDatabase(Closable):
         """See `Database.reading`."""
         return self.transaction(_READING)
 
-    def writing(self, *, durable: bool = False) -> AbstractContextManager[Any]:
+    def writing(
+        self, *, durable: bool = False, first: InTransaction | None = None
+    ) -> AbstractContextManager[Any]:
         """See `Database.writing`. There are no foreign keys to check."""
         if self.read_only:
             raise self._error("was opened with read_only=True. Open it without to write.")
         lazily = "" if durable else "SET LOCAL synchronous_commit = off; "
         lazily += f"SET LOCAL idle_in_transaction_session_timeout = '{_IDLE_S}s'"
         begin = f"BEGIN; {lazily}; UPDATE store SET commits = commits + 1"  # noqa: S608
-        return self.transaction(begin)
+        return self.transaction(begin, first)
 
     @contextmanager
-    def transaction(self, begin: str) -> Iterator[Connection]:
+    def transaction(self, begin: str, first: InTransaction | None = None) -> Iterator[Connection]:
         """A transaction that begins with some statements. Without those of `writing`, it waits for
         no writer.
         """
@@ -492,6 +495,8 @@ class PostgresDatabase(Closable):
             self.check_open()  # it may have been closed while this thread waited
             connection = self._connection
             if connection.in_transaction:  # of this thread
+                if first is not None:
+                    first(connection)
                 yield connection
                 return
             try:
@@ -500,7 +505,10 @@ class PostgresDatabase(Closable):
                         connection.begin = begin
                     else:
                         connection.run(begin)
+                        self._writing_thread = threading.get_ident()
                     connection.in_transaction = True
+                    if first is not None:
+                        first(connection)
                     yield connection
                     if not connection.begin:
                         connection.run("COMMIT")
@@ -513,6 +521,8 @@ class PostgresDatabase(Closable):
             except ServerError as exc:
                 raise self._explained(exc) from exc
             finally:
+                self.commits += 1  # perhaps: it may be committed, and interrupted then
+                self._writing_thread = 0
                 connection.in_transaction = False
                 connection.begin = ""
 
@@ -530,16 +540,6 @@ class PostgresDatabase(Closable):
             except ServerError as exc:
                 raise self._explained(exc) from exc
         return int(commits) + (self._openings << 48)
-
-    def check_open(self) -> None:
-        """See `Database.check_open`."""
-        if self._process != os.getpid():
-            raise self._error(
-                "was opened by another process, of which this one is a fork. Open it again in this"
-                " one."
-            )
-        if self._closed:
-            raise self._error("is closed. Open it again.")
 
     def shrink(self) -> None:
         """Do nothing: the server reclaims the space of deleted rows by itself (autovacuum)."""
@@ -677,11 +677,6 @@ class PostgresDatabase(Closable):
     def _is_lost(self, exc: Any, raw: Any) -> bool:
         is_ended = _state(exc).startswith(_ENDED) or isinstance(exc, OSError)
         return is_ended or bool(self._dialect.is_disconnect(exc, raw, None))
-
-    def _error(self, message: str) -> StoreError:
-        return StoreError(
-            f"The {self.file_format.name} {self.address} {message}", store=self.address
-        )
 
 
 def _state(exc: Any) -> str:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import sqlite3
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from itertools import chain
 from pathlib import Path
@@ -18,9 +17,8 @@ from lazyrag.data.fields import Schema, schema_text
 from lazyrag.data.filters import Filter, matches
 from lazyrag.data.segment import EMPTY, Location, ReadOnly, Segment, digest
 from lazyrag.errors import ConfigError, StoreDamagedError, StoreError
-from lazyrag.progress.blocks import contextmanager
 from lazyrag.storage.arrays import ArrayFiles
-from lazyrag.storage.database import Database, RawText, is_server
+from lazyrag.storage.database import Database, InTransaction, RawText, is_server
 from lazyrag.stores.protocol import (
     Feature,
     check_deletion,
@@ -269,8 +267,8 @@ class StoreFile(Closable):
         self.read_only = read_only
         self._others: tuple[StoreFile, ...] = ()
         self._flushing = threading.Lock()
-        self._is_flushed = False  # other programs may have written what this one goes on with
-        self._writing_thread = 0
+        # none: other programs may have written what this one goes on with
+        self._flushed_commits = -1
         with ExitStack() as undo:
             database: type[Database] = Database
             if is_server(path):
@@ -289,7 +287,6 @@ class StoreFile(Closable):
                 self._reader = undo.enter_context(self._writer.second(read_only=True))
             place = self._writer.array_place()
             undo.pop_all()
-        self._identity = self._file_identity()
         self.reading: Callable[[], AbstractContextManager[sqlite3.Connection]] = (
             self._reader.reading
         )
@@ -306,17 +303,20 @@ class StoreFile(Closable):
             self.path and Path(f"{self.path}.d"), read_only=read_only, place=place
         )
         self.now = self._writer.now
+        self.is_writing = self._writer.is_writing
         self.fetch_each = self._writer.fetch_each
 
     def __repr__(self) -> str:
         return f"StoreFile({self.path and self.address!r}{', read_only=True' * self.read_only})"
 
-    @contextmanager
-    def writing(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
+    def writing(
+        self, *, durable: bool = False, first: InTransaction | None = None
+    ) -> AbstractContextManager[sqlite3.Connection]:
         """A transaction that writes: committed at its end, rolled back after an error.
 
         Args:
             durable: Wait until the disk has it, and with it every transaction that ended before.
+            first: Called at its beginning; what it raises rolls the transaction back.
 
         Raises:
             StoreError: If SQLite fails in it, the file stays locked, was deleted or replaced, is
@@ -324,55 +324,25 @@ class StoreFile(Closable):
         """
         for other in self._others:
             other.flush(again=durable)
-        try:
-            with self._writer.writing(durable=durable) as connection:
-                before = self._writing_thread
-                self._writing_thread = threading.get_ident()
-                try:
-                    yield connection
-                finally:
-                    self._writing_thread = before
-                # SQLite would write into a file that nobody finds any more
-                if not self.is_in_place:
-                    path = os.fspath(self.path or "")
-                    raise StoreError(
-                        f"The store {path!r} was deleted or replaced while it was open. This change"
-                        " was not written. Close the Document, put the file back, and open it"
-                        " again.",
-                        store=path,
-                    )
-        finally:  # it may be committed, and interrupted then
-            self._is_flushed = False
+        return self._writer.writing(durable=durable, first=first)
+
+    @property
+    def commits(self) -> int:
+        """How many transactions of this object that write were committed."""
+        return self._writer.commits
 
     def second_writer(self) -> Database:
         """Another connection, which writes even if this object is read-only."""
         return self._writer.second(read_only=False)
 
-    @property
-    def is_writing(self) -> bool:
-        """Whether this thread is within a transaction that writes, which may be rolled back."""
-        return self._writing_thread == threading.get_ident()
-
     def reading_own(self) -> AbstractContextManager[sqlite3.Connection]:
         """See `reading`; within a transaction that this thread writes, a part of it."""
-        is_writing = self._writing_thread == threading.get_ident()
-        return self._writer.reading() if is_writing else self._reader.reading()
-
-    def _file_identity(self) -> tuple[int, int] | None:
-        if self.path is None:
-            return None
-        try:
-            status = self.path.stat()
-        except FileNotFoundError:
-            return None
-        return status.st_dev, status.st_ino
+        return self._writer.reading() if self.is_writing() else self._reader.reading()
 
     @property
     def is_in_place(self) -> bool:
-        """Whether the path still leads to the open file, which may have been deleted or
-        replaced.
-        """
-        return self._file_identity() == self._identity
+        """See `Database.is_in_place`."""
+        return self._writer.is_in_place
 
     def flush(self, *, again: bool = True) -> None:
         """Wait until the disk has every finished transaction.
@@ -385,16 +355,12 @@ class StoreFile(Closable):
             StoreError: If the disk fails, or the file is closed.
         """
         self._writer.check_open()  # before the lock, which a fork's copy may have been left with
-        with self._flushing:  # whoever relies on the flag waits for the flush
-            if self._is_flushed and not again:
-                return
+        with self._flushing:  # whoever relies on the number waits for the flush
             # now already: what another thread commits meanwhile may come too late
-            self._is_flushed = True
-            try:
+            commits = self._writer.commits
+            if again or commits != self._flushed_commits:
                 self._writer.flush()
-            except BaseException:
-                self._is_flushed = False
-                raise
+                self._flushed_commits = commits
 
     @staticmethod
     def keep_in_order(files: Sequence[StoreFile]) -> None:
@@ -572,17 +538,13 @@ class MapFileSegmentStore:
     def create(self, collection: str, schema: Schema) -> None:
         """See `SegmentStore.create`."""
         fields_text = schema_text(schema)
-        with self.file.reading() as connection:
+        with self.file.writing() as connection:
+            connection.execute(
+                "INSERT INTO segment_collection (name, schema) VALUES (?, ?) ON CONFLICT (name) DO"
+                " NOTHING",
+                (collection, fields_text),
+            )
             _, present = _collection(connection, collection)
-        if present is None:
-            with self.file.writing() as connection:
-                connection.execute(
-                    "INSERT INTO segment_collection (name, schema) VALUES (?, ?) ON CONFLICT (name)"
-                    " DO NOTHING",
-                    (collection, fields_text),
-                )
-                # another process may have been faster
-                _, present = _collection(connection, collection)
         if present != fields_text:
             raise other_fields(collection, json.loads(present or "{}"))
 
@@ -596,7 +558,8 @@ class MapFileSegmentStore:
 
     def count(self, collection: str) -> int:
         """See `Store.count`."""
-        with self._reading(collection) as (connection, number):
+        with self.file.reading() as connection:
+            number = _number(connection, collection)
             [rows] = connection.execute(
                 "SELECT count(*) FROM segment WHERE collection = ?", (number,)
             ).fetchone()
@@ -606,7 +569,8 @@ class MapFileSegmentStore:
         """See `SegmentStore.upsert`."""
         by_key = {row.key: row for row in rows}  # of a key's rows the last one counts
         origins = origin_rows(by_key.values())
-        with self._writing(collection) as (connection, number):
+        with self.file.writing() as connection:
+            number = _number(connection, collection)
             numbers = self._origin_ids(connection, number, list(origins.values()))
             ids = dict(zip(origins, numbers, strict=True))
             # in which the index grows faster
@@ -643,14 +607,16 @@ class MapFileSegmentStore:
 
     def scan(self, collection: str, *, after: str = "", limit: int = 1000) -> list[Segment]:
         """See `SegmentStore.scan`."""
-        with self._reading(collection) as (connection, number):
+        with self.file.reading() as connection:
+            number = _number(connection, collection)
             rows = connection.execute(_SCAN, (number, *_placed(after), limit)).fetchall()
             origins = self._origins.read(connection, rows)
         return [decoded(row, origins) for row in rows]
 
     def builds_of(self, collection: str, uid: str) -> list[int]:
         """See `SegmentStore.builds_of`; reads the whole index of keys."""
-        with self._reading(collection) as (connection, number):
+        with self.file.reading() as connection:
+            number = _number(connection, collection)
             rows = connection.execute(
                 "SELECT build FROM segment WHERE collection = ? AND key > ? AND key < ?"
                 " ORDER BY build",
@@ -663,7 +629,8 @@ class MapFileSegmentStore:
     ) -> int:
         """See `Store.delete`."""
         check_deletion(keys, filter)
-        with self._writing(collection) as (connection, number):
+        with self.file.writing() as connection:
+            number = _number(connection, collection)
             before = connection.total_changes
             if filter is not None:
                 origins = _matching_origins(connection, number, filter)
@@ -678,7 +645,8 @@ class MapFileSegmentStore:
 
     def delete_builds(self, collection: str, builds: Iterable[int]) -> None:
         """Delete all rows of some builds."""
-        with self._writing(collection) as (connection, number):
+        with self.file.writing() as connection:
+            number = _number(connection, collection)
             rows = [(number, build) for build in builds]
             find = "SELECT DISTINCT origin FROM segment WHERE collection = ? AND build = ?"
             origins: list[tuple[int]] = []
@@ -698,16 +666,6 @@ class MapFileSegmentStore:
             connection, _ORIGIN, [(collection, origin.digest) for origin in origins]
         )
         return [number for (number,) in rows]
-
-    @contextmanager
-    def _reading(self, collection: str) -> Iterator[tuple[sqlite3.Connection, int]]:
-        with self.file.reading() as connection:
-            yield connection, _number(connection, collection)
-
-    @contextmanager
-    def _writing(self, collection: str) -> Iterator[tuple[sqlite3.Connection, int]]:
-        with self.file.writing() as connection:
-            yield connection, _number(connection, collection)
 
 
 class _Origins:

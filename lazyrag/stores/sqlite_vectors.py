@@ -161,16 +161,13 @@ class MapFileVectorStore:
         """See `VectorStore.create`."""
         requested = (schema.dimension, schema.metric, schema_text(schema.fields))
         check_schema(schema)
-        with self.file.reading() as connection:
-            present = collection_row(connection, collection)
-        if present is None:
-            with self.file.writing() as connection:
-                connection.execute(
-                    "INSERT INTO vector_collection (name, dimension, metric, schema) VALUES (?, ?,"
-                    " ?, ?) ON CONFLICT (name) DO NOTHING",
-                    (collection, *requested),
-                )
-                present = cast("CollectionRow", collection_row(connection, collection))
+        with self.file.writing() as connection:
+            connection.execute(
+                "INSERT INTO vector_collection (name, dimension, metric, schema) VALUES (?, ?, ?,"
+                " ?) ON CONFLICT (name) DO NOTHING",
+                (collection, *requested),
+            )
+            present = cast("CollectionRow", collection_row(connection, collection))
         _, dimension, metric, fields = present
         if (dimension, metric, fields) != requested:
             raise other_schema(collection, dimension, metric, schema)

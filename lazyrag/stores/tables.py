@@ -247,5 +247,6 @@ STORE_FORMAT = FileFormat(
         " except .selection, and ingest the dataset again."
     ),
     reads_from=2,
+    stays_in_place=True,
     adapt=read_earlier_format,
 )

@@ -167,7 +167,7 @@ def test_parts_are_opened_before_others_wait(path, file, monkeypatch):
 
     def note(self, name, content=None):
         if content is None:
-            opened.append(docs._indexer.ledger.file._writing_thread != 0)
+            opened.append(docs._indexer.ledger.file.is_writing())
         return open_arrays(self, name, content)
 
     with open_store(path) as docs:

@@ -298,7 +298,7 @@ def test_a_deletion_downloads_nothing_while_others_wait(url, monkeypatch, tmp_pa
     load = postgres._ArrayRows._pieces
 
     def note(self, name):
-        waiting.append(docs._indexer.ledger.file.is_writing)
+        waiting.append(docs._indexer.ledger.file.is_writing())
         return load(self, name)
 
     monkeypatch.setattr(term_index, "_SMALL_BYTES", 0)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -208,8 +209,8 @@ def test_a_group_whose_parent_is_missing(graph):
     graph.define(group("below", lambda text: [text], parent="word"), replace=False)
     told = definitions(graph)
     assert told.is_defined("below")
-    assert [one.name for one in told.line("below")] == ["below", "word", "line"]
-    assert told.line(LAZY_ROOT_NAME) == []
+    assert [one.name for one in told.needed("below")] == ["below", "word", "line"]
+    assert told.needed(LAZY_ROOT_NAME) == []
 
 
 def test_definitions_in_a_circle(graph):
@@ -277,13 +278,18 @@ def test_the_same_definition_again(graph):
 def test_nothing_is_defined_meanwhile(graph):
     """While definitions are held no other thread changes them, and this one still may."""
     told = definitions(graph)
-    locks = [one.lock for one in graph.line_of_bases()]
-    with told.graph.locked():
+    with told.graph.locked(), ThreadPoolExecutor(1) as pool:
         graph.define(group("more", lambda text: [text]), replace=False)
         assert told.is_defined("more")
-        assert all(lock.acquire(blocking=False) for lock in locks)  # it is this thread's
-        for lock in locks:
-            lock.release()
+        assert not pool.submit(may_define, graph).result()
+        assert not pool.submit(may_define, GroupGraph(graph)).result()
+    assert may_define(graph)
+
+
+def may_define(graph):
+    """Whether this thread may define groups."""
+    with graph.locked(0.01) as is_free:
+        return is_free
 
 
 def vector(text):

@@ -9,6 +9,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -323,10 +324,10 @@ def test_an_unfinished_index_that_was_lost(local, tmp_path):
     class EndedError(BaseException):
         pass
 
-    def end(ledger: Ledger, groups: list[int], indexes: list[int], dropped: list[int]) -> None:
+    def end(ledger: Ledger, groups: list[int], indexes: list[int], *rest: Any) -> None:
         if indexes:
             raise EndedError
-        switch(ledger, groups, indexes, dropped)
+        switch(ledger, groups, indexes, *rest)
 
     switch = Ledger.switch
     with pytest.MonkeyPatch.context() as patch, place.open() as docs:

@@ -185,7 +185,7 @@ def test_who_waits_for_the_others_is_not_overtaken_for_ever():
     old = Aside(turns)
     thread = threading.Thread(target=whole)
     thread.start()
-    while not turns._marks:
+    while not turns._queue:
         time.sleep(0.001)
     young = Aside(turns)
     assert begins_beside(turns)
@@ -213,10 +213,11 @@ def test_an_interrupt_ends_the_wait_for_other_threads(monkeypatch):
         raise KeyboardInterrupt
 
     def settle():
-        with turns.aside(until_sole=True):
+        with turns.aside():
             thread.start()
             assert aside.wait(LONG_S)
-            monkeypatch.setattr(leases.time, "sleep", interrupted)
+        monkeypatch.setattr(leases.time, "sleep", interrupted)
+        turns.settle()
 
     thread = threading.Thread(target=other)
     with turns.taken():
@@ -476,7 +477,7 @@ def test_nobody_writes_without_it(file):
     ledger = Ledger(file, "default")
     for work in (
         lambda: ledger.flip([]),
-        lambda: ledger.builds.reserve(1),
+        lambda: ledger.builds.uncover([]),
         lambda: ledger.documents.tombstone([1], "deleted"),
         ledger.announce_removal,
     ):

@@ -16,12 +16,39 @@ from lazyrag import Document, Retriever
 from lazyrag.data.segment import LAZY_ROOT_NAME, child_uids, root_uid
 from lazyrag.document import open as opening
 from lazyrag.errors import ConfigError, IngestionError, LoadError, StoreError, TransformError
+from lazyrag.ingest.indexer import find_waste
 from lazyrag.ledger.ledger import Flip, Ledger, NewPart
 from lazyrag.ledger.liveness import PartBuilds, TermParts, corrections
-from lazyrag.ledger.tables import BuildRow, DocumentRow
+from lazyrag.ledger.tables import (
+    BuildRow,
+    DocumentRow,
+    acknowledge_builds,
+    begin_builds,
+    next_builds,
+)
 from lazyrag.ledger.tree import Build, Tree, load_tree
 from lazyrag.stores.liveness import FOREVER
 from lazyrag.stores.sqlite import StoreFile
+
+
+def register(ledger, identity):
+    """Enter a document; returns its row."""
+    with ledger.writing() as connection:
+        rows = [DocumentRow(0, root_uid(identity), identity)]
+        return ledger.documents.register(connection, rows)
+
+
+def reserve(ledger, count):
+    """Reserve build numbers."""
+    with ledger.writing() as connection:
+        return next_builds(connection, count)
+
+
+def write(ledger, *rows):
+    """Enter builds that a store has acknowledged."""
+    with ledger.writing() as connection:
+        begin_builds(connection, rows)
+        acknowledge_builds(connection, [row.number for row in rows])
 
 
 class Made:
@@ -54,15 +81,13 @@ class Made:
         """A document with a root node and so many nodes in the group below; the flip that makes
         them live.
         """
-        [row] = self.ledger.documents.register([DocumentRow(0, root_uid(identity), identity)])
-        top, below = self.ledger.builds.reserve(2)
-        self.ledger.builds.begin(
-            [
-                BuildRow(top, row.id, self.root, None, top, "in", "[1]"),
-                BuildRow(below, row.id, self.line, top, top, "in", f"[{count}]"),
-            ]
+        [row] = register(self.ledger, identity)
+        top, below = reserve(self.ledger, 2)
+        write(
+            self.ledger,
+            BuildRow(top, row.id, self.root, None, top, "in", "[1]"),
+            BuildRow(below, row.id, self.line, top, top, "in", f"[{count}]"),
         )
-        self.ledger.builds.acknowledge([top, below])
         flip = Flip(row, {self.root: top, self.line: below}, ((self.index, below),), top)
         if is_live:
             self.ledger.flip([flip], **arguments)
@@ -188,9 +213,9 @@ def test_a_flip_takes_the_place_of_another(made):
         second = made.built("a", count=3)
         [build] = builds(made.ledger.tree, "line")
         assert (build.number, build.size) == (second.builds[made.line], 3)
-        dead = [number for number, _, _ in made.ledger.builds.dead(time.time())]
+        dead = [number for number, _, _ in find_waste(made.ledger, time.time()).builds]
         assert dead == sorted(first.builds.values())
-        assert made.ledger.builds.dead(time.time() - 60) == []
+        assert find_waste(made.ledger, time.time() - 60).builds == []
         assert made.ledger.documents.all()["a"].version == 2
 
 
@@ -198,7 +223,7 @@ def test_kept_versions_are_not_dead(made):
     """With keep_versions the builds of so many versions before the live one stay."""
     with made.ledger.lease.held():
         flips = [made.built("a", keep_versions=2) for _ in range(5)]
-        dead = {number for number, _, _ in made.ledger.builds.dead(time.time())}
+        dead = {number for number, _, _ in find_waste(made.ledger, time.time()).builds}
         assert dead == {number for flip in flips[:2] for number in flip.builds.values()}
         versions = made.ledger.documents.versions(flips[0].row.id)
         assert [(one.number, one.root) for one in versions] == [
@@ -213,20 +238,16 @@ def test_an_invisible_flip(made):
     with made.ledger.lease.held():
         flip = made.built("a")
         other = made.open("line", made.root, "2")
-        [number] = made.ledger.builds.reserve(1)
-        made.ledger.builds.begin(
-            [BuildRow(number, flip.row.id, other, flip.root, flip.root, "in", "[5]")]
-        )
-        made.ledger.builds.acknowledge([number])
+        [number] = reserve(made.ledger, 1)
+        row = BuildRow(number, flip.row.id, other, flip.root, flip.root, "in", "[5]")
+        write(made.ledger, row)
         before = plain(made.ledger.tree)
         made.ledger.flip([Flip(flip.row, {**flip.builds, other: number})], visible=False)
         assert plain(made.ledger.tree) == before
         made.ledger.switch([other], [], [made.line])
         [build] = builds(made.ledger.tree, "line")
         assert (made.ledger.tree.groups["line"].id, build.size) == (other, 5)
-        assert [number for number, _ in made.ledger.groups.dropped_groups(time.time())] == [
-            made.line
-        ]
+        assert [number for number, _ in find_waste(made.ledger, time.time()).groups] == [made.line]
 
 
 def test_a_move_is_one_change(made):
@@ -252,7 +273,7 @@ def test_a_tombstone_hides_at_once(made):
         assert identities(made.ledger.tree) == ["b"]
         assert {one.document for one in builds(made.ledger.tree, "line")} == {root_uid("b")}
         assert made.ledger.documents.versions(flip.row.id) == []
-        dead = [number for number, _, _ in made.ledger.builds.dead(time.time())]
+        dead = [number for number, _, _ in find_waste(made.ledger, time.time()).builds]
         assert dead == sorted(flip.builds.values())
         made.ledger.builds.delete_build_rows(dead)
         assert made.rows("build") == 2
@@ -298,16 +319,16 @@ def test_numbers_are_given_out_once(made):
     other = Ledger(made.file, "other")
     with made.ledger.lease.held(), other.lease.held():
         numbers = [
-            *made.ledger.builds.reserve(3),
-            *other.builds.reserve(2),
-            *made.ledger.builds.reserve(1),
+            *reserve(made.ledger, 3),
+            *reserve(other, 2),
+            *reserve(made.ledger, 1),
         ]
         assert len(set(numbers)) == 6
         flip = made.built("a")
         made.ledger.builds.delete_build_rows([])
         made.ledger.documents.tombstone([flip.row.id], "deleted")
         made.ledger.builds.delete_build_rows(flip.builds.values())
-        assert made.ledger.builds.reserve(1)[0] > max(flip.builds.values())
+        assert reserve(made.ledger, 1)[0] > max(flip.builds.values())
 
 
 def test_ledgers_of_one_file_are_apart(made):
@@ -317,7 +338,7 @@ def test_ledgers_of_one_file_are_apart(made):
         flip = made.built("a")
         assert (other.tree.groups, other.documents.all()) == ({}, {})
         before = plain(made.ledger.tree)
-        other.documents.register([DocumentRow(0, root_uid("a"), "a")])
+        register(other, "a")
         other.documents.set_failures(["a"], [("a", "load", LoadError("no"))])
         other.announce_removal()
         assert plain(made.ledger.tree) == before
@@ -409,7 +430,7 @@ def test_a_space_of_another_identity(made):
         made.ledger.switch([], [second], [])
         indexes = made.ledger.tree.groups["line"].indexes
         assert [index.collection for index in indexes.values() if index.kind == "vectors"] == ["v2"]
-        assert made.ledger.groups.dropped_indexes(time.time()) == [(first, "v1")]
+        assert find_waste(made.ledger, time.time()).indexes == [(first, "v1")]
         assert made.ledger.groups.vector_collections(made.line) == ["v1"]
 
 

@@ -486,9 +486,7 @@ def test_a_folder_that_may_not_be_written():
 
 
 def test_a_durable_transaction_waits_for_the_disk(path):
-    """SQLite's FULL for that transaction alone, whether it is finished or not; NORMAL for others
-    and in the end.
-    """
+    """SQLite's FULL for that transaction alone, whether it is finished or not; NORMAL for others."""
 
     def interrupted(database):
         with database.writing(durable=True) as connection:
@@ -510,7 +508,8 @@ def test_a_durable_transaction_waits_for_the_disk(path):
             interrupted(database)
         with pytest.raises(StoreError, match="within a transaction"):
             nested(database)
-        assert value(database, "PRAGMA synchronous") == 1
+        with database.writing() as connection:
+            assert connection.execute("PRAGMA synchronous").fetchone() == (1,)
         assert read(database) == ["1 1", "2 0", "2 2"]
 
 
