@@ -282,7 +282,7 @@ _BLANK_LINES = re.compile(r"\n(?:[ \t\r]*\n)+")
 
 # Excerpts
 
-_FAR_OFF = 7.0
+_FAR_OFF = 8.0
 """How much below the best score of its text a unit is not shown."""
 
 
