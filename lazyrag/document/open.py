@@ -108,7 +108,7 @@ def open_indexer(
         if file.path is not None:
             options = replace(options, grace_s=_GRACE_S)
         if not options.read_only:
-            undo.callback(lambda: ledger.unclaim() if file.is_in_place else None)
+            undo.callback(lambda: ledger.unclaim() if file.writer.is_in_place else None)
         check_probes(f"Document {name!r}", ledger, embedders, identities)
         close = undo.pop_all().close
         return Indexer(

@@ -282,7 +282,7 @@ _BLANK_LINES = re.compile(r"\n(?:[ \t\r]*\n)+")
 
 # Excerpts
 
-_FAR_OFF = 8.0
+_FAR_OFF = 12.0
 """How much below the best score of its text a unit is not shown."""
 
 
@@ -369,7 +369,7 @@ _CLOSE = 2.5
 _ANNOUNCED = ("sentence", "item", "code")
 _SAYS_THE_SAME = 6.0  # not fitted
 """How much below a unit of an older text one of a newer text is about the same."""
-_FAR = 4.0
+_FAR = 3.0
 """How much below the best score a unit is not quoted."""
 _FAR_ROW = 1.0  # not fitted
 """How much below the best row of its table a row is not quoted."""

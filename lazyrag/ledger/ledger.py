@@ -189,12 +189,12 @@ class Ledger(LedgerConnection):
         self.documents = DocumentTable(self, self.parts, self.field_keys)
         self.groups = GroupTable(self, self.parts)
         self.builds = BuildTable(self, self.parts)
-        # what is live, and the counter of removals; `_begun` and file.commits before they were read
+        # what is live, and the counter of removals; `_begun` and the writer's commits before that
         self._latest = (Tree(), 0), (0, -1)
         self._begun = 0  # grows when others may have changed what is live
         self._verdicts: tuple[int, dict[int, bool]] = (-1, {})
         self._seen = -1  # value of file.commit_counter() at which they were read
-        self._changed_at = 0  # value of file.commits once their last change is committed
+        self._changed_at = 0  # the writer's commits once their last change is committed
 
     @property
     def tree(self) -> Tree:
@@ -236,7 +236,7 @@ class Ledger(LedgerConnection):
 
     def next_change(self, connection: sqlite3.Connection) -> int:
         """See `LedgerConnection.next_change`."""
-        self._changed_at = self.file.commits + 1
+        self._changed_at = self.file.writer.commits + 1
         return super().next_change(connection)
 
     def reread(self) -> tuple[Tree, int]:
@@ -258,7 +258,7 @@ class Ledger(LedgerConnection):
                 self._read(connection, -1 if self.file.is_writing() else seen)
 
     def _read(self, connection: sqlite3.Connection, seen: int) -> Tree:
-        read_at = self._begun, self.file.commits
+        read_at = self._begun, self.file.writer.commits
         changes, removals = connection.execute(
             "SELECT changes, removals FROM ledger WHERE id = ?", (self.id,)
         ).fetchone()
@@ -489,5 +489,5 @@ class Ledger(LedgerConnection):
     def announce_removal(self) -> None:
         """Notify readers that rows are about to be removed from stores."""
         with self.writing() as connection:
-            self._changed_at = self.file.commits + 1
+            self._changed_at = self.file.writer.commits + 1
             connection.execute("UPDATE ledger SET removals = removals + 1 WHERE id = ?", (self.id,))

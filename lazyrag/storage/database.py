@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from lazyrag.errors import ConfigError, StoreError
 from lazyrag.progress.blocks import contextmanager
@@ -207,6 +207,10 @@ class OpenDatabase(Closable):
         if self._closed:
             raise self._error(_CLOSED)
 
+    def refuse_to_write(self) -> NoReturn:
+        """Raise because the database was opened with ``read_only=True``."""
+        raise self._error("was opened with read_only=True. Open it without to write.")
+
     def is_writing(self) -> bool:
         """Whether this thread is within a transaction that writes, which may be rolled back."""
         return self._writing_thread == threading.get_ident()
@@ -375,7 +379,7 @@ class Database(OpenDatabase):
                 read-only.
         """
         if self.read_only:
-            raise self._error("was opened with read_only=True. Open it without to write.")
+            self.refuse_to_write()
         if self._process != os.getpid():  # a fork's copy, whose lock may have been left taken
             self.check_open()
         with self._turn:
@@ -522,7 +526,7 @@ class Database(OpenDatabase):
 
     def _commit(self) -> None:
         # SQLite would write into a file that nobody finds any more
-        if self.file_format.stays_in_place and not self.is_in_place:
+        if self.file_format.stays_in_place and self._identity() != self._opened_identity:
             raise self._error(
                 "was deleted or replaced while it was open. This change was not written. Close the"
                 " Document, put the file back, and open it again."

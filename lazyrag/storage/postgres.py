@@ -479,7 +479,7 @@ class PostgresDatabase(OpenDatabase):
     ) -> AbstractContextManager[Any]:
         """See `Database.writing`. There are no foreign keys to check."""
         if self.read_only:
-            raise self._error("was opened with read_only=True. Open it without to write.")
+            self.refuse_to_write()
         lazily = "" if durable else "SET LOCAL synchronous_commit = off; "
         lazily += f"SET LOCAL idle_in_transaction_session_timeout = '{_IDLE_S}s'"
         begin = f"BEGIN; {lazily}; UPDATE store SET commits = commits + 1"  # noqa: S608

@@ -275,17 +275,18 @@ class StoreFile(Closable):
                 from lazyrag.storage import postgres
 
                 database = cast("type[Database]", postgres.PostgresDatabase)
-            self._writer = undo.enter_context(
+            self.writer = undo.enter_context(
                 database(path, STORE_FORMAT, read_only=read_only, timeout_s=timeout_s)
             )
-            self._reader = self._writer
-            self.path: Path | None = None if self._writer.in_memory else self._writer.path
+            """The connection that writes."""
+            self._reader = self.writer
+            self.path: Path | None = None if self.writer.in_memory else self.writer.path
             self.is_server = is_server(path)
-            self.address = self._writer.address
+            self.address = self.writer.address
             """For messages: the path, or the URL without its password."""
-            if not (self._writer.in_memory or read_only):
-                self._reader = undo.enter_context(self._writer.second(read_only=True))
-            place = self._writer.array_place()
+            if not (self.writer.in_memory or read_only):
+                self._reader = undo.enter_context(self.writer.second(read_only=True))
+            place = self.writer.array_place()
             undo.pop_all()
         self.reading: Callable[[], AbstractContextManager[sqlite3.Connection]] = (
             self._reader.reading
@@ -296,15 +297,15 @@ class StoreFile(Closable):
         # reader's with those of the writer.
         self.commit_counter: Callable[[], int] = self._reader.data_version
         if self.path is None:  # each query calls it: no frame of ours
-            self.commit_counter = functools.partial(getattr, self._writer, "commits")
+            self.commit_counter = functools.partial(getattr, self.writer, "commits")
         """Counter that changes with every commit of any process. Compare values of the same object
         only."""
         self.arrays = ArrayFiles(
             self.path and Path(f"{self.path}.d"), read_only=read_only, place=place
         )
-        self.now = self._writer.now
-        self.is_writing = self._writer.is_writing
-        self.fetch_each = self._writer.fetch_each
+        self.now = self.writer.now
+        self.is_writing = self.writer.is_writing
+        self.fetch_each = self.writer.fetch_each
 
     def __repr__(self) -> str:
         return f"StoreFile({self.path and self.address!r}{', read_only=True' * self.read_only})"
@@ -324,25 +325,15 @@ class StoreFile(Closable):
         """
         for other in self._others:
             other.flush(again=durable)
-        return self._writer.writing(durable=durable, first=first)
-
-    @property
-    def commits(self) -> int:
-        """How many transactions of this object that write were committed."""
-        return self._writer.commits
+        return self.writer.writing(durable=durable, first=first)
 
     def second_writer(self) -> Database:
         """Another connection, which writes even if this object is read-only."""
-        return self._writer.second(read_only=False)
+        return self.writer.second(read_only=False)
 
     def reading_own(self) -> AbstractContextManager[sqlite3.Connection]:
         """See `reading`; within a transaction that this thread writes, a part of it."""
-        return self._writer.reading() if self.is_writing() else self._reader.reading()
-
-    @property
-    def is_in_place(self) -> bool:
-        """See `Database.is_in_place`."""
-        return self._writer.is_in_place
+        return self.writer.reading() if self.is_writing() else self._reader.reading()
 
     def flush(self, *, again: bool = True) -> None:
         """Wait until the disk has every finished transaction.
@@ -354,12 +345,12 @@ class StoreFile(Closable):
         Raises:
             StoreError: If the disk fails, or the file is closed.
         """
-        self._writer.check_open()  # before the lock, which a fork's copy may have been left with
+        self.writer.check_open()  # before the lock, which a fork's copy may have been left with
         with self._flushing:  # whoever relies on the number waits for the flush
             # now already: what another thread commits meanwhile may come too late
-            commits = self._writer.commits
+            commits = self.writer.commits
             if again or commits != self._flushed_commits:
-                self._writer.flush()
+                self.writer.flush()
                 self._flushed_commits = commits
 
     @staticmethod
@@ -412,7 +403,7 @@ class StoreFile(Closable):
     def collect_array_files(self, *, older_than_s: float) -> None:
         """Delete stray array files. No writer can refer to one meanwhile, see `check_there`."""
         for file in (self, *self._others):
-            with file._writer.writing() as connection:
+            with file.writer.writing() as connection:
                 stray = file._stray(connection, older_than_s)
                 if stray:
                     # otherwise a power cut could bring the rows back that refer to them
@@ -442,7 +433,7 @@ class StoreFile(Closable):
         """
         for file in (self, *self._others):
             if file.path is not None:
-                file._writer.shrink()
+                file.writer.shrink()
 
     def close(self) -> None:
         """Close the file. Waits for transactions of other threads. Idempotent.
@@ -451,7 +442,7 @@ class StoreFile(Closable):
         """
         self.commit_counter = self._reader.data_version  # from now on an error, in memory too
         self._reader.close()
-        self._writer.close()  # last: the last connection cleans up, which a reader may not
+        self.writer.close()  # last: the last connection cleans up, which a reader may not
 
 
 _REMEMBERED = 2_048  # origins, of some 800 bytes; rows are read build by build, which share theirs
@@ -538,13 +529,18 @@ class MapFileSegmentStore:
     def create(self, collection: str, schema: Schema) -> None:
         """See `SegmentStore.create`."""
         fields_text = schema_text(schema)
-        with self.file.writing() as connection:
-            connection.execute(
-                "INSERT INTO segment_collection (name, schema) VALUES (?, ?) ON CONFLICT (name) DO"
-                " NOTHING",
-                (collection, fields_text),
-            )
+        # a read-only store has the collections that its programs use
+        transaction = self.file.reading if self.file.read_only else self.file.writing
+        with transaction() as connection:
             _, present = _collection(connection, collection)
+            if present is None:
+                if self.file.read_only:
+                    self.file.writer.refuse_to_write()
+                present = fields_text
+                connection.execute(
+                    "INSERT INTO segment_collection (name, schema) VALUES (?, ?)",
+                    (collection, fields_text),
+                )
         if present != fields_text:
             raise other_fields(collection, json.loads(present or "{}"))
 

@@ -161,13 +161,19 @@ class MapFileVectorStore:
         """See `VectorStore.create`."""
         requested = (schema.dimension, schema.metric, schema_text(schema.fields))
         check_schema(schema)
-        with self.file.writing() as connection:
-            connection.execute(
-                "INSERT INTO vector_collection (name, dimension, metric, schema) VALUES (?, ?, ?,"
-                " ?) ON CONFLICT (name) DO NOTHING",
-                (collection, *requested),
-            )
-            present = cast("CollectionRow", collection_row(connection, collection))
+        # a read-only store has the collections that its programs use
+        transaction = self.file.reading if self.file.read_only else self.file.writing
+        with transaction() as connection:
+            present = collection_row(connection, collection)
+            if present is None:
+                if self.file.read_only:
+                    self.file.writer.refuse_to_write()
+                connection.execute(
+                    "INSERT INTO vector_collection (name, dimension, metric, schema)"
+                    " VALUES (?, ?, ?, ?)",
+                    (collection, *requested),
+                )
+                return
         _, dimension, metric, fields = present
         if (dimension, metric, fields) != requested:
             raise other_schema(collection, dimension, metric, schema)

@@ -334,7 +334,7 @@ def stop(statement):
         sys.stdin.readline()
 
 file = StoreFile(sys.argv[1])
-file._writer._connection.set_trace_callback(stop)
+file.writer._connection.set_trace_callback(stop)
 MapFileSegmentStore(file).upsert(sys.argv[2], [row._replace(path="new") for row in make_segments()])
 """
 

@@ -515,7 +515,7 @@ def _upsert_and_die(path: str, moment: int) -> None:
             return name
 
         file.arrays.write = write_between
-        file._writer._connection.set_trace_callback(step)
+        file.writer._connection.set_trace_callback(step)
         store.upsert(C, _changed_rows())
 
 

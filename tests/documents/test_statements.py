@@ -52,7 +52,7 @@ def count_statements(docs, work, *, is_warm=True):
     if is_warm:
         work()  # what is opened once, and models
     file = docs._indexer.ledger.file
-    connections = {file._reader._connection, file._writer._connection}
+    connections = {file._reader._connection, file.writer._connection}
     statements = []
     for connection in connections:
         connection.set_trace_callback(statements.append)
@@ -133,7 +133,7 @@ def test_the_first_query_of_a_program_that_writes(paths):
         with open_store(path) as docs:
             file = docs._indexer.ledger.file
             ticks = []
-            for connection in (file._reader._connection, file._writer._connection):
+            for connection in (file._reader._connection, file.writer._connection):
                 connection.set_progress_handler(lambda ticks=ticks: ticks.append(1), 100)
             assert keyword(docs)
             steps.append(len(ticks))

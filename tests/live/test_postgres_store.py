@@ -231,7 +231,7 @@ def test_a_database_without_an_encoding(url):
     """SQL_ASCII, as servers have that were made without a locale."""
     name = "plain" + url[-8:]
     with StoreFile(url) as file, file.reading():
-        cursor = file._writer._connection.raw.cursor()
+        cursor = file.writer._connection.raw.cursor()
         cursor.execute(
             f"CREATE DATABASE {name} ENCODING 'SQL_ASCII' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
         )
