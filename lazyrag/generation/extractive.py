@@ -11,7 +11,7 @@ from textwrap import dedent
 from typing import Any, NamedTuple
 
 from lazyrag.data.result import GenerationResult, Hit, RAGContext
-from lazyrag.generation.units import FENCE, FINISHED, ITEM, Unit, line_of, units_of
+from lazyrag.generation.units import FENCE, ITEM, Unit, line_of, units_of
 from lazyrag.text.analyzers import chinese_terms
 from lazyrag.text.dates import is_named
 from lazyrag.text.question_parts import split_question
@@ -150,7 +150,6 @@ _BEFORE_THAT = 2.9
 _AFTER = 3.1
 _FITS = 2.2
 _RANK = 3.0
-_UNFINISHED = -0.9
 _CODE = 1.2
 
 
@@ -251,7 +250,6 @@ class _Scorer:
                 _BEFORE * self._weights.recall(passage.name_terms - terms),
                 _FITS * self._has_new(text),
                 _RANK / (1 + passage.rank),
-                _UNFINISHED * (not FINISHED.search(text)),
                 _CODE * (unit.kind == "code"),
             )
         )

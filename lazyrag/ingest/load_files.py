@@ -422,17 +422,12 @@ def loader_identities(readers: Readers) -> Callable[[FoundFile], str]:
         nested = inside if target in _CONTAINERS else ""
         return f"{suffix} {_first_target(target) or fingerprint(loaders[suffix]).value}{nested}"
 
-    @functools.lru_cache(maxsize=4_096)
-    def suffix_of(name: str) -> str:
-        return known_suffix(Path(name))
-
     def of_file(file: FoundFile) -> str:
         name = os.path.basename(file.raw_path)  # noqa: PTH119  a Path takes 5 us
         for reader in named:
             if matches(reader.pattern, (file.identity, name)):
                 return reader.identity
-        stem, dot, suffixes = name.partition(".")
-        suffix = suffix_of(f"{stem[:1]}{dot}{suffixes}")  # files have few suffixes
+        suffix = known_suffix(name)
         if suffix in loaders:
             return of_suffix(suffix)
         # slow to import, and few files have an unknown suffix
@@ -684,14 +679,14 @@ class Loading:
         for pattern, pickled in self._sent_readers:
             if matches(pattern, names):
                 return pickled is not None
-        return self._sent_loaders.get(known_suffix(file.path), "") is not None
+        return self._sent_loaders.get(known_suffix(file.path.name), "") is not None
 
     def _name_of(self, file: FoundFile) -> str:
         """Return the name of a file's reader, judged by the file's name."""
         named = self.find(file.identity, file.path.name)
         if named is not None:
             return named.name
-        suffix = known_suffix(file.path)
+        suffix = known_suffix(file.path.name)
         if suffix not in loaders:
             return "its loader"
         target = loaders.target(suffix)
@@ -704,8 +699,8 @@ class Loading:
             identity: The document's.
             metadata: Of its root node.
         """
-        name = Path(str(metadata.get("file_name", identity)))
-        named = self.readers.find(identity, name.name)
+        name = Path(str(metadata.get("file_name", identity))).name
+        named = self.readers.find(identity, name)
         suffix = str(metadata.get("read_as") or known_suffix(name))
         if named is not None:
             return suffix, named.user_reader

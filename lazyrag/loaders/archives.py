@@ -290,7 +290,7 @@ def load_member(folder: Path, name: str, pieces: Iterable[bytes]) -> LoadedFile:
         LoadError: If it cannot be read, or there are too many members.
     """
     reading().count_member()
-    suffix = known_suffix(Path(name.replace("\\", "/").rpartition("/")[2]))
+    suffix = known_suffix(name.replace("\\", "/").rpartition("/")[2])
     path = folder / f"member{suffix if _SAFE_SUFFIX.match(suffix) else ''}"
     try:
         with path.open("wb") as file:

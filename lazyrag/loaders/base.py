@@ -527,7 +527,7 @@ file_parts.declare("pictures", "lazyrag.loaders.pictures:find_pictures")
 
 def _pictures(reader: FileReader, path: Path, kind: str) -> LoadedFile:
     loader = next(iter(getattr(reader.load, "args", ())), None)  # of a user, with a password
-    suffix = reader.content or known_suffix(path)
+    suffix = reader.content or known_suffix(path.name)
     pictures: FoundPictures = file_parts["pictures"](
         path, suffix, loader, linked=kind == LINKED_PICTURES
     )
@@ -589,7 +589,7 @@ def find_reader(path: Path, name: str, state: Reading) -> FileReader:
         reader = state.readers(name, own_name)
         if reader is not None:
             return reader
-    suffix = known_suffix(path)
+    suffix = known_suffix(path.name)
     has_loader = suffix in loaders
     if has_loader and not is_built_in(suffix):
         return _registered(suffix)
@@ -639,7 +639,7 @@ def _plain_text(path: Path, missing: MissingDependencyError) -> LoadedFile:
     """
     from lazyrag.loaders.detect import is_binary
 
-    suffix = known_suffix(path)
+    suffix = known_suffix(path.name)
     if is_binary(suffix) or not is_built_in(suffix):
         raise missing
     loaded = _read(_registered(".txt"), path)
@@ -744,13 +744,14 @@ def is_built_in(suffix: str) -> bool:
     return (loaders.target(suffix) or "").startswith("lazyrag.")
 
 
-def known_suffix(path: Path) -> str:
-    """The longest suffix of a file (``.part.txt`` before ``.txt``) with a registered loader."""
-    if path.name.count(".") == 1:  # nearly always; taking a name apart is slow
-        return path.suffix.lower()
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    joined = ("".join(suffixes[at:]) for at in range(len(suffixes)))
-    return next((suffix for suffix in joined if suffix in loaders), path.suffix.lower())
+def known_suffix(name: str) -> str:
+    """The longest suffix of a file's name (``.part.txt`` before ``.txt``) with a registered loader;
+    else its last one.
+    """
+    _, *parts = name.lower()[1:].split(".")
+    suffixes = ["." + ".".join(parts[at:]) for at in range(len(parts))]
+    last = suffixes[-1] if any(parts[-1:]) else ""
+    return next((suffix for suffix in suffixes if suffix in loaders), last)
 
 
 def _loaded(result: Any, name: str) -> LoadedFile:
