@@ -360,10 +360,7 @@ def _excerpt(text: str, units: Sequence[Unit], size: int) -> str:
 
 MAX_CHARACTERS = 600
 """Of all quotations of an answer."""
-_USUAL_CHARACTERS = 300
 _MAX_QUOTES = 3
-_CLOSE = 2.5
-"""How much below the best score a unit may exceed the usual number of characters."""
 _ANNOUNCED = ("sentence", "item", "code")
 _SAYS_THE_SAME = 6.0  # not fitted
 """How much below a unit of an older text one of a newer text is about the same."""
@@ -427,14 +424,12 @@ def choose_quotes(query: str, hits: Sequence[Hit]) -> list[Quote]:
     best_of_table: dict[str, float] = {}
     room = MAX_CHARACTERS
     for below_best, ranked in _rank_by_part(query, passages, hits):
-        is_close = not chosen or below_best <= _CLOSE
-        limit = room if is_close else room - MAX_CHARACTERS + _USUAL_CHARACTERS
-        quote = _quote_of(ranked, passages[ranked.source], limit)
+        quote = _quote_of(ranked, passages[ranked.source], room)
         table = f"of {ranked.source}" if ranked.unit.kind == "record" else quote.header
         below_row = below_best - best_of_table.setdefault(table, below_best)
         if table and below_row > _FAR_ROW:
             continue
-        if quote.size <= limit and not _repeats(quote, chosen, texts):
+        if quote.size <= room and not _repeats(quote, chosen, texts):
             chosen.append(quote)
             room -= quote.size
         if len(chosen) == _MAX_QUOTES:
