@@ -280,10 +280,6 @@ _BLANK_LINES = re.compile(r"\n(?:[ \t\r]*\n)+")
 
 # Excerpts
 
-_FAR_OFF = 12.0
-"""How much below the best score of its text a unit is not shown."""
-
-
 def choose_excerpts(
     query: str, texts: Sequence[str], fits: Callable[[int, Sequence[Unit]], bool]
 ) -> list[list[Unit]]:
@@ -307,11 +303,9 @@ def choose_excerpts(
         ['It has leaves.', 'Green tea wants water of 80 degrees.']
     """
     excerpts: list[list[Unit]] = [[] for _ in texts]
-    best: dict[int, float] = {}
-    for score, source, unit in _ranked(query, _passages(texts, splits_code=True)):
-        is_close = score >= best.setdefault(source, score) - _FAR_OFF
+    for _, source, unit in _ranked(query, _passages(texts, splits_code=True)):
         units = sorted([*excerpts[source], unit])
-        if len(units) == 1 or (is_close and fits(source, units)):
+        if len(units) == 1 or fits(source, units):
             excerpts[source] = units
     return excerpts
 
