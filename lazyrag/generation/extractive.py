@@ -280,6 +280,7 @@ _BLANK_LINES = re.compile(r"\n(?:[ \t\r]*\n)+")
 
 # Excerpts
 
+
 def choose_excerpts(
     query: str, texts: Sequence[str], fits: Callable[[int, Sequence[Unit]], bool]
 ) -> list[list[Unit]]:

@@ -293,7 +293,7 @@ def compare_files(indexer: Indexer, max_deleted: float = MAX_DELETED) -> FileCom
             content_hash=lambda file: (
                 hash_remote(file) if isinstance(file.raw_path, RemotePath) else hash_file(file.path)
             ),
-            config_hash=work.counted(unsettled.config_hash),
+            config_hash=work.counted(unsettled.hash_config),
             max_deleted=max_deleted,
             settled=len(unsettled.settled),
         )
@@ -323,12 +323,11 @@ class _UnsettledFiles:
         self.rows: dict[str, DocumentRow] = {}
         self.settled: list[str] = []
         self.skipped: list[tuple[str, str]] = []
-        self.metadata, self._hash_config = user_config(indexer)
+        self.metadata, self.hash_config = user_config(indexer)
         metadata = indexer.dataset.metadata
         self.unmatched = dict.fromkeys(metadata if isinstance(metadata, Mapping) else ())
         self._files: list[FoundFile] = []
         self._skipped_names: dict[str, str] = {}  # by documents whose names are not in NFC
-        self._hashes: dict[str, str] = {}
         self._lost = _lost_roots(indexer)
         self._store = os.fspath(indexer.ledger.file.path or "")
 
@@ -363,7 +362,7 @@ class _UnsettledFiles:
             return ""
         if row.status != "skipped":
             return _reason_by_name(row)
-        if row.signature != file.signature or row.config_hash != self.config_hash(file):
+        if row.signature != file.signature or row.config_hash != self.hash_config(file):
             return ""
         is_racy = _known_file(row, ()).racy
         if is_racy and hash_if_readable(file) != row.content_hash:
@@ -373,18 +372,7 @@ class _UnsettledFiles:
     def _is_settled(self, file: FoundFile, row: DocumentRow) -> bool:
         if not _is_of_dataset(row) or not _known_file(row, self._lost).matches(file):
             return False
-        config_hash = self._hash_config(file)
-        if config_hash == row.config_hash:
-            return True
-        self._hashes[file.identity] = config_hash
-        return False
-
-    def config_hash(self, file: FoundFile) -> str:
-        """Hash the loader and the user metadata of a file that is not settled, once."""
-        known = self._hashes.get(file.identity)
-        if known is None:
-            known = self._hashes[file.identity] = self._hash_config(file)
-        return known
+        return self.hash_config(file) == row.config_hash
 
     def without_skipped(self) -> list[FoundFile]:
         """Return the files to compare, without those that are skipped by their names in another
