@@ -411,7 +411,7 @@ def choose_quotes(query: str, hits: Sequence[Hit]) -> list[Quote]:
         >>> text = "# Tea\n\nIt is old. Green tea wants water of 80 degrees."
         >>> [quote] = choose_quotes("How hot is the water for tea?", [Hit("n", text, 1.0)])
         >>> text[quote.start : quote.end]
-        'It is old. Green tea wants water of 80 degrees.'
+        'Green tea wants water of 80 degrees.'
     """
     texts = [hit.text for hit in hits]
     passages = _passages(texts, ranks_of(hits), hits)
@@ -537,7 +537,7 @@ def quote_answer(context: RAGContext) -> GenerationResult[dict[str, Any]]:
         >>> hit = Hit("n", "Tea is old. Green tea wants water of 80 degrees.", 1.0)
         >>> context = RAGContext("How hot is green tea?", "", RetrievalResult.from_hits([hit]), 0)
         >>> quote_answer(context).response
-        '“Tea is old.” [1] “Green tea wants water of 80 degrees.” [1]'
+        '“Green tea wants water of 80 degrees.” [1]'
     """
     texts = [hit.text for hit in context.sources]
     quotes = choose_quotes(context.query, context.sources)
