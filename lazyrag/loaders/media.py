@@ -11,7 +11,6 @@ from typing import ClassVar, Literal, TypeAlias
 from lazyrag.data.segment import EMPTY
 from lazyrag.errors import AlreadyRegisteredError, LoadError, NoReaderError, sentence
 from lazyrag.loaders.base import LoadedFile, loaders
-from lazyrag.loaders.tables import TextLines
 from lazyrag.types import Metadata
 from lazyrag.validation import known_arguments, require, validate_choice
 
@@ -195,6 +194,8 @@ def _transcript(
     pieces: Iterable[tuple[float, float, str]], metadata: Metadata = EMPTY
 ) -> LoadedFile:
     """Pieces with times as lines, each a location."""
+    from lazyrag.loaders.tables import TextLines  # few programs need it
+
     lines = TextLines()
     for start, end, words in pieces:
         if words:
