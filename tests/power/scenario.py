@@ -289,12 +289,8 @@ def _configure() -> None:
 
 
 def _write_without_waiting() -> None:
-    transaction = Database._transaction
-
-    def without_waiting(self, begin, durable=None):
-        return transaction(self, begin, None if durable is None else False)
-
-    Database._transaction = without_waiting
+    begin = Database._begin
+    _set(Database, "_begin", lambda database, *, durable: begin(database, durable=False))
 
 
 BREAKS: dict[str, Callable[[], None]] = {
