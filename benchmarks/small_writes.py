@@ -79,7 +79,7 @@ def observed(docs: Document) -> Iterator[Writes]:
         return counting_flush
 
     file = docs._indexer.ledger.file
-    connections = {id(one): one for one in (file._writer._connection, file._reader._connection)}
+    connections = {id(one): one for one in (file.writer._connection, file._reader._connection)}
     before = os.fsync, os.fdatasync
     os.fsync, os.fdatasync = flushing(os.fsync), flushing(os.fdatasync)
     for one in connections.values():
