@@ -20,7 +20,8 @@ from hypothesis import HealthCheck, Phase, given, note, seed, settings
 from hypothesis import strategies as st
 from hypothesis.errors import HypothesisWarning
 
-from lazyrag.data.fields import DataType, DocField, Schema, check_value, make_schema
+from lazyrag import DataType, DocField
+from lazyrag.data.fields import Schema, check_value, make_schema
 from lazyrag.data.filters import And, Condition, Filter, Not, Or, bind_filter, matches
 from lazyrag.data.segment import EMPTY, Content, Segment
 from lazyrag.stores.protocol import VectorRow, VectorSchema

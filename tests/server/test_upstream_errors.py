@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 from lazyrag import Document
 from lazyrag.data.encoding import ErrorInfo
 from lazyrag.errors import EmbeddingError, IngestionWarning, LoadError
-from lazyrag.models.rerank import CallableRerankModel
+from lazyrag.models import CallableRerankModel
 from lazyrag.server.app import create_app
 from lazyrag.server.core.access import Access
 from lazyrag.server.core.problems import public_error

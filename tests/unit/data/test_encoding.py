@@ -26,7 +26,6 @@ from lazyrag import (
     Retriever,
 )
 from lazyrag.data.encoding import to_dict
-from lazyrag.data.result import AnswerDelta, GenerationDelta
 from lazyrag.data.segment import Location
 from lazyrag.document import (
     ChangedText,
@@ -47,6 +46,7 @@ from lazyrag.document import (
 )
 from lazyrag.errors import ConfigError
 from lazyrag.evaluation import GoldenReport
+from lazyrag.generation import AnswerDelta, GenerationDelta
 
 SCORE = 0.1 + 0.2
 HIT = Hit("1", "Tea.", SCORE, "tea.txt", "d", 1, {"location": "page 3"})

@@ -7,8 +7,18 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 
-from lazyrag import DataType, DocField, Document, Retriever
-from lazyrag.data.result import Answer, Citation, GenerationResult, Hit, RAGContext, RetrievalResult
+from lazyrag import (
+    Answer,
+    Citation,
+    DataType,
+    DocField,
+    Document,
+    GenerationResult,
+    Hit,
+    RAGContext,
+    RetrievalResult,
+    Retriever,
+)
 
 HOSTILE = "<script>alert(1)</script> & 'water'"
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lazyrag import Document, IngestionWarning, SentenceSplitter
-from lazyrag.data.fields import DataType, DocField
+from lazyrag import DataType, DocField, Document, IngestionWarning, SentenceSplitter
 from lazyrag.transforms import TransformArgs
 from tests.shelf import conf_of
 

@@ -30,13 +30,13 @@ from lazyrag import (
     DocField,
     DocNode,
     Document,
+    Hit,
     HybridRetriever,
     Reranker,
     RetrievalChain,
     Retriever,
     register_similarity,
 )
-from lazyrag.data.result import Hit
 from lazyrag.errors import ConfigError, IngestionError, IngestionWarning, LazyRAGError
 from lazyrag.groups.node_group import Step
 from lazyrag.read import nodes, snapshot

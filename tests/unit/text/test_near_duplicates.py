@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazyrag import Document, RetrievalChain, Retriever
-from lazyrag.data.node import DocNode
+from lazyrag import DocNode, Document, RetrievalChain, Retriever
 from lazyrag.errors import ConfigError, NotRegisteredError
 from lazyrag.read import near_duplicates
 from lazyrag.retrieval import Distinct

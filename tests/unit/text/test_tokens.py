@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazyrag import ContextBuilder
-from lazyrag.data.result import Hit
+from lazyrag import ContextBuilder, Hit
 from lazyrag.text.tokens import (
     AverageTokenCounter,
     EstimatedTokenCounter,
