@@ -24,7 +24,7 @@ from lazyrag.data.segment import (
     key_uid,
 )
 from lazyrag.errors import ConfigError
-from lazyrag.stores.opensearch_client import STORE
+from lazyrag.stores.opensearch_client import STORE, dump_json
 from lazyrag.stores.protocol import LAYOUT, VectorRow, batches, check_layout, join_parts
 from lazyrag.stores.sqlite import JSON_ENCODER, mapping_as_dict
 from lazyrag.text.analyzers import term_function
@@ -265,7 +265,7 @@ def encode_vector(row: VectorRow, shape: Shape) -> str:
         VECTOR: ranked_vector(vector, shape.metric),
         **indexed,
     }
-    return _DOCUMENT_ENCODER.encode(document)
+    return dump_json(document)
 
 
 def decode_vector(source: Mapping[str, Any]) -> VectorRow:
@@ -275,12 +275,12 @@ def decode_vector(source: Mapping[str, Any]) -> VectorRow:
     return VectorRow(source[KEY], vector, _read_fields(source, others))
 
 
-def ranked_vector(vector: Vector, metric: Metric) -> list[float]:
+def ranked_vector(vector: Vector, metric: Metric) -> Vector:
     """A vector as it is ranked: for the cosine of length 1, or 0."""
     if metric == "cosine":
         length = float(np.linalg.norm(vector.astype(np.float64)))
         vector = vector / (length or 1.0)
-    return [*map(float, vector.astype(np.float32))]
+    return vector.astype(np.float32)
 
 
 def _segment_text(segment: Segment, indexed: Mapping[str, Any], *, has_content: bool) -> str:

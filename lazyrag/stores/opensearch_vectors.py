@@ -118,7 +118,7 @@ class OpenSearchVectorStore(OpenSearchRows[VectorRow]):
         def rank(vector: Vector) -> Ranking:
             params = {
                 "field": VECTOR,
-                "query_value": ranked_vector(vector, schema.metric),
+                "query_value": ranked_vector(vector, schema.metric).tolist(),
                 "space_type": space_of(schema.metric),
             }
             script = {"lang": "knn", "source": "knn_score", "params": params}
@@ -142,7 +142,7 @@ class OpenSearchVectorStore(OpenSearchRows[VectorRow]):
         pushed = push_down(filter, FilterDialect(schema.fields))
 
         def rank(vector: Vector) -> Ranking:
-            nearest: Query = {"vector": ranked_vector(vector, schema.metric)}
+            nearest: Query = {"vector": ranked_vector(vector, schema.metric).tolist()}
             if pushed.native is not None:
                 nearest["filter"] = pushed.native
 

@@ -26,7 +26,13 @@ MILVUS_BINARIES = LIVE / "milvus-server" / "unpacked" / "bin"
 
 _PACKAGES = {
     # One environment for all clients: what a user has who installs every extra.
-    "env": ("chromadb==1.5.9", "milvus-lite==3.2.2", "opensearch-py==3.2.0", "pymilvus==3.0.2"),
+    "env": (
+        "chromadb==1.5.9",
+        "milvus-lite==3.2.2",
+        "opensearch-py==3.2.0",
+        "orjson==3.13.0",
+        "pymilvus==3.0.2",
+    ),
     # Its pkg_resources went with setuptools 80; 2.x and 3.x of milvus-lite share a name and exclude
     # each other.
     "milvus25": ("milvus-lite==2.5.1", "pymilvus==2.6.17", "setuptools<80"),
