@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -324,6 +325,7 @@ def _term_rows(rows: Sequence[Segment], analyser: str, schema: Schema) -> list[s
     return values
 
 
+@functools.lru_cache(maxsize=1 << 14)  # terms occur again
 def _lexeme(term: str, count: int = 0) -> str:
     """A term in a tsquery, or in a tsvector at as many positions as it has occurrences."""
     text = term if len(term) <= _LONGEST_TERM else digest([term])
@@ -522,7 +524,9 @@ class PostgresVectorStore(MapFileVectorStore):
 
 
 def _vector_text(vector: Any) -> str:
-    return "'[" + ",".join([f"{number:.9g}" for number in vector.tolist()]) + "]'"
+    numbers = vector.tolist()
+    # one format for all is twice as fast as one for each
+    return "'[" + ",".join(["%.9g"] * len(numbers)) % tuple(numbers) + "]'"
 
 
 _SQL = str.maketrans('"[]', "'()")
