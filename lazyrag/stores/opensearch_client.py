@@ -52,8 +52,15 @@ _RETRIES = 5
 _WAIT_S = 120.0  # longer than a node takes to restart
 _TIMEOUT_S = 30.0
 _BUSY = 429  # status
-# of documents whose shard is not there yet, after a restart
-_RECOVERING = ("illegal_index_shard_state_exception", "no_shard_available_action_exception")
+# Of documents whose shard is not there yet, after a restart, and of searches on a node that is
+# lost, which have status 500.
+_RECOVERING = (
+    "illegal_index_shard_state_exception",
+    "no_shard_available_action_exception",
+    "node_closed_exception",
+    "node_disconnected_exception",
+    "node_not_connected_exception",
+)
 _UNREACHABLE = (ConnectionRefusedError, socket.gaierror, TimeoutError)
 # open ones; opensearch-py's 10 are fewer than the threads that a Document may have
 _CONNECTIONS = 16
@@ -170,7 +177,8 @@ class OpenSearchConnection:
         if isinstance(fault, (library.ConnectionTimeout, library.SSLError)):
             return False
         is_lost = isinstance(fault, library.ConnectionError)
-        return is_lost or fault.status_code in TRANSIENT_STATUSES
+        is_recovering = _reason(fault.info).startswith(_RECOVERING)
+        return is_lost or is_recovering or fault.status_code in TRANSIENT_STATUSES
 
     def _may_reach(self, fault: Any, tries: int) -> bool:
         """Whether the next try may reach a node: after an unreachable one it goes to another."""

@@ -132,8 +132,18 @@ def cutting():
             serving.join()
 
 
-@pytest.mark.parametrize("status", [429, 502, 503, 504])
-def test_what_may_pass_is_tried_again(front, store, status):
+LOST_NODE = {
+    "error": {
+        "type": "search_phase_execution_exception",
+        "root_cause": [{"type": "node_disconnected_exception", "reason": "[Node 1] disconnected"}],
+    },
+    "status": 500,
+}
+"""What a cluster answers to a search on a node that is killed meanwhile."""
+
+
+@pytest.mark.parametrize("fault", [429, 502, 503, 504, answered(LOST_NODE, 500)], ids=str)
+def test_what_may_pass_is_tried_again(front, store, fault):
     """After an answer that says so, every call is repeated, and then gives what it gives
     without.
     """
@@ -148,7 +158,7 @@ def test_what_may_pass_is_tried_again(front, store, status):
         (lambda: store.drop(C), None),
     )
     for use, expected in uses:
-        front.faults = [status, status]
+        front.faults = [fault, fault]
         assert use() == expected
         assert front.faults == []
 
