@@ -53,13 +53,14 @@ _WAIT_S = 120.0  # longer than a node takes to restart
 _TIMEOUT_S = 30.0
 _BUSY = 429  # status
 # Of documents whose shard is not there yet, after a restart, and of searches on a node that is
-# lost, which have status 500.
+# lost, which have status 500, and sometimes no other cause.
 _RECOVERING = (
     "illegal_index_shard_state_exception",
     "no_shard_available_action_exception",
     "node_closed_exception",
     "node_disconnected_exception",
     "node_not_connected_exception",
+    "search_phase_execution_exception",
 )
 _UNREACHABLE = (ConnectionRefusedError, socket.gaierror, TimeoutError)
 # open ones; opensearch-py's 10 are fewer than the threads that a Document may have
