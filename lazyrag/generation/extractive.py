@@ -357,6 +357,7 @@ MAX_CHARACTERS = 600
 """Of all quotations of an answer."""
 _MAX_QUOTES = 3
 _ANNOUNCED = ("sentence", "item", "code")
+_GOES_ON = (":", "：", ";", "；")
 _SAYS_THE_SAME = 6.0  # not fitted
 """How much below a unit of an older text one of a newer text is about the same."""
 _FAR = 3.0
@@ -464,16 +465,19 @@ def _rank_by_part(
 
 def _quote_of(ranked: RankedUnit, passage: _Passage, limit: int) -> Quote:
     """The quotation of a unit: a row with the header of its table, a sentence with what its colon
-    announces if that fits.
+    announces and a clause with those after its semicolon, if that fits.
     """
-    units = passage.units
     unit = ranked.unit
-    number = units.index(unit)
-    following = [unit for unit in units[number + 1 : number + 2] if unit.kind in _ANNOUNCED]
-    if passage.text.endswith((":", "："), unit.start, unit.end):
-        with_following = Quote(ranked.source, (unit, *following))
-        if with_following.size <= limit:
-            return with_following
+    number = passage.units.index(unit)
+    quoted = [unit]
+    for following in passage.units[number + 1 :]:
+        goes_on = passage.text.endswith(_GOES_ON, quoted[-1].start, quoted[-1].end)
+        if not goes_on or following.kind not in _ANNOUNCED:
+            break
+        quoted.append(following)
+    whole = Quote(ranked.source, tuple(quoted))
+    if len(quoted) > 1 and whole.size <= limit:
+        return whole
     return Quote(ranked.source, (unit,), passage.headers[number])
 
 

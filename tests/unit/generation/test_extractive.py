@@ -211,6 +211,15 @@ def test_a_sentence_with_a_colon_comes_with_the_code_that_it_announces():
     assert response.endswith("```\n\n[1]")
 
 
+def test_a_clause_before_a_semicolon_comes_with_the_rest_of_its_sentence():
+    """Half of a rule would mislead."""
+    text = (
+        "第五条 交货由乙方负责。第六条 争议由双方协商解决；协商不成的，提交仲裁。本合同一式两份。"
+    )
+    [quote] = choose_quotes("发生争议怎么办？", [Hit("a", text, 1.0)])
+    assert text[quote.start : quote.end] == "第六条 争议由双方协商解决；协商不成的，提交仲裁。"
+
+
 @pytest.mark.parametrize(
     "text",
     [
