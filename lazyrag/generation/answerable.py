@@ -21,9 +21,11 @@ _OTHER_TERM = 0.3
 """Weight of a term that is no word, such as a pair of Chinese characters of two words."""
 _FILLERS = frozenset(
     "一个 多久 多长 多大 多高 几个 几次 几年 哪年 应该 可以 能够 需要 请问 时候 一般 通常 大约"
-    " 大概 可能".split()
+    " 大概 可能 怎么办 我 我们"
+    " i my me we our can could should would may need get got do doe happen mani much long often"
+    " usual mean".split()
 )
-"""Words of questions that the answering text often lacks."""
+"""Terms of questions that the answering text often lacks."""
 
 
 def answerable(query: str, texts: Sequence[str], names: Sequence[str] = ()) -> float:

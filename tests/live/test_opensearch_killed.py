@@ -116,7 +116,7 @@ def test_a_kill_costs_an_ingestion_time_and_no_node(
                 assert sorted(texts) == sorted([*expected, "oolong"])
 
 
-# By hand: it hung once beside the other live tests, for a reason that is not known.
+# By hand: of some thirty runs two hung, for a reason that is not known.
 @pytest.mark.deep
 def test_a_process_of_a_cluster_is_killed_in_an_ingestion_and_in_queries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -136,7 +136,14 @@ def test_a_process_of_a_cluster_is_killed_in_an_ingestion_and_in_queries(
         kwargs = {
             "uris": [server.address for server in servers],
             "client_kwargs": {},
-            "index_kwargs": {"settings": {"number_of_shards": 3, "number_of_replicas": 1}},
+            "index_kwargs": {
+                "settings": {
+                    "number_of_shards": 3,
+                    "number_of_replicas": 1,
+                    # copies are made anew at once: by default a lost node is waited for a minute
+                    "index.unassigned.node_left.delayed_timeout": "0ms",
+                }
+            },
         }
         conf = {
             "segment_store": {"type": "opensearch", "kwargs": kwargs},

@@ -17,6 +17,15 @@ def test_a_text_with_the_words_of_the_question_is_likely_an_answer(question):
     assert answerable(question, TEXTS) > 0.5
 
 
+@pytest.mark.parametrize(
+    "question", ["How many days of leave do I get?", "What should I do if my leave is refused?"]
+)
+def test_people_ask_about_themselves(question):
+    """A text says neither "I" nor "should"."""
+    texts = ["Employees receive 20 days of leave. HR decides if leave is refused.", *TEXTS]
+    assert answerable(question, texts) > 0.9
+
+
 @pytest.mark.parametrize("question", ["Who won the election of 1912?", "谁赢得了世界杯？", "?", ""])
 def test_words_that_no_text_has_are_unlikely_answered(question):
     """And a question without words."""
