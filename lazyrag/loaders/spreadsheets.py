@@ -210,10 +210,8 @@ class XlsxLoader(SelectingLoader):
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
-        try:
-            from lazyrag.loaders import workbooks
-        except ModuleNotFoundError as exc:
-            raise missing_package("The loader of .xlsx files", exc, "") from exc
+        from lazyrag.loaders import workbooks  # imports openpyxl
+
         with open_archive(path, "workbook", ".xlsx") as archive:
             main = related(archive, "officeDocument")
             if not main.endswith(".xml") or local_name(archive.xml(main)) != "workbook":
@@ -336,10 +334,8 @@ class XlsbLoader(SelectingLoader):
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
-        try:
-            from lazyrag.loaders import binary_workbooks
-        except ModuleNotFoundError as exc:
-            raise missing_package("The loader of .xlsb files", exc, "") from exc
+        from lazyrag.loaders import binary_workbooks  # imports openpyxl
+
         with open_archive(path, "binary workbook", ".xlsb") as archive:
             main = related(archive, "officeDocument")
             if not main.endswith(".bin"):
