@@ -25,6 +25,7 @@ from lazyrag.read.snapshot import LocalSnapshot
 from lazyrag.read.source import LiveState
 from lazyrag.stores.sqlite import read_text
 from lazyrag.text.analyzers import content_terms, normal_form, term_function
+from lazyrag.text.question_parts import find_list_words
 from lazyrag.text.tokens import resolve_counter
 from lazyrag.validation import (
     require,
@@ -50,6 +51,13 @@ _SKIPPED = (
 
 _Alternative = tuple[frozenset[str], list[str]]
 """Terms and phrases that a text must all have."""
+
+_LINKS = content_terms(
+    "people work live get has have belong based located 人员 工作 居住 位于 属于"
+)
+"""Words of questions between what is asked for and its values, which texts rarely have."""
+_NO = ("", *"- no false n 否 无".split())
+"""Cells that say that a row lacks what the column's name says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +182,9 @@ def _read_query(query: str) -> list[_Alternative]:
     for part in _OR.split(query):
         phrases = list(filter(None, map(_spaced, _PHRASE.findall(part))))
         terms = content_terms(part)
+        if words := find_list_words(part):
+            terms = content_terms(words)
+            terms = terms - _LINKS or terms
         if terms or phrases:
             alternatives.append((terms, phrases))
     if not query.strip():
@@ -187,9 +198,11 @@ def _read_query(query: str) -> list[_Alternative]:
     return alternatives
 
 
-def _is_match(alternatives: list[_Alternative], text: str) -> bool:
-    """Whether a text has all that an alternative asks for."""
-    terms_of_text = frozenset(term_function(_ANALYSER)(text))
+def _is_match(
+    alternatives: list[_Alternative], text: str, around: frozenset[str] = frozenset()
+) -> bool:
+    """Whether a text, with terms around it, has all that an alternative asks for."""
+    terms_of_text = around.union(term_function(_ANALYSER)(text))
     of_phrases = [phrases for terms, phrases in alternatives if terms <= terms_of_text]
     spaced = _spaced(text) if any(of_phrases) else ""
     return any(all(phrase in spaced for phrase in phrases) for phrases in of_phrases)
@@ -251,11 +264,15 @@ def _matching_rows(
     snapshot: LocalSnapshot, alternatives: list[_Alternative], node: DocNode
 ) -> Iterator[_Match]:
     table = make_table(node, set(), is_one_of_many=False)
-    rows = {
-        number: row
-        for number, row in enumerate(table.rows)
-        if _is_match(alternatives, " ".join(row))
-    }
+    names = list(map(content_terms, table.columns))
+    title = content_terms(f"{node.path} {table.caption} {table.location.sheet}")
+    rows = {}
+    for number, row in enumerate(table.rows):
+        named = (
+            terms for terms, cell in zip(names, row, strict=False) if cell.casefold() not in _NO
+        )
+        if _is_match(alternatives, " ".join(row), title.union(*named)):
+            rows[number] = row
     source = content_text(snapshot.root(node.segment).content)
     for number, location in zip(rows, table.row_locations(rows, source), strict=True):
         text = "; ".join(map(": ".join, zip(table.columns, rows[number], strict=False)))

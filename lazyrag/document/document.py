@@ -1125,15 +1125,17 @@ class Document(Closable):
         A passage matches if its own text has every content word of the query: English words by
         their stems, Chinese words by their pairs of neighbouring characters; stop words do not
         count. ``"green tea"`` in quotation marks must also occur in the text, in any letter case
-        and with any white space. ``OR`` separates alternatives, one of which must
-        match.
+        and with any white space. ``OR`` separates alternatives, one of which must match. Words
+        that ask for a list, such as "how many", do not count. A table row has the words of the
+        table's title, sheet and path, too, and of the names of columns in which it has a value
+        other than "no".
 
         Args:
             query: Words, phrases in quotation marks, alternatives; "" for all that satisfies the
                 filters.
             filters: Only in documents and nodes that satisfy this filter.
             per: ``"document"`` lists each document with a matching passage, ``"node"`` each
-                passage, ``"row"`` each table row whose cells match.
+                passage, ``"row"`` each table row that matches.
             group: The node group of the passages.
             limit: At most so many items on a page, from 1 to 1,000.
             after: The ``next`` of the page before; None for the first page.

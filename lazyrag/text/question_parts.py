@@ -65,14 +65,15 @@ _LATIN = re.compile(r"[!-~]+(?: [!-~]+)*")
 # Questions for a number or a list
 
 _ASKS_FOR_LIST = re.compile(
-    r"\b(?:how many|which|what are (?:all|the)|list|name (?:all|every|the))\b"
-    "|多少[个份篇种家项条次]|几[个份篇种家项条次]|哪[些几]|列[出举]|所有的?(?:文[档件]|资料)",
+    r"\b(?:how many|which|what are (?:all|the)|name (?:all|every|the))\b"
+    r"|^\W*(?:please )?list \w+ \w|有多少|(?:多少|几)[个份篇种家项条次名位]|哪[些几]|列[出举]"
+    "|所有的?(?:文[档件]|资料)",
     re.IGNORECASE,
 )
 _LIST_FILLERS = re.compile(
     r"\b(?:how many|list|name|show|all|every|each|documents?|files?|passages?|pages?"
     r"|about|come|from|over|include[sd]?|(?:mention|contain|concern|discuss)(?:s|es|ed|ing)?)\b"
-    "|多少[个份篇种家项条次]|几[个份篇种家项条次]|哪[些几][个份篇种家项条次]?|列[出举]"
+    "|有?多少[个份篇种家项条次名位]?|几[个份篇种家项条次名位]|哪[些几][个份篇种家项条次名位]?|列[出举]"
     "|所有的?|全部的?|的?(?:文[档件]|资料)|提[到及]了?|涉及|包含|包括|关于|请",
     re.IGNORECASE,
 )

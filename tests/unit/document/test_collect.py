@@ -133,6 +133,69 @@ def test_table_rows_have_their_places() -> None:
     ]
 
 
+STAFF = "Name,City,Team,Remote\nAnn,Berlin,Sales,yes\nBob,Paris,R&D,no\nCy,Berlin,R&D,\n"
+BILLS = "Bill No,Client,Status,Note\n1,Acme,overdue,\n2,Birch,paid,bill sent twice\n3,Acme,,\n"
+STAFF_ZH = "姓名,部门,工作地点\n王芳,市场部,上海\n李雷,研发部,北京\n韩梅梅,研发部,上海\n"
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("Which bills are overdue?", ["1"]),
+        ("overdue bills", ["1"]),
+        ("How many bills are there?", ["1", "2", "3"]),
+        ("List all bills with status paid", ["2"]),
+        ("Which bills of Acme are overdue or paid", []),
+        ("which bills of Birch OR overdue bills", ["1", "2"]),
+        ('Which bills are "sent twice"?', ["2"]),
+        ("bills", ["1", "2", "3"]),
+        ("status", ["1", "2"]),
+        ("Which bills are lost?", []),
+        ("Which employees work in Berlin?", []),
+        ("Which staff work in Berlin?", ["Ann", "Cy"]),
+        ("Which staff are remote?", ["Ann"]),
+        ("哪些员工在上海工作", ["王芳", "韩梅梅"]),
+        ("员工 上海", ["王芳", "韩梅梅"]),
+        ("工作人员 上海", []),
+        ("work", []),
+        ("有多少员工在研发部", ["李雷", "韩梅梅"]),
+        ("列出所有员工", ["王芳", "李雷", "韩梅梅"]),
+        ("哪些员工在广州工作", []),
+    ],
+)
+def test_a_row_has_the_words_of_its_table(tmp_path: Path, query: str, expected: list[str]) -> None:
+    """Words of column names and of the path; a column of yes and no counts where it says yes."""
+    for name, text in {"staff.csv": STAFF, "bills.csv": BILLS, "员工.csv": STAFF_ZH}.items():
+        (tmp_path / name).write_text(text, "utf-8")
+    items = all_items(Document(tmp_path), query, per="row")
+    assert [item.snippet.split("; ")[0].split(": ")[1] for item in items] == expected
+
+
+def test_a_restricted_view_counts_rows_of_visible_tables_only(tmp_path: Path) -> None:
+    """Whatever a question names."""
+    (tmp_path / "low.csv").write_text(BILLS)
+    (tmp_path / "bills.csv").write_text(BILLS)
+    fields = {"level": DocField(DataType.VARCHAR)}
+    docs = Document(tmp_path, file_metadata=lambda path: {"level": path.stem}, doc_fields=fields)
+    view = docs.restricted({"level": "low"})
+    assert docs.collect("Which bills are overdue?", per="row").total == 2
+    assert [item.path for item in all_items(view, "Which bills are overdue?", per="row")] == [
+        "low.csv"
+    ]
+
+
+def test_a_question_for_a_list_is_read_like_its_words() -> None:
+    """In documents as in rows: the words that ask need not be in a text."""
+    docs = Document()
+    docs.add_texts(
+        {"a": "A late delivery has a penalty.", "b": "The list of prices.", "丙": "违约金"}
+    )
+    assert [item.path for item in all_items(docs, "Which contracts mention a penalty?")] == []
+    assert [item.path for item in all_items(docs, "List all that mention a penalty")] == ["a"]
+    assert [item.path for item in all_items(docs, "price list")] == ["b"]
+    assert [item.path for item in all_items(docs, "哪些文档提到了违约金？")] == ["丙"]
+
+
 def test_filters_and_restricted_views_hide_everything_else(tmp_path: Path) -> None:
     """Matches, counts, and the names of files that failed."""
     (tmp_path / "a.md").write_text("tea for all")
