@@ -36,7 +36,7 @@ from lazyrag.errors import (
     StoreConnectionError,
     StoreError,
     known_names,
-    missing_package,
+    optional_package,
 )
 from lazyrag.types import Closable, JsonMapping, JsonObject
 from lazyrag.validation import require, validate_text, without_none
@@ -267,10 +267,8 @@ class _Service:
         Raises:
             MissingDependencyError: If httpx2 is not installed.
         """
-        try:
+        with optional_package("lazyrag.connect", "openai"):
             import httpx2
-        except ModuleNotFoundError as exc:
-            raise missing_package("lazyrag.connect", exc, "openai") from exc
         return getattr(httpx2, kind)(timeout=TIMEOUT_S)
 
     def request(self, call: Call[Any], name: str | None) -> JsonObject:

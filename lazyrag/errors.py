@@ -7,13 +7,13 @@
     ├── NotRegisteredError(KeyError)
     ├── AlreadyRegisteredError(ValueError)
     ├── MissingDependencyError(ImportError)
-    ├── StaleNodeError(LookupError)          the node's tree has changed, or is out of the reader's
-    scope ├── IngestionError                       every file failed in a step
+    ├── StaleNodeError(LookupError)          its tree has changed, or is out of scope
+    ├── IngestionError                       every file failed in a step
     ├── CanceledError                        the caller's `cancel` event was set
     ├── LoadError                            .path .loader
-    │   ├── NoReaderError                    .reason; a file without text, or that nothing reads: a
-    folder skips it │   └── LoaderEndedError                 its process crashed, or exceeded its
-    memory or time ├── TransformError                       .group .uid
+    │   ├── NoReaderError                    .reason; a folder skips such a file
+    │   └── LoaderEndedError                 its process crashed, or exceeded its memory or time
+    ├── TransformError                       .group .uid
     ├── EmbeddingError                       .embed_key
     ├── RetrievalError                       a similarity or reranker function broke its contract
     ├── StoreError                           .store .collection
@@ -246,6 +246,19 @@ def missing_package(
         f" {install_command(extra)}"
     )
     return MissingDependencyError(msg, name=package)
+
+
+@contextmanager
+def optional_package(feature: str, extra: str) -> Iterator[None]:
+    """Import optional packages in a block; see `missing_package`.
+
+    Raises:
+        MissingDependencyError: If one is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as exc:
+        raise missing_package(feature, exc, extra) from exc
 
 
 def install_command(extra: str) -> str:

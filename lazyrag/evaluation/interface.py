@@ -21,8 +21,8 @@ from lazyrag.errors import (
     AnswerWarning,
     ConfigError,
     InterfaceError,
-    missing_package,
     nearest,
+    optional_package,
     warn_user,
 )
 from lazyrag.models import concurrency
@@ -694,10 +694,8 @@ class Sample:
         Raises:
             MissingDependencyError: If ragas is not installed: ``pip install "lazyrag[ragas]"``.
         """
-        try:
+        with optional_package("Sample.to_ragas", "ragas"):
             from ragas import SingleTurnSample  # seconds, and half a gigabyte of packages
-        except ModuleNotFoundError as exc:
-            raise missing_package("Sample.to_ragas", exc, "ragas") from exc
         plain = {name: value for name, value in self.to_dict().items() if name in FIELDS}
         for name in _ID_FIELDS:
             if name in plain:  # ragas does not accept numpy's integers

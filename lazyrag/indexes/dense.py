@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lazyrag.data.filters import Filter
-from lazyrag.errors import ConfigError, StoreError, missing_package
+from lazyrag.errors import ConfigError, StoreError, optional_package
 from lazyrag.indexes.postings import (
     Allocate,
     Masks,
@@ -525,13 +525,10 @@ def check_installed() -> None:
 
 
 def _faiss(feature: str = "index='ann' of the map store") -> Any:
-    try:
-        with warnings.catch_warnings():
-            # what its bindings are made with is its own affair
-            warnings.simplefilter("ignore", DeprecationWarning)
-            import faiss  # an optional package
-    except ModuleNotFoundError as exc:
-        raise missing_package(feature, exc, "ann") from exc
+    with optional_package(feature, "ann"), warnings.catch_warnings():
+        # what its bindings are made with is its own affair
+        warnings.simplefilter("ignore", DeprecationWarning)
+        import faiss  # an optional package
     return faiss
 
 

@@ -17,7 +17,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from lazyrag.data.fields import BUILT_IN_FIELDS
-from lazyrag.errors import ConfigError, DatasetPathError, StoreError, missing_package, sentence
+from lazyrag.errors import ConfigError, DatasetPathError, StoreError, optional_package, sentence
 from lazyrag.loaders.directory import (
     IGNORE_FILES,
     FoundFile,
@@ -784,10 +784,8 @@ def file_events(watched: WatchedFiles, stop: threading.Event, tick_s: float) -> 
         MissingDependencyError: If watchfiles is not installed.
         DatasetPathError: If the operating system refuses to watch.
     """
-    try:
+    with optional_package("Document.watch without poll_s", "watch"):
         from watchfiles import watch
-    except ModuleNotFoundError as exc:
-        raise missing_package("Document.watch without poll_s", exc, "watch") from exc
 
     missed = False  # whether something may have changed while nothing was watched
     while not stop.is_set():

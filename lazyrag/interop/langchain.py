@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.document.document import Document
-from lazyrag.errors import missing_package
+from lazyrag.errors import optional_package
 from lazyrag.ingest.report import IngestReport
 from lazyrag.interop.frameworks import (
     add_pieces,
@@ -142,8 +142,6 @@ def _retriever_class() -> type[Any]:
 
 
 def _document_class() -> type[LangChainDocument]:
-    try:
+    with optional_package("lazyrag.interop.langchain", "langchain"):
         from langchain_core.documents import Document as LangChainDocument
-    except ModuleNotFoundError as exc:
-        raise missing_package("lazyrag.interop.langchain", exc, "langchain") from exc
     return LangChainDocument

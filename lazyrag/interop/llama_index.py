@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.document.document import Document
-from lazyrag.errors import missing_package
+from lazyrag.errors import optional_package
 from lazyrag.ingest.report import IngestReport
 from lazyrag.interop.frameworks import (
     add_pieces,
@@ -139,8 +139,6 @@ def _retriever_class() -> type[Any]:
 
 
 def _schema() -> Any:
-    try:
+    with optional_package("lazyrag.interop.llama_index", "llama-index"):
         from llama_index.core import schema
-    except ModuleNotFoundError as exc:
-        raise missing_package("lazyrag.interop.llama_index", exc, "llama-index") from exc
     return schema

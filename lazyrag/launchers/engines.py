@@ -7,7 +7,7 @@ from __future__ import annotations
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any
 
-from lazyrag.errors import ConfigError, IngestionError, missing_package
+from lazyrag.errors import ConfigError, IngestionError, optional_package
 from lazyrag.launchers.executors import Engine, dump_by_name, not_sent
 from lazyrag.validation import validate_integer
 
@@ -43,10 +43,8 @@ def connect(launcher: str, num_gpus: float = 0, runtime_env: Any = None) -> Engi
 
 
 def _dask(where: str) -> Engine:
-    try:
+    with optional_package("launcher='dask://...'", "dask"):
         from distributed import Client
-    except ModuleNotFoundError as exc:
-        raise missing_package("launcher='dask://...'", exc, "dask") from exc
     client = Client(f"tcp://{where}", set_as_default=False)
     engine = of_dask(client.get_executor(pure=False), client)
     engine.close = client.close
@@ -65,10 +63,8 @@ def of_dask(executor: Executor, client: Any = None) -> Engine:
 
 
 def _ray(address: str | None, num_gpus: float, runtime_env: Any) -> Engine:
-    try:
+    with optional_package("launcher='ray'", "ray"):
         import ray
-    except ModuleNotFoundError as exc:
-        raise missing_package("launcher='ray'", exc, "ray") from exc
     is_ours = not ray.is_initialized()
     if is_ours:
         ray.init(address, log_to_driver=False, logging_level="error", runtime_env=runtime_env)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from lazyrag.errors import LoadError, NoReaderError, missing_package
+from lazyrag.errors import LoadError, NoReaderError, optional_package
 from lazyrag.loaders.base import LoadedFile, check_pages
 from lazyrag.loaders.media import SUFFIXES
 from lazyrag.loaders.ocr import CachedOcr, Ocr, RapidOcr
@@ -107,10 +107,8 @@ class ImageFile(PdfFile):
 
     @contextmanager
     def _opened(self) -> Iterator[Any]:
-        try:
+        with optional_package("ScanLoader", "ocr"):
             from PIL import Image  # slow to import
-        except ModuleNotFoundError as exc:
-            raise missing_package("ScanLoader", exc, "ocr") from exc
         try:
             with (
                 _one_at_a_time,

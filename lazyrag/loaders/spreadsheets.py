@@ -16,7 +16,7 @@ from typing import Any
 
 from lazyrag.data.segment import EMPTY
 from lazyrag.data.tables import column_letters
-from lazyrag.errors import LoadError, missing_package, sentence
+from lazyrag.errors import LoadError, optional_package, sentence
 from lazyrag.loaders.archives import (
     Archive,
     Element,
@@ -210,8 +210,8 @@ class XlsxLoader(SelectingLoader):
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
-        from lazyrag.loaders import workbooks  # imports openpyxl
-
+        with optional_package("The loader of .xlsx files", ""):
+            from lazyrag.loaders import workbooks
         with open_archive(path, "workbook", ".xlsx") as archive:
             main = related(archive, "officeDocument")
             if not main.endswith(".xml") or local_name(archive.xml(main)) != "workbook":
@@ -286,10 +286,8 @@ class XlsLoader(SelectingLoader):
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
-        try:
+        with optional_package("The loader of .xls files", "office"):
             import xlrd
-        except ModuleNotFoundError as exc:
-            raise missing_package("The loader of .xls files", exc, "office") from exc
         data = path.read_bytes()
         if data.startswith(b"PK"):  # a zip file, which xlrd reads before it refuses it
             raise LoadError(
@@ -334,8 +332,8 @@ class XlsbLoader(SelectingLoader):
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
-        from lazyrag.loaders import binary_workbooks  # imports openpyxl
-
+        with optional_package("The loader of .xlsb files", ""):
+            from lazyrag.loaders import binary_workbooks
         with open_archive(path, "binary workbook", ".xlsb") as archive:
             main = related(archive, "officeDocument")
             if not main.endswith(".bin"):

@@ -16,7 +16,7 @@ from lazyrag.errors import (
     AnswerWarning,
     GenerationError,
     RetrievalError,
-    missing_package,
+    optional_package,
     sentence,
     warn_user,
 )
@@ -196,10 +196,8 @@ def rank_bm25_of(terms: Sequence[Sequence[str]], variant: Variant) -> Any:
     Raises:
         MissingDependencyError: If it is not installed.
     """
-    try:
+    with optional_package("A BM25 of the library rank-bm25", ""):
         import rank_bm25  # slow to import
-    except ModuleNotFoundError as exc:
-        raise missing_package("A BM25 of the library rank-bm25", exc, "") from exc
     return getattr(rank_bm25, _VARIANTS[variant])(terms)
 
 

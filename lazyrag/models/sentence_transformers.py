@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError, missing_package, sentence
+from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError, optional_package, sentence
 from lazyrag.models.embedding import blank_error, is_embeddable, shown
 from lazyrag.models.onnx.folder import FileFingerprint
 from lazyrag.models.onnx.session import unknown_share
@@ -45,10 +45,8 @@ class _PackageModel:
     def __init__(
         self, make: str, model: Any, too_long: TooLong, batch_size: int, **options: Any
     ) -> None:
-        try:
+        with optional_package(type(self).__name__, "sentence-transformers"):
             import sentence_transformers  # an extra's package; with torch, it takes seconds
-        except ModuleNotFoundError as exc:
-            raise missing_package(type(self).__name__, exc, "sentence-transformers") from exc
         self._contents = _contents(model)  # before the model is loaded from them
         self.batch_size = validate_integer("batch_size", batch_size, 1)
         self._cuts = validate_choice("too_long", too_long, TooLong) == "cut"

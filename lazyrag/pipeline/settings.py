@@ -7,16 +7,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from lazyrag.errors import ConfigError, known_names, missing_package, sentence
+from lazyrag.errors import ConfigError, known_names, optional_package, sentence
 from lazyrag.pipeline.defaults import PipelineSettings, as_settings
 from lazyrag.types import PathLike
 from lazyrag.validation import validate_choice
 
-try:
+with optional_package("Settings", "settings"):
     from pydantic import ValidationError
     from pydantic_settings import BaseSettings, DotEnvSettingsSource, SettingsConfigDict
-except ModuleNotFoundError as missing:
-    raise missing_package("Settings", missing, "settings") from missing
 
 _DEFAULT = PipelineSettings()
 _PREFIX = "LAZYRAG_"

@@ -16,7 +16,7 @@ import numpy as np
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode, describe_span
 from lazyrag.data.segment import LAZY_ROOT_NAME, NOT_SHOWN, Location, Segment, Span, content_text
-from lazyrag.errors import ConfigError, StaleNodeError, missing_package
+from lazyrag.errors import ConfigError, StaleNodeError, optional_package
 from lazyrag.groups.node_group import Step, group_name
 from lazyrag.indexes.bm25 import BM25
 from lazyrag.read.catalogue import ROOT_STEPS, find_root
@@ -311,10 +311,8 @@ def _pattern(pattern: str) -> Callable[[str], Iterator[Span]]:
     Raises:
         ConfigError: If RE2 does not accept it.
     """
-    try:
+    with optional_package("grep(regex=True)", "sql"):
         import duckdb
-    except ModuleNotFoundError as exc:
-        raise missing_package("grep(regex=True)", exc, "sql") from exc
     connection = duckdb.connect(":memory:", config={"threads": 1})
 
     def find(text: str) -> Iterator[Span]:

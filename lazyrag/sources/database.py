@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
 
-from lazyrag.errors import ConfigError, LazyRAGError, LoadError, known_names, missing_package
+from lazyrag.errors import ConfigError, LazyRAGError, LoadError, known_names, optional_package
 from lazyrag.progress.blocks import contextmanager
 from lazyrag.sources.base import BaseSource, Event, RecordForm, digest
 from lazyrag.validation import known_arguments, require, validate_integer, validate_text
@@ -94,10 +94,8 @@ def _batches(fetch: Callable[[], Sequence[Any]]) -> Iterator[Sequence[Any]]:
 
 
 def _sqlalchemy_url(url: str) -> Any:
-    try:
+    with optional_package("DatabaseSource with a URL", "sql"):
         from sqlalchemy.engine import make_url  # an extra
-    except ModuleNotFoundError as exc:
-        raise missing_package("DatabaseSource with a URL", exc, "sql") from exc
     try:
         return make_url(url)
     except Exception as exc:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from lazyrag.errors import ConfigError, StoreConnectionError, StoreError, missing_package
+from lazyrag.errors import ConfigError, StoreConnectionError, StoreError, optional_package
 from lazyrag.progress.blocks import contextmanager
 from lazyrag.storage.arrays import DamagedError, _Folder, decoded
 from lazyrag.storage.database import (
@@ -419,10 +419,8 @@ class PostgresDatabase(OpenDatabase):
         super().__init__(address, file_format, read_only=read_only, timeout_s=timeout_s)
         self._url = url
         self.path = local_copy(url)
-        try:
+        with optional_package("A store in PostgreSQL", "postgres"):
             from sqlalchemy import create_engine, make_url
-        except ModuleNotFoundError as exc:
-            raise missing_package("A store in PostgreSQL", exc, "postgres") from exc
         from sqlalchemy.exc import ArgumentError
 
         try:
@@ -436,10 +434,8 @@ class PostgresDatabase(OpenDatabase):
         if parsed.drivername == "postgresql":
             parsed = parsed.set(drivername=f"postgresql+{_DRIVER}")
         self._hidden = str(parsed.password or "")
-        try:
+        with optional_package("A store in PostgreSQL", "postgres"):
             self._dialect = create_engine(parsed).dialect
-        except ModuleNotFoundError as exc:
-            raise missing_package("A store in PostgreSQL", exc, "postgres") from exc
         arguments, keywords = self._dialect.create_connect_args(parsed)
         if self._dialect.driver == _DRIVER:
             keywords = {

@@ -16,7 +16,7 @@ from lazyrag.errors import (
     StoreConnectionError,
     StoreDamagedError,
     StoreError,
-    missing_package,
+    optional_package,
     sentence,
 )
 from lazyrag.stores.chroma_encoding import _STORE
@@ -236,10 +236,8 @@ def server_address(uri: Any, ssl: Any = None) -> str:
 
 
 def _chromadb() -> Any:
-    try:
+    with optional_package("The vector store 'chromadb'", "chroma"):
         import chromadb  # most of a second
-    except ModuleNotFoundError as exc:
-        raise missing_package("The vector store 'chromadb'", exc, "chroma") from exc
     return chromadb
 
 

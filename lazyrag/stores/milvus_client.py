@@ -17,7 +17,7 @@ from lazyrag.errors import (
     StoreConnectionError,
     StoreDamagedError,
     StoreError,
-    missing_package,
+    optional_package,
     sentence,
 )
 from lazyrag.stores.milvus_encoding import KEY, MAX_BYTES, ROW, VECTOR, Layout, columns_of
@@ -356,10 +356,8 @@ def _pymilvus_schema(layout: Layout) -> Any:
 
 
 def _pymilvus() -> Any:
-    try:
+    with optional_package("The Milvus store", "milvus"):
         import pymilvus  # an extra, and half a second
-    except ModuleNotFoundError as exc:
-        raise missing_package("The Milvus store", exc, "milvus") from exc
     return pymilvus
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn, TypeVar
 
-from lazyrag.errors import ConfigError, StoreConnectionError, StoreError, missing_package, sentence
+from lazyrag.errors import ConfigError, StoreConnectionError, StoreError, optional_package, sentence
 from lazyrag.stores.protocol import TRANSIENT_STATUSES, backoff_s
 from lazyrag.types import JsonObject, Keywords
 from lazyrag.validation import (
@@ -81,11 +81,9 @@ class OpenSearchConnection:
     """
 
     def __init__(self, uris: Sequence[str], client_kwargs: Keywords) -> None:
-        try:
+        with optional_package("The store 'opensearch'", "opensearch"):
             import opensearchpy
             import orjson  # noqa: F401  writes vectors
-        except ModuleNotFoundError as exc:
-            raise missing_package("The store 'opensearch'", exc, "opensearch") from exc
         self._library: Any = opensearchpy
         options = {"timeout": _TIMEOUT_S, "pool_maxsize": _CONNECTIONS, **client_kwargs}
         self.retries = validate_integer(

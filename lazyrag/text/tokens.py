@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast, runtime_check
 
 import numpy as np
 
-from lazyrag.errors import ConfigError, MissingDependencyError, known_names, missing_package
+from lazyrag.errors import ConfigError, MissingDependencyError, known_names, optional_package
 from lazyrag.registry import Registry
 from lazyrag.types import BoolArray, ByteArray, Int64Array
 from lazyrag.validation import require
@@ -562,10 +562,8 @@ def counter_for_model(model: str) -> TiktokenCounter | None:
 
 
 def _package() -> Any:
-    try:
+    with optional_package("TiktokenCounter", "tiktoken"):
         import tiktoken
-    except ModuleNotFoundError as exc:
-        raise missing_package("TiktokenCounter", exc, "tiktoken") from exc
     return tiktoken
 
 

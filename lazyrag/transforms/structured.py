@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import Location, Span
-from lazyrag.errors import TransformError, missing_package
+from lazyrag.errors import TransformError, optional_package
 from lazyrag.text.sentences import is_boundary, sentence_ends
 from lazyrag.text.structure import (
     BLOCKS,
@@ -111,12 +111,10 @@ def load_grammar(language: str) -> Any:
         MissingDependencyError: If it is not installed.
     """
     package, function, _ = _GRAMMARS[language]
-    try:
+    with optional_package(f"CodeSplitter(language={language!r})", "code"):
         import tree_sitter
 
         grammar = importlib.import_module(package)
-    except ModuleNotFoundError as exc:
-        raise missing_package(f"CodeSplitter(language={language!r})", exc, "code") from exc
     return tree_sitter.Language(getattr(grammar, function)())
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from lazyrag.errors import ConfigError, DatasetPathError, missing_package, sentence
+from lazyrag.errors import ConfigError, DatasetPathError, optional_package, sentence
 from lazyrag.models.onnx.folder import TENSORS, TOKENIZER, ModelFolder, choose_graph, data_pattern
 from lazyrag.types import PathLike
 
@@ -115,10 +115,8 @@ def _find_snapshot(
 
 def _hub() -> ModuleType:
     # An extra's package, and a slow one: half a second.
-    try:
+    with optional_package("Loading a model by hub id", "onnx"):
         import huggingface_hub.constants  # which the package does not load by itself
-    except ModuleNotFoundError as exc:
-        raise missing_package("Loading a model by hub id", exc, "onnx") from exc
     return huggingface_hub
 
 

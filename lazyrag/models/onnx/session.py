@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 import numpy as np
 
-from lazyrag.errors import ConfigError, missing_package, sentence
+from lazyrag.errors import ConfigError, optional_package, sentence
 from lazyrag.models.concurrency import map_in_threads
 from lazyrag.models.onnx.folder import TOKENIZER, FileFingerprint, ModelFolder, graph_files
 from lazyrag.models.protocols import Usage, report_usage
@@ -430,11 +430,9 @@ def _packages(name: str) -> tuple[ModuleType, ModuleType]:
         # leaves an id in the user's folder. Nothing here opens a connection that was not asked for;
         # who wants it sets the variable to 0.
         os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-    try:
+    with optional_package(name, "onnx"):
         import onnxruntime
         import tokenizers
-    except ModuleNotFoundError as exc:
-        raise missing_package(name, exc, "onnx") from exc
     return onnxruntime, tokenizers
 
 

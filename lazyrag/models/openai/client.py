@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from http.client import responses
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypedDict, TypeVar
 
-from lazyrag.errors import ConfigError, missing_package, sentence
+from lazyrag.errors import ConfigError, optional_package, sentence
 from lazyrag.models import concurrency as background
 from lazyrag.models.protocols import Usage, report_usage, single_try
 from lazyrag.text.tokens import EstimatedTokenCounter
@@ -468,11 +468,9 @@ def make_endpoint(
 
 
 def _packages() -> tuple[Any, Any]:
-    try:
+    with optional_package("Endpoint", "openai"):
         import httpx2
         import tenacity
-    except ModuleNotFoundError as exc:
-        raise missing_package("Endpoint", exc, "openai") from exc
     return httpx2, tenacity
 
 
