@@ -453,6 +453,12 @@ class Passage:
         self.scope = Scope(text, [token for part in self.sentences for token in part.tokens])
 
     @functools.cached_property
+    def statements(self) -> set[str]:
+        """Its sentences, and its lines, such as table rows."""
+        texts = self.text.splitlines() + [part.text for part in self.sentences]
+        return {text.strip("| \r\n") for text in texts}
+
+    @functools.cached_property
     def numbers(self) -> list[tuple[Quantity, Text]]:
         """Its numbers, each with its sentence."""
         return [(number, part) for part in self.sentences for number in part.quantities]

@@ -400,12 +400,12 @@ _QUOTATION_MARKS = '“”「」«»" '
 
 
 def _is_verbatim(claim: Text, passage: Passage) -> bool:
-    """Whether a statement is a sentence of a source, or a quotation from it."""
-    words = claim.text.strip()
+    """Whether a statement is a sentence or line of a source, or a quotation from it."""
+    words = claim.text.strip("| \r\n")
     if words[:1] in _QUOTATION_MARKS and words[-1:] in _QUOTATION_MARKS:
         quoted = " ".join(words.strip(_QUOTATION_MARKS).split())
         return quoted in " ".join(passage.text.split())
-    return any(words == part.text.strip() for part in passage.sentences)
+    return words in passage.statements
 
 
 def _beside(claim: Text, passage: Passage) -> ClaimPair:

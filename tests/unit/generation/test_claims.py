@@ -56,6 +56,22 @@ def test_a_quotation_is_supported():
     assert check(quoted.replace("2008", "2009"), source).verdict != "supported"
 
 
+TEAS = "| Tea | Price | Share |\n|---|---|---|\n| green | 75 | 12% |\n| black | ¥88 | 30% |\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_supported"),
+    [
+        ("| black | ¥88 | 30% |", True),
+        ("black | ¥88 | 30%", True),
+        ("| black | ¥89 | 30% |", False),
+    ],
+)
+def test_a_row_of_a_table_is_supported_as_it_is(text, is_supported):
+    """Other rows have other numbers."""
+    assert (check(text, TEAS).verdict == "supported") == is_supported
+
+
 @pytest.mark.parametrize(
     "text", ["泡绿茶用80度的水。", "红茶产量1998年增加到了350万吨。", "茶厂有1200名工人。"]
 )
