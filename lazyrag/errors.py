@@ -224,23 +224,21 @@ class AnswerWarning(UserWarning):
     """
 
 
-def missing_package(
-    feature: str, missing: ModuleNotFoundError, extra: str
-) -> MissingDependencyError:
+def missing_package(feature: str, module: str | None, extra: str) -> MissingDependencyError:
     """The error for an optional package that is not installed, with the command that installs it.
 
     Args:
         feature: What needs it: ``"OnnxEmbedder"``.
-        missing: What the import raised.
+        module: A module of the package, as `ModuleNotFoundError` names it.
         extra: The extra of this package that brings it; "" for a package that every installation
             has.
 
     Example:
-        >>> error = missing_package("This", ModuleNotFoundError(name="httpx"), "openai")
+        >>> error = missing_package("This", "httpx", "openai")
         >>> print(str(error).partition(". ")[0])
         This needs the package 'httpx', which is not installed
     """
-    package = (missing.name or "").partition(".")[0]
+    package = (module or "").partition(".")[0]
     msg = (
         f"{feature} needs the package {package!r}, which is not installed. Install it with:"
         f" {install_command(extra)}"
@@ -258,7 +256,7 @@ def optional_package(feature: str, extra: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as exc:
-        raise missing_package(feature, exc, extra) from exc
+        raise missing_package(feature, exc.name, extra) from exc
 
 
 def install_command(extra: str) -> str:

@@ -50,7 +50,7 @@ class LazyTarget:
             is_ours = self.extra is not None or module_name.startswith("lazyrag.")
             if not is_ours or (exc.name or "").startswith("lazyrag"):
                 raise
-            raise missing_package(f"{kind} {name!r}", exc, self.extra or "") from exc
+            raise missing_package(f"{kind} {name!r}", exc.name, self.extra or "") from exc
 
 
 class Registry(Generic[T]):

@@ -204,7 +204,7 @@ class Tables:
         validate_text("query", query)
         validate_integer("limit", limit, 1)
         if find_spec("duckdb") is None:
-            raise missing_package("Document.tables.sql", ModuleNotFoundError(name="duckdb"), "sql")
+            raise missing_package("Document.tables.sql", "duckdb", "sql")
         tables = self.list()
         queried, status, answer = _run_query(tables, query, limit)
         if status == "rows":

@@ -244,7 +244,7 @@ class RapidOcr:
             "the path of a folder, or None",
         )
         if (spec := importlib.util.find_spec("rapidocr")) is None:
-            raise missing_package("RapidOcr", ModuleNotFoundError(name="rapidocr"), "ocr")
+            raise missing_package("RapidOcr", "rapidocr", "ocr")
         self.models = str(models or Path(str(spec.origin)).parent / "models")
         self.identity = f"rapidocr {' '.join(path.stem for path in self._files())}"
 

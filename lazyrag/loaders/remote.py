@@ -42,7 +42,7 @@ def _opened(url: str) -> tuple[Any, str]:
         system, path = url_to_fs(url)
     except ImportError as exc:
         if url.startswith("s3://"):
-            raise missing_package("s3://", ModuleNotFoundError(name="s3fs"), "s3") from exc
+            raise missing_package("s3://", "s3fs", "s3") from exc
         msg = f"{url} needs a package that is not installed: {sentence(exc)} Install it with pip."
         raise MissingDependencyError(msg) from exc
     except ValueError as exc:

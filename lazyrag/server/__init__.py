@@ -24,7 +24,5 @@ def load(module: str, feature: str) -> Any:
     # Some are imported later, in other processes.
     for package in ("fastapi", "httptools", "jinja2", "multipart", "pydantic", "uvicorn", "mcp"):
         if find_spec(package) is None and (package != "mcp" or module == "mcp"):
-            raise missing_package(
-                feature, ModuleNotFoundError(name=package), "mcp" if module == "mcp" else "server"
-            )
+            raise missing_package(feature, package, "mcp" if module == "mcp" else "server")
     return importlib.import_module(f"lazyrag.server.{module}")

@@ -421,21 +421,20 @@ class PostgresDatabase(OpenDatabase):
         self.path = local_copy(url)
         with optional_package("A store in PostgreSQL", "postgres"):
             from sqlalchemy import create_engine, make_url
-        from sqlalchemy.exc import ArgumentError
+            from sqlalchemy.exc import ArgumentError
 
-        try:
-            parsed = make_url(
-                url.replace("postgres://", "postgresql://", 1)
-            ).difference_update_query(["schema"])
-        except ArgumentError as exc:
-            raise ConfigError(
-                f"uri must be a URL of SQLAlchemy; that of {self.address} is none."
-            ) from exc
-        if parsed.drivername == "postgresql":
-            parsed = parsed.set(drivername=f"postgresql+{_DRIVER}")
+            try:
+                parsed = make_url(
+                    url.replace("postgres://", "postgresql://", 1)
+                ).difference_update_query(["schema"])
+            except ArgumentError as exc:
+                raise ConfigError(
+                    f"uri must be a URL of SQLAlchemy; that of {self.address} is none."
+                ) from exc
+            if parsed.drivername == "postgresql":
+                parsed = parsed.set(drivername=f"postgresql+{_DRIVER}")
+            self._dialect = create_engine(parsed).dialect  # imports the driver
         self._hidden = str(parsed.password or "")
-        with optional_package("A store in PostgreSQL", "postgres"):
-            self._dialect = create_engine(parsed).dialect
         arguments, keywords = self._dialect.create_connect_args(parsed)
         if self._dialect.driver == _DRIVER:
             keywords = {

@@ -499,7 +499,8 @@ class TiktokenCounter:
     """
 
     def __init__(self, encoding: str | Encoding) -> None:
-        tiktoken = _package()
+        with optional_package("TiktokenCounter", "tiktoken"):
+            import tiktoken
         vocabulary: Any = encoding
         if isinstance(encoding, str):
             name = _encoding_name(encoding)
@@ -559,12 +560,6 @@ def counter_for_model(model: str) -> TiktokenCounter | None:
         return TiktokenCounter(model)
     except (MissingDependencyError, ConfigError):
         return None
-
-
-def _package() -> Any:
-    with optional_package("TiktokenCounter", "tiktoken"):
-        import tiktoken
-    return tiktoken
 
 
 def _encoding_name(name: str) -> str:

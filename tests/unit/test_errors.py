@@ -147,7 +147,7 @@ def test_a_missing_package_is_installed_from_the_checkout_if_there_is_one(
 import sys
 sys.path.insert(0, sys.argv[1])
 from lazyrag.errors import missing_package
-print(missing_package("OnnxEmbedder", ModuleNotFoundError(name="onnxruntime"), "onnx"))
+print(missing_package("OnnxEmbedder", "onnxruntime", "onnx"))
 """
     done = python("-c", script, str(tmp_path))
     assert done.stderr == ""
