@@ -181,9 +181,9 @@ def _read_query(query: str) -> list[_Alternative]:
     alternatives = []
     for part in _OR.split(query):
         phrases = list(filter(None, map(_spaced, _PHRASE.findall(part))))
-        terms = content_terms(part)
-        if words := find_list_words(part):
-            terms = content_terms(words)
+        words = find_list_words(part)
+        terms = content_terms(words or part)
+        if words:
             terms = terms - _LINKS or terms
         if terms or phrases:
             alternatives.append((terms, phrases))

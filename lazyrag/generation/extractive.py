@@ -421,6 +421,8 @@ def choose_quotes(query: str, hits: Sequence[Hit]) -> list[Quote]:
     room = MAX_CHARACTERS
     for below_best, ranked in _rank_by_part(query, passages, hits):
         quote = _quote_of(ranked, passages[ranked.source], room)
+        if _repeats(quote, chosen, texts):  # what follows may be quoted already
+            quote = quote._replace(units=quote.units[:1])
         table = f"of {ranked.source}" if ranked.unit.kind == "record" else quote.header
         below_row = below_best - best_of_table.setdefault(table, below_best)
         if table and below_row > _FAR_ROW:
@@ -465,20 +467,17 @@ def _rank_by_part(
 
 def _quote_of(ranked: RankedUnit, passage: _Passage, limit: int) -> Quote:
     """The quotation of a unit: a row with the header of its table, a sentence with what its colon
-    announces and a clause with those after its semicolon, if that fits.
+    announces and a clause with those after its semicolon, as far as that fits.
     """
-    unit = ranked.unit
-    number = passage.units.index(unit)
-    quoted = [unit]
+    number = passage.units.index(ranked.unit)
+    quote = Quote(ranked.source, (ranked.unit,), passage.headers[number])
     for following in passage.units[number + 1 :]:
-        goes_on = passage.text.endswith(_GOES_ON, quoted[-1].start, quoted[-1].end)
-        if not goes_on or following.kind not in _ANNOUNCED:
+        longer = quote._replace(units=(*quote.units, following))
+        goes_on = passage.text.endswith(_GOES_ON, quote.start, quote.end)
+        if not goes_on or following.kind not in _ANNOUNCED or longer.size > limit:
             break
-        quoted.append(following)
-    whole = Quote(ranked.source, tuple(quoted))
-    if len(quoted) > 1 and whole.size <= limit:
-        return whole
-    return Quote(ranked.source, (unit,), passage.headers[number])
+        quote = longer
+    return quote
 
 
 def _repeats(quote: Quote, chosen: Sequence[Quote], texts: Sequence[str]) -> bool:

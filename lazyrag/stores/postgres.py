@@ -325,7 +325,7 @@ def _term_rows(rows: Sequence[Segment], analyser: str, schema: Schema) -> list[s
     return values
 
 
-@functools.lru_cache(maxsize=1 << 14)  # terms occur again
+@functools.lru_cache(maxsize=16_384)  # terms occur again
 def _lexeme(term: str, count: int = 0) -> str:
     """A term in a tsquery, or in a tsvector at as many positions as it has occurrences."""
     text = term if len(term) <= _LONGEST_TERM else digest([term])

@@ -220,6 +220,13 @@ def test_a_clause_before_a_semicolon_comes_with_the_rest_of_its_sentence():
     assert text[quote.start : quote.end] == "第六条 争议由双方协商解决；协商不成的，提交仲裁。"
 
 
+def test_a_clause_before_quoted_ones_is_quoted_too():
+    """It may answer best what the ones after it answer as well."""
+    text = "鲜叶分三等。特级只采单芽，每公斤90元；一级采一芽一叶，每公斤52元；二级每公斤28元。"
+    response = quote_answer(context("采一公斤单芽能拿多少钱？", text)).response
+    assert "特级只采单芽，每公斤90元" in response
+
+
 @pytest.mark.parametrize(
     "text",
     [
