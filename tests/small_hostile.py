@@ -26,7 +26,7 @@ from tests.interpreter import python
 
 MOST_BYTES = 1 << 20
 MOST_CPU_S = 8.0
-MOST_MEBIBYTES = 300
+MOST_MEBIBYTES = 330  # Python 3.13 reaches 303 with notes.docx
 
 _W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 _S = 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"'
