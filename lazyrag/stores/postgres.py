@@ -525,7 +525,7 @@ class PostgresVectorStore(MapFileVectorStore):
 
 def _vector_text(vector: Any) -> str:
     numbers = vector.tolist()
-    # one format for all is twice as fast as one for each
+    # one format for all numbers takes a fifth less time than one for each
     return "'[" + ",".join(["%.9g"] * len(numbers)) % tuple(numbers) + "]'"
 
 
