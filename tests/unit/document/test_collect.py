@@ -172,7 +172,7 @@ def test_a_row_has_the_words_of_its_table(tmp_path: Path, query: str, expected: 
 
 
 def test_a_restricted_view_counts_rows_of_visible_tables_only(tmp_path: Path) -> None:
-    """Whatever a question names."""
+    """Rows of hidden documents are neither listed nor counted."""
     (tmp_path / "low.csv").write_text(BILLS)
     (tmp_path / "bills.csv").write_text(BILLS)
     fields = {"level": DocField(DataType.VARCHAR)}
