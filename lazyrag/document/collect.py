@@ -268,10 +268,10 @@ def _matching_rows(
     title = content_terms(f"{node.path} {table.caption} {table.location.sheet}")
     rows = {}
     for number, row in enumerate(table.rows):
-        named = (
+        of_columns = (
             terms for terms, cell in zip(names, row, strict=False) if cell.casefold() not in _NO
         )
-        if _is_match(alternatives, " ".join(row), title.union(*named)):
+        if _is_match(alternatives, " ".join(row), title.union(*of_columns)):
             rows[number] = row
     source = content_text(snapshot.root(node.segment).content)
     for number, location in zip(rows, table.row_locations(rows, source), strict=True):
